@@ -19,6 +19,17 @@ pub struct Explanation {
     pub text: String,
 }
 
+impl Explanation {
+    /// Whether it names this reason, with these words of its cause, and as the next action
+    /// these.
+    #[must_use]
+    pub fn names(&self, reason: &str, cause: &str, action: &str) -> bool {
+        let (told, next) = self.text.split_once("\n  next ").unwrap_or_default();
+        let mut words = told.split(|letter: char| !letter.is_alphanumeric());
+        words.any(|word| word == reason) && told.contains(cause) && next.contains(action)
+    }
+}
+
 /// The kinds that are looked at, each by its preferred version.
 pub fn list_kinds() -> impl Iterator<Item = GroupVersionKind> {
     Kind::all().filter_map(|kind| kind.resources().next())

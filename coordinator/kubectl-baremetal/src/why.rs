@@ -217,4 +217,6 @@ fn missing_link(fleet: &Fleet, id: &Id) -> Option<Link> {
 }
 
 #[cfg(test)]
+mod reason_tests;
+#[cfg(test)]
 mod tests;

@@ -102,7 +102,7 @@ async fn show_failure(
 }
 
 /// Whether hosts can register with it, and which of its fields have no effect.
-fn judged_conditions(registration: &MachineRegistration, now: Timestamp) -> [ConditionUpdate; 4] {
+pub(crate) fn judged_conditions(registration: &MachineRegistration, now: Timestamp) -> [ConditionUpdate; 4] {
     let judgement = judge_registration(registration);
     let ready = match judgement.refusal() {
         Some(refusal) => condition_false(Type::Ready, Reason::FieldUnsupported, refusal),

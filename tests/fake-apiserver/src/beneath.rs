@@ -38,6 +38,17 @@ impl FakeApi {
         store.list(resource, None).map(|(_, stored)| Value::clone(stored)).collect()
     }
 
+    /// The Events about the objects of a kind with this name, in all namespaces, without a request.
+    #[must_use]
+    pub fn look_at_events(&self, kind: &str, name: &str) -> Vec<Value> {
+        let mut events = self.look_at_all("events");
+        events.retain(|event| {
+            let about = ["regarding", "involvedObject"].map(|field| &event[field]);
+            about.iter().any(|about| about["kind"] == kind && about["name"] == name)
+        });
+        events
+    }
+
     /// Changes an object without a request: a new resource version and an event, but no
     /// generation, no validation and no rule. Returns whether the object was there.
     pub fn edit(&self, object: (&str, &str, &str), edit: impl FnOnce(&mut Value)) -> bool {

@@ -52,13 +52,8 @@ impl World {
     /// the next action these.
     pub async fn expect_why(&self, object: &str, reason: impl Into<&'static str>, cause: &str, action: &str) {
         let reason = reason.into();
-        let names_all = |found: &Explanation| {
-            let (told, next) = found.text.split_once("\n  next ").unwrap_or_default();
-            let mut words = told.split(|letter: char| !letter.is_alphanumeric());
-            words.any(|word| word == reason) && told.contains(cause) && next.contains(action)
-        };
         let wanted = format!("{reason} because {cause:?}, next {action:?}");
-        self.wait_for_answer(object, &wanted, names_all).await;
+        self.wait_for_answer(object, &wanted, |found| found.names(reason, cause, action)).await;
     }
 
     /// Waits until `why KIND/NAME` says that nothing is in the way.
@@ -84,13 +79,8 @@ impl World {
     /// these words of its cause and action.
     pub fn expect_event(&self, kind: &str, name: &str, reason: &str, words: &str) {
         assert!(!words.is_empty(), "{reason} of {kind} {name} says something");
-        let events = self.fake.look_at_all("events");
-        let is_about = |event: &&Value| {
-            let about = if event["involvedObject"].is_null() { "/regarding" } else { "/involvedObject" };
-            (text(event, &format!("{about}/kind")), text(event, &format!("{about}/name"))) == (kind, name)
-        };
-        let about: Vec<_> = events.iter().filter(is_about).collect();
-        let is_it = |event: &&Value| {
+        let about = self.fake.look_at_events(kind, name);
+        let is_it = |event: &Value| {
             let told = format!("{} {}", text(event, "/message"), text(event, "/note"));
             text(event, "/reason") == reason && told.contains(words)
         };

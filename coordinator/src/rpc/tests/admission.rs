@@ -35,10 +35,10 @@ async fn new_host_waits_for_a_person() {
     assert_eq!(inventory["metadata"]["annotations"][annotation::APPROVAL], "Pending");
     assert_eq!(condition(&inventory, "Approved"), pair("False", "ApprovalPending"));
     assert_eq!(condition(&inventory, "Ready"), pair("False", "ApprovalPending"));
-    let events = world.fake.look_at_all("events");
-    assert_eq!(events.len(), 1, "none on the registration");
-    assert_eq!(events[0]["involvedObject"]["kind"], "MachineInventory");
-    assert!(events[0]["message"].as_str().unwrap().contains(command), "{events:?}");
+    assert_eq!(world.fake.look_at_all("events").len(), 1, "none on the registration");
+    world.expect_event("MachineInventory", "m-a", "ApprovalPending", command);
+    let approve = "kubectl baremetal approve m-a";
+    world.expect_why("machineinventory/m-a", "ApprovalPending", "approval", approve).await;
     world.settled("m-a").await;
     world.spent();
     assert_eq!(register(&world, 0, &host, "token-manual").await, Some(Refusal::ApprovalPending));
@@ -82,8 +82,9 @@ async fn last_place_of_a_quota_is_given_once() {
     assert_eq!(inventories.len(), 2);
     let shown = &registration(&world, "token-of-two")["status"]["lastRefusal"];
     assert_eq!(shown["reason"], "QuotaExhausted", "{shown}");
-    let events = world.fake.look_at_all("events");
-    assert!(events.iter().any(|event| event["reason"] == "QuotaExhausted"), "{events:?}");
+    world.expect_event("MachineRegistration", "token-of-two", "QuotaExhausted", "spec.maxHosts");
+    let action = "raise spec.maxHosts";
+    world.expect_why("machineregistration/token-of-two", "HostRefused", "QuotaExhausted", action).await;
     for inventory in &inventories {
         world.settled(inventory["metadata"]["name"].as_str().unwrap()).await;
     }
@@ -113,6 +114,9 @@ async fn expired_token_registers_known_hosts_only() {
     assert!(world.inventory("m-b").is_none());
     let shown = &registration(&world, "token-expired")["status"]["lastRefusal"];
     assert_eq!(shown["reason"], "TokenExpired", "{shown}");
+    let action = "set spec.tokenExpiresAt to a later time";
+    world.expect_event("MachineRegistration", "token-expired", "TokenExpired", "spec.tokenExpiresAt");
+    world.expect_why("machineregistration/token-expired", "TokenExpired", "is over", action).await;
 }
 
 // Fault: an operator shuts a host out whose stream is open.
@@ -127,6 +131,7 @@ async fn revoked_host_loses_its_stream() {
     let refused = link.renew(&host, "boot-1").await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::Revoked));
     assert_eq!(register(&world, 0, &host, "token").await, Some(Refusal::Revoked));
+    world.expect_why("machineinventory/m-a", "Revoked", "shut out", "approve m-a").await;
     world.annotate("m-a", annotation::APPROVAL, "Approved").await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
     let shown = condition(&world.inventory("m-a").unwrap(), "Approved");

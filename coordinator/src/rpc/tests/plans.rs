@@ -134,6 +134,8 @@ async fn failed_step_ends_the_plan() {
     let message = status["message"].as_str().unwrap();
     assert!(message.contains("containerd does not answer; next: restart it"), "{message}");
     assert_eq!(condition(&inventory, "Ready"), pair("False", "PlanFailure"));
+    let cause = "step remove-workload: containerd does not answer";
+    world.expect_why("machineinventory/m-a", "CommandFailed", cause, "restart it, then").await;
     let secret = world.secret("m-a").unwrap();
     assert_eq!(world::decode(&secret["data"]["failed-checksum"]), record.plan.checksum.as_str().as_bytes());
     assert_eq!(world::decode(&secret["data"]["failure-count"]), b"1");
@@ -179,6 +181,7 @@ async fn unusable_secret_is_shown_until_restored() {
         world.announce_status("m-a", &record);
         let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
         world.until(|| ready() == want).await;
+        world.expect_why("machineinventory/m-a", want, "Secret", "restore").await;
         let report = done(&wire::Plan::from(&record.plan), 0);
         let unjudged = link.report_step(report).await.unwrap_err();
         assert_eq!(unjudged.code(), tonic::Code::Unavailable, "{want}");
@@ -199,6 +202,7 @@ async fn missing_secret_is_shown() {
     world.announce_status("m-a", &clean(1));
     let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
     world.until(|| ready() == "PlanSecretMissing").await;
+    world.expect_why("machineinventory/m-a", "PlanSecretMissing", "Secret", "restore").await;
     let mut secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret).unwrap();
     (secret.metadata.resource_version, secret.metadata.uid) = (None, None);
     let secrets = kube::Api::namespaced(world.fake.client("operator"), "fleet");

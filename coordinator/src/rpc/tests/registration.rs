@@ -1,11 +1,11 @@
-//! Registration, roles, and reports of the live system.
+//! Registration, and what hosts report.
 
 use fake_apiserver::{Matching, Refusal as Fault, Verb};
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
-use super::world::{Host, INVENTORIES, LIVE_BOOT, World, refusal};
+use super::world::{Host, INVENTORIES, World, refusal};
 use super::{attached, condition, pair, requests};
 use crate::ca::{Authority, Role};
 
@@ -158,6 +158,8 @@ async fn unsupported_registration_leaves_no_object() {
     assert_eq!(refusal(&refused), Some(Refusal::BadTemplate));
     assert!(refused.message().contains("registration.auth"), "{refused:?}");
     assert!(world.inventory("m-a").is_none() && world.secret("m-a").is_none());
+    let cause = "registration.auth";
+    world.expect_why("machineregistration/token-unsupported", "FieldUnsupported", cause, "correct").await;
 }
 
 // Fault: a host reports more hardware than any host has.
@@ -211,6 +213,7 @@ async fn name_stays_with_its_key() {
         let refused = register_elsewhere(&world, &Host::new("a")).await;
         assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "{name}");
     }
+    world.expect_event("MachineRegistration", "token", "NameTaken", "m-a");
 }
 
 // Fault: a host loses its key before it is installed.
@@ -225,11 +228,7 @@ async fn lost_key_is_replaced_only_before_install() {
     world.settled("m-a").await;
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["spec"]["tpmHash"], second.hash());
-    let events = world.fake.look_at_all("events");
-    assert_eq!(
-        (&events[0]["reason"], &events[0]["involvedObject"]["name"]),
-        (&json!("IdentityReplaced"), &json!("m-a"))
-    );
+    world.expect_event("MachineInventory", "m-a", "IdentityReplaced", "key");
     let mut former = world.connect(Some((&first, &done.certificate_chain))).await;
     let refused = former.report_install(Host::started()).await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::InventoryGone), "the former key has no inventory");
@@ -335,98 +334,6 @@ async fn other_authorities_are_refused() {
     world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 2")).await;
 }
 
-// Fault: a live system asks for plans.
-// Shown: host console: `RoleNotAllowed`.
-#[tokio::test]
-async fn live_system_may_not_attach() {
-    let world = World::start().await;
-    let host = Host::new("a");
-    let done = world.connect(None).await.register(&host, "token").await.unwrap();
-    let mut anonymous = world.connect(None).await;
-    let refused = anonymous.report_install(Host::started()).await.unwrap_err();
-    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
-    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
-    let refused = live.attach(Host::hello("boot-1")).await.unwrap_err();
-    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
-    let refused = live.report_step(wire::StepReport::default()).await.unwrap_err();
-    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
-}
-
-/// The word of the live system alone never makes a host an installed one.
-// Fault: a live system claims to be installed.
-// Shown: it gets no certificate for plans.
-#[tokio::test]
-async fn installed_role_needs_the_install_and_another_boot() {
-    use wire::install_report::Outcome;
-    let world = World::start().await;
-    let host = Host::new("a");
-    let done = world.connect(None).await.register(&host, "token").await.unwrap();
-    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
-    let live_boot = Outcome::LiveBootAfterInstall(wire::LiveBootAfterInstall { device: "/dev/sda".into() });
-    let live_boot = wire::InstallReport { outcome: Some(live_boot) };
-    for (name, report, boot_id, want) in [
-        ("nothing is reported", None, "boot-1", Role::Live),
-        ("the install is running", Some(Host::started()), "boot-1", Role::Live),
-        ("a live system that found a disk", Some(live_boot), "boot-1", Role::Live),
-        ("the live system itself", Some(Host::installed()), LIVE_BOOT, Role::Live),
-        ("no boot id", None, "", Role::Live),
-        ("the installed system", None, "boot-1", Role::Installed),
-    ] {
-        if let Some(report) = report {
-            live.report_install(report).await.unwrap();
-        }
-        world.settled("m-a").await;
-        let chain = live.renew(&host, boot_id).await.unwrap();
-        assert_eq!(Host::peer(&chain).role, want, "{name}");
-    }
-    let other = live.renew(&Host::new("b"), "boot-1").await.unwrap_err();
-    assert_eq!(refusal(&other), Some(Refusal::BadRequest), "for another key");
-    let long = live.renew(&host, &"x".repeat(65)).await.unwrap_err();
-    assert_eq!(refusal(&long), Some(Refusal::BadRequest), "no kernel's boot id");
-}
-
-/// An inventory whose status was lost in a restore, or is older than the field.
-#[tokio::test]
-async fn installed_host_without_recorded_live_boot_stays_installed() {
-    let world = World::start().await;
-    let (host, _chain, _link, _stream) = attached(&world).await;
-    let live = host.certificate(&world.authority, Role::Live);
-    for (name, boot_id, is_lost, want) in [
-        ("it had attached, and does not state its boot", "", false, Role::Installed),
-        ("status lost, as reported now", "boot-1", true, Role::Installed),
-        ("status lost, boot unknown", "", true, Role::Live),
-    ] {
-        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
-            let host = &mut inventory["status"]["host"];
-            host["liveBootID"] = json!(null);
-            if is_lost {
-                host["carried"] = json!(null);
-                host["install"] = json!(null);
-            }
-        });
-        world.settled("m-a").await;
-        let mut link = world.connect(Some((&host, &live))).await;
-        if is_lost {
-            link.report_install(Host::installed()).await.unwrap();
-            world.settled("m-a").await;
-        }
-        let chain = link.renew(&host, boot_id).await.unwrap();
-        assert_eq!(Host::peer(&chain).role, want, "{name}");
-    }
-}
-
-#[tokio::test]
-async fn live_boot_of_an_installed_host_earns_nothing() {
-    let world = World::start().await;
-    let (host, _chain, _link, _stream) = attached(&world).await;
-    let again = world.connect(None).await.register(&host, "token").await.unwrap();
-    assert!(matches!(again.next, Some(wire::complete_response::Next::BootDisk(_))));
-    world.settled("m-a").await;
-    let mut live = world.connect(Some((&host, &again.certificate_chain))).await;
-    assert_eq!(Host::peer(&live.renew(&host, LIVE_BOOT).await.unwrap()).role, Role::Live);
-    assert_eq!(Host::peer(&live.renew(&host, "boot-2").await.unwrap()).role, Role::Installed);
-}
-
 #[tokio::test]
 async fn certificate_is_for_the_proven_key() {
     let world = World::start().await;
@@ -461,6 +368,8 @@ async fn changed_network_is_drift() {
         world.settled("m-a").await;
         assert_eq!(world.spent().writes, writes, "{name}");
     }
+    let accept = "accept-observed-network";
+    world.expect_why("machineinventory/m-a", "NetworkChanged", "192.0.2.9/24", accept).await;
 }
 
 // Fault: a host reports without a pause.

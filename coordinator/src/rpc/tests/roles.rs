@@ -5,10 +5,11 @@ use std::time::Duration;
 use coordinator_api::names::annotation;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
+use serde_json::json;
 use strum::VariantArray as _;
 
 use super::world::{Host, INVENTORIES, LIVE_BOOT, Link, World, refusal};
-use super::{installed, session};
+use super::{attached, installed, session};
 use crate::ca::{Authority, Role};
 use crate::rpc::identity::Call;
 
@@ -207,4 +208,96 @@ async fn every_caller_may_call_what_its_row_says() {
             assert!(session(&world).is_null());
         }
     }
+}
+
+// Fault: a live system asks for plans.
+// Shown: host console: `RoleNotAllowed`.
+#[tokio::test]
+async fn live_system_may_not_attach() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let done = world.connect(None).await.register(&host, "token").await.unwrap();
+    let mut anonymous = world.connect(None).await;
+    let refused = anonymous.report_install(Host::started()).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
+    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
+    let refused = live.attach(Host::hello("boot-1")).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
+    let refused = live.report_step(wire::StepReport::default()).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
+}
+
+/// The word of the live system alone never makes a host an installed one.
+// Fault: a live system claims to be installed.
+// Shown: it gets no certificate for plans.
+#[tokio::test]
+async fn installed_role_needs_the_install_and_another_boot() {
+    use wire::install_report::Outcome;
+    let world = World::start().await;
+    let host = Host::new("a");
+    let done = world.connect(None).await.register(&host, "token").await.unwrap();
+    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
+    let live_boot = Outcome::LiveBootAfterInstall(wire::LiveBootAfterInstall { device: "/dev/sda".into() });
+    let live_boot = wire::InstallReport { outcome: Some(live_boot) };
+    for (name, report, boot_id, want) in [
+        ("nothing is reported", None, "boot-1", Role::Live),
+        ("the install is running", Some(Host::started()), "boot-1", Role::Live),
+        ("a live system that found a disk", Some(live_boot), "boot-1", Role::Live),
+        ("the live system itself", Some(Host::installed()), LIVE_BOOT, Role::Live),
+        ("no boot id", None, "", Role::Live),
+        ("the installed system", None, "boot-1", Role::Installed),
+    ] {
+        if let Some(report) = report {
+            live.report_install(report).await.unwrap();
+        }
+        world.settled("m-a").await;
+        let chain = live.renew(&host, boot_id).await.unwrap();
+        assert_eq!(Host::peer(&chain).role, want, "{name}");
+    }
+    let other = live.renew(&Host::new("b"), "boot-1").await.unwrap_err();
+    assert_eq!(refusal(&other), Some(Refusal::BadRequest), "for another key");
+    let long = live.renew(&host, &"x".repeat(65)).await.unwrap_err();
+    assert_eq!(refusal(&long), Some(Refusal::BadRequest), "no kernel's boot id");
+}
+
+/// An inventory whose status was lost in a restore, or is older than the field.
+#[tokio::test]
+async fn installed_host_without_recorded_live_boot_stays_installed() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    let live = host.certificate(&world.authority, Role::Live);
+    for (name, boot_id, is_lost, want) in [
+        ("it had attached, and does not state its boot", "", false, Role::Installed),
+        ("status lost, as reported now", "boot-1", true, Role::Installed),
+        ("status lost, boot unknown", "", true, Role::Live),
+    ] {
+        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+            let host = &mut inventory["status"]["host"];
+            host["liveBootID"] = json!(null);
+            if is_lost {
+                host["carried"] = json!(null);
+                host["install"] = json!(null);
+            }
+        });
+        world.settled("m-a").await;
+        let mut link = world.connect(Some((&host, &live))).await;
+        if is_lost {
+            link.report_install(Host::installed()).await.unwrap();
+            world.settled("m-a").await;
+        }
+        let chain = link.renew(&host, boot_id).await.unwrap();
+        assert_eq!(Host::peer(&chain).role, want, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn live_boot_of_an_installed_host_earns_nothing() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    let again = world.connect(None).await.register(&host, "token").await.unwrap();
+    assert!(matches!(again.next, Some(wire::complete_response::Next::BootDisk(_))));
+    world.settled("m-a").await;
+    let mut live = world.connect(Some((&host, &again.certificate_chain))).await;
+    assert_eq!(Host::peer(&live.renew(&host, LIVE_BOOT).await.unwrap()).role, Role::Live);
+    assert_eq!(Host::peer(&live.renew(&host, "boot-2").await.unwrap()).role, Role::Installed);
 }

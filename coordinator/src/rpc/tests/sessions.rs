@@ -13,6 +13,11 @@ use crate::rpc::SessionTiming;
 
 const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
 
+/// The annotation that ends it is named.
+async fn expect_quarantine(world: &World) {
+    world.expect_why("machineinventory/m-a", "DuplicateIdentity", "two running systems", QUARANTINED).await;
+}
+
 #[tokio::test]
 async fn first_attach_costs_one_write() {
     let world = World::start().await;
@@ -41,6 +46,7 @@ async fn quarantine_ends_the_stream() {
         inventory["metadata"]["annotations"] = json!({ QUARANTINED: "boot-1 boot-2" });
     });
     assert_refused(&mut stream, Refusal::Quarantined).await;
+    expect_quarantine(&world).await;
     let refused = world.connect(None).await.register(&host, "token").await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::Quarantined));
     let mut link = world.connect(Some((&host, &chain))).await;
@@ -77,6 +83,7 @@ async fn duplicate_on_one_replica_is_quarantined() {
     assert_eq!(counts.writes, 1, "{counts}");
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["metadata"]["annotations"][QUARANTINED], "boot-1 boot-2");
+    expect_quarantine(&world).await;
 }
 
 #[tokio::test]
@@ -133,6 +140,7 @@ async fn duplicate_on_another_replica_is_quarantined() {
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["metadata"]["annotations"][QUARANTINED], "boot-1 boot-2");
     assert_eq!(world.spent().writes, 1);
+    expect_quarantine(&world).await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod host;
 mod link;
 mod registrations;
+mod seen;
 
 use std::collections::HashSet;
 use std::fmt::Debug;

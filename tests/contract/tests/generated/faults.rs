@@ -7,34 +7,44 @@
 //! // Seen: console, where nothing of it is in the API; gone, where no object is left.
 //! ```
 //!
-//! In [`EXPLAINED`] each test looks at its fault as an operator does: it, or a function of its
-//! file that it calls, has an `expect_why`, `expect_nothing` or `expect_event`.
+//! Where a row of [`SOURCES`] demands it, a test looks at its fault as an operator does: it, or a
+//! function of its file that it calls, has an `expect_why`, `expect_nothing` or `expect_event`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use contract::sources::rust_files;
+use coordinator_api::conditions::Reason;
+use coordinator_api::explain::Attention;
 use proto::refusal::Refusal;
 
 use super::reference::{code, header, table};
 use super::{checkout, committed};
 
-/// Where faults are played, and the title of what is played there.
-const SOURCES: [(&str, &str); 9] = [
-    ("coordinator/src/rpc/tests", "Hosts that call the coordinator"),
-    ("tests/scenarios/tests", "The whole system, in one process"),
-    ("tests/swtpm/tests", "Hosts with real TPMs in software"),
-    ("tests/control-plane/tests", "Real registries"),
-    ("tests/e2e/tests", "Real API servers, and a QEMU host (`make test-lab`)"),
-    ("tests/vip/tests", "The address of an internal endpoint, in network namespaces"),
-    ("agent/src/boot", "Early boot of a host"),
-    ("agent/src/plan", "Steps on a host"),
-    ("agent/tests", "The agent alone"),
+/// Which faults are looked at through `why` and `describe`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    Every,
+    /// Those that are shown in a condition or an Event.
+    OfObjects,
+    No,
+}
+
+/// Where faults are played, the title of what is played there, and what is demanded.
+const SOURCES: [(&str, &str, Demand); 9] = [
+    ("coordinator/src/rpc/tests", "Hosts that call the coordinator", Demand::OfObjects),
+    ("tests/scenarios/tests", "The whole system, in one process", Demand::Every),
+    ("tests/swtpm/tests", "Hosts with real TPMs in software", Demand::No),
+    ("tests/control-plane/tests", "Real registries", Demand::No),
+    ("tests/e2e/tests", "Real API servers, and a QEMU host (`make test-lab`)", Demand::No),
+    ("tests/vip/tests", "The address of an internal endpoint, in network namespaces", Demand::No),
+    ("agent/src/boot", "Early boot of a host", Demand::No),
+    ("agent/src/plan", "Steps on a host", Demand::No),
+    ("agent/tests", "The agent alone", Demand::No),
 ];
 
-/// Where every fault is looked at through `why` and `describe`.
-const EXPLAINED: &str = "tests/scenarios/tests";
 /// What a test calls for that, and what an operator does.
 const LOOKS: [(&str, &str, &str); 3] = [
     ("expect_why(", "why", ""),
@@ -54,30 +64,52 @@ struct Fault {
 fn faults_are_documented() {
     let mut text = header("Faults", "the tests named in it");
     text.push_str("\nWhat happens, what an operator sees, and the test that plays it.\n");
-    for (directory, title) in SOURCES {
+    for (directory, title, demand) in SOURCES {
         let mut faults = vec![];
         read_directory(&checkout(directory), "", &mut faults);
         assert!(!faults.is_empty(), "no fault in {directory}");
         let _ = write!(text, "\n## {title}\n\nTests in `{directory}`.\n");
-        if directory == EXPLAINED {
-            let row = |fault: Fault| {
-                assert!(
-                    !fault.seen.is_empty(),
-                    "{} does not look at its fault as an operator does",
-                    fault.test
-                );
-                vec![fault.what, fault.shown, fault.seen, code(&fault.test)]
-            };
-            table(&mut text, &["fault", "shown", "asserted by", "test"], faults.into_iter().map(row));
-        } else {
+        for fault in &faults {
+            let is_seen = !fault.seen.is_empty() || !is_demanded(fault, demand);
+            assert!(is_seen, "{} does not look at its fault as an operator does", fault.test);
+        }
+        if demand == Demand::No {
             let row = |fault: Fault| vec![fault.what, fault.shown, code(&fault.test)];
             table(&mut text, &["fault", "shown", "test"], faults.into_iter().map(row));
+        } else {
+            let row = |fault: Fault| vec![fault.what, fault.shown, fault.seen, code(&fault.test)];
+            table(&mut text, &["fault", "shown", "asserted by", "test"], faults.into_iter().map(row));
         }
     }
     for refusal in Refusal::ALL {
         assert!(text.contains(&code(refusal.code())), "no fault shows {}", refusal.code());
     }
     committed("docs/reference/faults.md", &text);
+}
+
+/// Where tests look at objects by `why`.
+const LOOKED_AT: [&str; 3] =
+    ["coordinator/kubectl-baremetal/src/why", "coordinator/src/rpc/tests", "tests/scenarios/tests"];
+
+#[test]
+fn reasons_that_ask_for_action_are_looked_at() {
+    let files = LOOKED_AT.iter().flat_map(|directory| rust_files(&checkout(directory)).unwrap());
+    let sources: Vec<_> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words: BTreeSet<_> = sources.iter().flat_map(|source| source.split(|c| !is_word(c))).collect();
+    let is_asking =
+        |reason: &Reason| reason.explanation().is_some_and(|known| known.attention == Attention::Act);
+    let reasons = Reason::all().filter(is_asking).map(Reason::as_str);
+    let missing: Vec<_> = reasons.filter(|reason| !words.contains(reason)).collect();
+    assert!(missing.is_empty(), "no test looks at {missing:?} by `why`");
+}
+
+fn is_demanded(fault: &Fault, demand: Demand) -> bool {
+    match demand {
+        Demand::Every => true,
+        Demand::OfObjects => ["condition", "Event"].iter().any(|place| fault.shown.contains(place)),
+        Demand::No => false,
+    }
 }
 
 fn read_directory(directory: &Path, prefix: &str, faults: &mut Vec<Fault>) {
