@@ -21,7 +21,8 @@ TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
 # Of static programs: no path of the machine that builds is in them.
 CARGO_HOME ?= $(HOME)/.cargo
-REMAP = --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/checkout
+# The last prefix that fits counts, and the target directory may be below another one.
+REMAP = --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/checkout --remap-path-prefix=$(CARGO_TARGET_DIR)=/target
 STATIC = -C target-feature=+crt-static $(REMAP)
 COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
 # Licences of what is linked into the static programs.
