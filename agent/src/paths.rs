@@ -10,7 +10,7 @@ use proto::v1alpha1::BootMode;
 /// Where the agent's state lies on the persistent partition of an installed
 /// disk, relative to that partition: `var-lib-baremetal\x2dagent.mount` brings
 /// it to its place.
-const PERSISTENT_STATE: &str = "baremetal-agent";
+pub(crate) const PERSISTENT_STATE: &str = "baremetal-agent";
 const ATTACHED: &str = "attached";
 
 /// The root directory of the host.

@@ -11,7 +11,7 @@ use proto::v1alpha1::DeviceRequirement;
 
 pub use self::error::DiskChoiceError;
 use self::requirement::holds_requirement;
-use super::installed_disk::InstalledDisk;
+use super::installed_disk::{InstalledDisk, UsedDisk};
 use crate::host::facts::disks::Disk;
 
 /// What the registration, or the inventory's annotation, asks for.
@@ -38,12 +38,14 @@ pub struct Rules<'a> {
     pub is_annotated: bool,
     /// Disks with the installed system of another host.
     pub foreign: &'a [InstalledDisk],
+    /// Disks with a system in use that this agent did not install.
+    pub used: &'a [UsedDisk],
 }
 
-/// Chooses the one whole disk that fits: never a removable one, the live
-/// medium, or one that something else is built on; one that is not empty only
-/// when it is named or `allow_erase` is set; and none at all while another disk
-/// carries labels of Elemental.
+/// Chooses the one whole disk that fits: never the live medium, or one that
+/// something else is built on; a removable one only when it is named for this
+/// very host; one that is not empty only when it is named or `allow_erase` is
+/// set; and none at all while another disk carries labels of Elemental.
 ///
 /// # Errors
 /// [`DiskChoiceError`] as a value: the caller waits for the operator or for the device.
@@ -54,10 +56,13 @@ pub fn choose_disk<'a>(
 ) -> Result<&'a Disk, DiskChoiceError> {
     let list = || list_disks(disks, rules);
     let chosen = match wish {
-        DiskRequest::Device { path, name } => find_named(disks, path, name.as_deref(), list)?,
+        DiskRequest::Device { path, name } => {
+            let may_take = |disk: &&Disk| is_fixed(disk) || (rules.is_annotated && !disk.live_medium);
+            find_named(disks.iter().filter(may_take), path, name.as_deref(), list)?
+        }
         DiskRequest::Selector(requirements) => {
             let chosen = find_selected(disks, requirements, list)?;
-            if let Some(contents) = contents::describe_foreign(chosen)
+            if let Some(contents) = rules.contents(chosen)
                 && !rules.allow_erase
             {
                 let name = chosen.name.clone();
@@ -86,13 +91,19 @@ impl Rules<'_> {
         let found = self.foreign.iter().find(|found| found.disk == disk.name)?;
         Some(format!("{} with UUID {}", found.record.inventory, found.record.smbios_uuid))
     }
+
+    /// What is on this disk that only a person may give up.
+    fn contents(&self, disk: &Disk) -> Option<String> {
+        let used = self.used.iter().find(|used| used.disk == disk.name).map(|used| used.contents.clone());
+        let found: Vec<_> = contents::describe_foreign(disk).into_iter().chain(used).collect();
+        (!found.is_empty()).then(|| found.join(", "))
+    }
 }
 
 fn describe_labels(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
     let labels = disk.elemental_labels();
     let owner = rules.owner(disk).map(|owner| format!(", the system of {owner}")).unwrap_or_default();
-    let path = disk.device_path();
-    (!labels.is_empty()).then(|| format!("{} ({}{owner})", path.display(), labels.join(", ")))
+    (!labels.is_empty()).then(|| format!("{} ({}{owner})", disk.name_and_path(), labels.join(", ")))
 }
 
 fn is_fixed(disk: &Disk) -> bool {
@@ -100,7 +111,7 @@ fn is_fixed(disk: &Disk) -> bool {
 }
 
 fn find_named<'a>(
-    disks: &'a [Disk],
+    mut disks: impl Iterator<Item = &'a Disk>,
     path: &str,
     name: Option<&str>,
     list: impl Fn() -> String,
@@ -109,7 +120,7 @@ fn find_named<'a>(
     let Some(name) = name else {
         return Err(DiskChoiceError::NotThere { path, candidates: list() });
     };
-    let Some(disk) = disks.iter().find(|disk| is_fixed(disk) && disk.name == name) else {
+    let Some(disk) = disks.find(|disk| disk.name == name) else {
         return Err(DiskChoiceError::NotADisk { path, name: name.to_owned(), candidates: list() });
     };
     match contents::describe_exclusion(disk) {
@@ -156,7 +167,7 @@ fn list_disks(disks: &[Disk], rules: &Rules<'_>) -> String {
         if !text.is_empty() {
             text.push_str("; ");
         }
-        let _ = write!(text, "{} = {}, {} bytes", disk.name, disk.stable_path().display(), disk.size_bytes);
+        let _ = write!(text, "{}, {} bytes", disk.name_and_path(), disk.size_bytes);
         for (what, value) in [("model", &disk.model), ("serial", &disk.serial), ("wwn", &disk.wwn)] {
             if !value.is_empty() {
                 let _ = write!(text, ", {what} {value}");
@@ -172,8 +183,8 @@ fn list_disks(disks: &[Disk], rules: &Rules<'_>) -> String {
 fn describe_obstacle(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
     let removable = || disk.removable.then(|| "removable".to_owned());
     let owner = || rules.owner(disk).map(|owner| format!("installed system of {owner}"));
-    let foreign = || contents::describe_foreign(disk).filter(|_| !rules.allow_erase);
-    removable().or_else(|| contents::describe_exclusion(disk)).or_else(owner).or_else(foreign)
+    let contents = || rules.contents(disk).filter(|_| !rules.allow_erase);
+    removable().or_else(|| contents::describe_exclusion(disk)).or_else(owner).or_else(contents)
 }
 
 #[cfg(test)]

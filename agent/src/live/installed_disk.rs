@@ -1,5 +1,7 @@
-//! Systems that this agent installed before: found by the record on the
-//! persistent partition of each disk, never by a label alone.
+//! Systems on the disks of a host. What this agent installed before is found by
+//! the record on the persistent partition of each disk, never by a label alone.
+
+mod contents;
 
 use std::fs;
 use std::io;
@@ -10,10 +12,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use proto::v1alpha1::InstallDone;
 use serde::{Deserialize, Serialize};
 
+use self::contents::{Contents, find_registration, read_partition};
 use crate::durable::{self, DurableError};
 use crate::error::{NextAction, describe_error};
 use crate::host::command::Invocation;
-use crate::host::facts::disks::{Disk, Partition};
+use crate::host::facts::disks::Disk;
 use crate::host::facts::smbios;
 use crate::host::system::deadlines;
 use crate::paths::{Root, StateDir};
@@ -121,6 +124,15 @@ impl Mounted {
     pub fn state(&self) -> StateDir {
         StateDir::on_persistent_partition(&self.path)
     }
+
+    /// Names of what is on it, sorted.
+    fn list_entries(&self) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(&self.path)?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let mut names = names.collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
 }
 
 impl Drop for Mounted {
@@ -193,14 +205,23 @@ pub struct InstalledDisk {
     pub record: InstallRecord,
 }
 
+/// A disk with a system of Elemental that this agent did not install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedDisk {
+    /// Kernel name of the disk, now.
+    pub disk: String,
+    /// What shows that the system was in use.
+    pub contents: String,
+}
+
 /// Why it is not known whether this host is installed.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// Two records: whatever we did could be wrong.
-    #[error("{count} disks carry an installed system of this agent ({disks}), so nothing is touched", count = .names.len(), disks = .names.join(", "))]
+    #[error("{count} disks carry an installed system of this agent ({disks}), so nothing is touched", count = .disks.len(), disks = .disks.join(", "))]
     Several {
-        /// Which disks.
-        names: Vec<String>,
+        /// By their stable paths.
+        disks: Vec<String>,
     },
     /// A partition that may hold a record cannot be read: installing over it
     /// could destroy a system.
@@ -218,9 +239,11 @@ pub enum FindError {
 impl NextAction for FindError {
     fn next_action(&self) -> Option<&str> {
         Some(match self {
-            Self::Several { .. } => "take out or wipe (wipefs -a) all but one, then boot again",
+            Self::Several { .. } => {
+                "take all but one out, or wipe them (\"Wipe a disk\" in docs/operations.md), then boot again"
+            }
             Self::Mount { .. } => {
-                "check the disk; where it is broken, replace it, delete the MachineInventory and boot the seed ISO again"
+                "check the disk; where it is broken, replace it, delete the MachineInventory and boot the seed ISO again; where its file system is, wipe it (\"Wipe a disk\" in docs/operations.md)"
             }
         })
     }
@@ -234,6 +257,9 @@ pub struct InstalledDisks {
     /// Those of other hosts: volumes of a SAN, or disks that were moved. They
     /// are never adopted.
     pub foreign: Vec<InstalledDisk>,
+    /// Those without a record that were in use: of another operator, or of this
+    /// agent when the record was lost.
+    pub used: Vec<UsedDisk>,
 }
 
 /// Looks on every disk of the host with this UUID.
@@ -245,34 +271,31 @@ pub fn find_installed_disks(
     mounts: &impl Mounts,
     uuid: Option<&str>,
 ) -> Result<InstalledDisks, FindError> {
-    let (mut own, mut foreign) = (Vec::new(), Vec::new());
+    let (mut own, mut foreign, mut used) = (Vec::new(), Vec::new(), Vec::new());
     // The system on several paths, or on a mirror, is one.
     let is_part = |disk: &Disk| disks.iter().any(|other| disk.is_part_of(other));
     for disk in disks.iter().filter(|disk| !disk.live_medium && !is_part(disk)) {
-        if let Some(partition) = disk.persistent_partition()
-            && let Some(record) = read_record(partition, mounts)?
-        {
-            let systems = if record.is_of_another_host(uuid) { &mut foreign } else { &mut own };
-            let (disk, partition) = (disk.name.clone(), partition.name.clone());
-            systems.push(InstalledDisk { disk, partition, record });
+        let Some(partition) = disk.persistent_partition() else { continue };
+        let name = disk.name.clone();
+        match read_partition(disk, partition, mounts)? {
+            Contents::Unused => {
+                let contents = find_registration(disk, mounts);
+                used.extend(contents.map(|contents| UsedDisk { disk: name, contents }));
+            }
+            Contents::Used(contents) => used.push(UsedDisk { disk: name, contents }),
+            Contents::Installed(record) => {
+                let systems = if record.is_of_another_host(uuid) { &mut foreign } else { &mut own };
+                systems.push(InstalledDisk { disk: name, partition: partition.name.clone(), record });
+            }
         }
     }
     match own.len() {
-        0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign }),
-        _ => Err(FindError::Several { names: own.into_iter().map(|found| found.disk).collect() }),
+        0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign, used }),
+        _ => {
+            let is_own = |disk: &&Disk| own.iter().any(|found| found.disk == disk.name);
+            Err(FindError::Several { disks: disks.iter().filter(is_own).map(Disk::name_and_path).collect() })
+        }
     }
-}
-
-fn read_record(partition: &Partition, mounts: &impl Mounts) -> Result<Option<InstallRecord>, FindError> {
-    let failed = |source| FindError::Mount { partition: partition.name.clone(), source };
-    let formatted = !partition.file_system.is_empty();
-    let mounted = match mounts.mount(&partition.name, Access::Read) {
-        Ok(mounted) => mounted,
-        // Named but not formatted: an install was cut off before.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput && !formatted => return Ok(None),
-        Err(source) => return Err(failed(source)),
-    };
-    InstallRecord::read(&mounted.state()).map_err(|error| failed(error.source))
 }
 
 #[cfg(test)]

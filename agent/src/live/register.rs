@@ -21,7 +21,8 @@ use crate::client::tls::{self, Session};
 use crate::client::transport::Transport;
 use crate::console::Console;
 use crate::error::{NextAction, describe_error, explain};
-use crate::host::facts::{self, disks};
+use crate::host::facts;
+use crate::host::facts::disks::{self, Disk};
 use crate::host::network::NetworkObserver;
 use crate::host::observed;
 use crate::host::system::{System, SystemError};
@@ -51,7 +52,7 @@ pub enum RegisterError {
     /// A record without the key that made it.
     #[error("{disk} carries an installed system without its identity key, so nothing is touched")]
     KeyLost {
-        /// Kernel name.
+        /// Kernel name and stable path.
         disk: String,
     },
     /// After the registration.
@@ -89,7 +90,9 @@ impl NextAction for RegisterError {
             Self::Find(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
             Self::Tpm(error) => error.next_action(),
-            Self::KeyLost { .. } => Some("wipe it (wipefs -a) to install again"),
+            Self::KeyLost { .. } => {
+                Some("install the host as a new one (\"Wipe a disk\" in docs/operations.md)")
+            }
             Self::Install(error) => error.next_action(),
         }
     }
@@ -133,7 +136,7 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     let config = config::read(&root.live_config())?;
     mounts.settle(Duration::ZERO).await;
     let uuid = installed_disk::host_uuid(root);
-    let InstalledDisks { own: found, foreign } =
+    let InstalledDisks { own: found, foreign, .. } =
         installed_disk::find_installed_disks(&disks::read_disks(root), mounts, uuid.as_deref())?;
     for InstalledDisk { disk, record, .. } in &foreign {
         let InstallRecord { inventory, smbios_uuid, .. } = record;
@@ -190,7 +193,11 @@ async fn load_or_create(
         .map_err(|source| FindError::Mount { partition: found.partition.clone(), source })?;
     match Identity::load(&mounted.state().identity())? {
         Some(identity) => Ok(identity.copy_to(&here)?),
-        None => Err(RegisterError::KeyLost { disk: found.disk.clone() }),
+        None => {
+            let disks = disks::read_disks(root);
+            let disk = disks.iter().find(|disk| disk.name == found.disk).map(Disk::name_and_path);
+            Err(RegisterError::KeyLost { disk: disk.unwrap_or_else(|| found.disk.clone()) })
+        }
     }
 }
 

@@ -38,6 +38,46 @@ async fn a_disk_that_appears_between_two_checks_counts() {
     assert_eq!(host.installs(), 0);
 }
 
+/// A host with one disk, whose persistent partition holds these directories.
+fn host_with_contents(coordinator: &Coordinator, contents: &[&str]) -> Host {
+    let host = Host::live(coordinator);
+    fs::remove_dir_all(host.root.join("/sys/block/vdb")).unwrap();
+    host.write("/sys/block/vda/dev", "8:0");
+    host.write("/run/udev/data/b8:0", "E:ID_SERIAL_SHORT=serial-vda\n");
+    let partition = host.installed_state().path().parent().unwrap().to_owned();
+    for name in contents {
+        fs::create_dir_all(partition.join(name)).unwrap();
+    }
+    host
+}
+
+// Fault: a host that another operator installed boots the ISO; its disk is not named.
+// Shown: host console and report: the disk and what is on it; nothing is installed.
+#[tokio::test]
+async fn selector_spares_the_system_of_another_operator() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install(""));
+    let host = host_with_contents(&coordinator, &["lost+found", ".state", "etc"]);
+    host.register_until(&coordinator, "it waits", is_waiting).await;
+    let Some(Outcome::Waiting(waiting)) = coordinator.memory().installs.last().cloned() else { panic!() };
+    assert!(waiting.message.contains("an Elemental system in use on vda5 (.state, etc)"), "{waiting:?}");
+    assert!(waiting.next_action.contains("baremetal.cluster.io/install-device"), "{waiting:?}");
+    assert_eq!(host.installs(), 0);
+    coordinator.memory().install_device = "/dev/vda".to_owned();
+    host.register().await.unwrap();
+    assert_eq!(host.installs(), 1, "it is named");
+}
+
+#[tokio::test]
+async fn an_install_that_was_cut_off_continues() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install(""));
+    let host = host_with_contents(&coordinator, &["lost+found", "baremetal-agent/identity"]);
+    host.register().await.unwrap();
+    assert_eq!(host.installs(), 1);
+    assert!(!coordinator.memory().installs.iter().any(|outcome| matches!(outcome, Outcome::Waiting(_))));
+}
+
 // Fault: the chosen disk is replaced before the first write.
 // Shown: the choice is made again.
 #[tokio::test]

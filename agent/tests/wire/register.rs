@@ -372,6 +372,9 @@ async fn two_installed_disks_stop_the_registration() {
         fs::write(state.install_record(), "{}").unwrap();
     }
     let message = host.register().await.unwrap_err();
-    assert!(message.contains("vda, vdb") && message.contains("take out or wipe"), "{message}");
+    assert!(
+        message.contains("vda = /dev/vda, vdb = /dev/vdb") && message.contains("take all but one out"),
+        "{message}"
+    );
     assert!(coordinator.memory().registrations.is_empty());
 }

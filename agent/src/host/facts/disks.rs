@@ -101,6 +101,12 @@ impl Disk {
         link.map_or_else(|| self.device_path(), PathBuf::from)
     }
 
+    /// Its kernel name, and the path to name it by.
+    #[must_use]
+    pub fn name_and_path(&self) -> String {
+        format!("{} = {}", self.name, self.stable_path().display())
+    }
+
     /// Whether both are one disk: by WWN, serial number and size, whatever the
     /// kernel calls it; by the kernel's name where it has neither.
     #[must_use]

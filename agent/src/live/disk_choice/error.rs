@@ -14,7 +14,8 @@ pub enum DiskChoiceError {
         /// What there is.
         candidates: String,
     },
-    /// The path leads to a partition, an optical drive, or the live medium.
+    /// The path leads to a partition, an optical drive, a removable disk, or the
+    /// live medium.
     #[error(
         "the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {candidates})"
     )]
@@ -110,7 +111,7 @@ impl NextAction for DiskChoiceError {
                 "link it to the right disk, or set the annotation baremetal.cluster.io/install-device on the MachineInventory"
             }
             Self::NotADisk { .. } => {
-                "set the annotation baremetal.cluster.io/install-device on the MachineInventory"
+                "set the annotation baremetal.cluster.io/install-device on the MachineInventory to a whole disk; by the annotation a removable one is taken too"
             }
             Self::NoneFits { .. } => {
                 "correct it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory"

@@ -165,6 +165,49 @@ fn disk_with_data_needs_name_or_permission() {
 }
 
 #[test]
+fn elemental_system_in_use_needs_a_name() {
+    let contents = "an Elemental system in use on sda5 (.state)".to_owned();
+    let used = [UsedDisk { disk: "sda".to_owned(), contents }];
+    let all = DiskRequest::Selector(vec![]);
+    for (name, disk, wish, allow_erase, want) in [
+        (
+            "selected",
+            "sda",
+            &all,
+            false,
+            Some("sda, is not empty: an Elemental system in use on sda5 (.state)"),
+        ),
+        ("allowed", "sda", &all, true, None),
+        ("named", "sda", &named("sda"), false, None),
+        ("a cut-off install", "sdb", &all, false, None),
+    ] {
+        let disks = [with_label(disk, "COS_PERSISTENT")];
+        let rules = Rules { allow_erase, used: &used, ..Rules::default() };
+        let refused = choose_disk(&disks, wish, &rules).err().map(|error| explain(&error));
+        assert_eq!(refused.is_some(), want.is_some(), "{name}: {refused:?}");
+        let refused = refused.unwrap_or_default();
+        assert!(refused.contains(want.unwrap_or_default()), "{name}: {refused}");
+        assert_eq!(refused.contains("[an Elemental system in use"), want.is_some(), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn removable_disk_is_taken_only_by_annotation() {
+    let removable = Disk { removable: true, ..disk("sda", GIB) };
+    let live = Disk { live_medium: true, ..disk("sdb", GIB) };
+    let disks = [removable, live];
+    for (name, wish, is_annotated, want) in [
+        ("selected", DiskRequest::Selector(vec![]), true, None),
+        ("named for all hosts", named("sda"), false, None),
+        ("named for this host", named("sda"), true, Some("sda")),
+        ("the live medium", named("sdb"), true, None),
+    ] {
+        let rules = Rules { is_annotated, ..Rules::default() };
+        assert_eq!(name_of(&choose_disk(&disks, &wish, &rules)).as_deref(), want, "{name}");
+    }
+}
+
+#[test]
 fn disk_with_holders_is_never_taken() {
     let held = Disk { holders: vec!["dm-0".to_owned()], ..disk("sda", 100 * GIB) };
     let rules = Rules { allow_erase: true, is_annotated: true, ..Rules::default() };
@@ -198,7 +241,7 @@ fn foreign_system_is_taken_only_by_annotation() {
         ("named for this host", &named("sdb"), true, ""),
         ("another one named", &named("sda"), true, "COS_PERSISTENT, the system of fleet/host-2"),
     ] {
-        let rules = Rules { allow_erase: true, is_annotated, foreign: &foreign };
+        let rules = Rules { allow_erase: true, is_annotated, foreign: &foreign, used: &[] };
         let message =
             choose_disk(&disks, wish, &rules).map_or_else(|error| explain(&error), |_| String::new());
         assert_eq!(message.is_empty(), want.is_empty(), "{name}: {message}");
@@ -217,5 +260,5 @@ fn joined_disk_is_taken_instead_of_parts() {
     assert!(message.contains("in use by dm-0"), "{message}");
     let beside = [with_label("dm-0", "COS_STATE"), part("sda"), with_label("sdc", "COS_STATE")];
     let message = explain(&choose_disk(&beside, &named("dm-0"), &rules).unwrap_err());
-    assert!(message.contains("/dev/sdc") && !message.contains("/dev/sda "), "{message}");
+    assert!(message.contains("sdc = ") && !message.contains("sda = "), "{message}");
 }

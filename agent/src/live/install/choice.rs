@@ -93,6 +93,7 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
 }
 
 /// The second answer, where it is the first one again.
+            used: &found.used,
 fn compare_choices(first: &Disk, second: Choice) -> Choice {
     let second = second?;
     if first.is_same(&second) {

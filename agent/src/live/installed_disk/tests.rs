@@ -1,5 +1,6 @@
 use super::fake::Directories;
 use super::*;
+use crate::host::facts::disks::Partition;
 
 fn find_own(disks: &[Disk], mounts: &Directories) -> Result<Option<InstalledDisk>, FindError> {
     find_installed_disks(disks, mounts, Some("uuid-1")).map(|found| found.own)
@@ -32,7 +33,10 @@ fn an_installed_disk_is_found_by_its_record() {
     assert!(find_own(&disks, &mounts).unwrap().is_some(), "still a record");
     record(directory.path(), "sda5", "{}");
     let message = crate::error::explain(&find_own(&disks, &mounts).unwrap_err());
-    assert!(message.contains("sda, sdb") && message.contains("wipefs"), "{message}");
+    assert!(
+        message.contains("sda = /dev/sda, sdb = /dev/sdb") && message.contains("Wipe a disk"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -67,7 +71,7 @@ fn the_system_of_another_host_is_not_adopted() {
             Ok(found) => {
                 assert_eq!((usize::from(found.own.is_some()), found.foreign.len()), (own, foreign), "{name}");
             }
-            Err(FindError::Several { names }) => assert_eq!((names.len(), own), (2, 2), "{name}"),
+            Err(FindError::Several { disks }) => assert_eq!((disks.len(), own), (2, 2), "{name}"),
             Err(error) => panic!("{name}: {error}"),
         }
     }
@@ -83,4 +87,42 @@ fn a_mirrored_system_is_one_system() {
     let part = |name: &str| Disk { holders: vec!["md126".to_owned()], ..disk(name) };
     let found = find_own(&[disk("md126"), part("sda"), part("sdb")], &mounts).unwrap().unwrap();
     assert_eq!(found.disk, "md126");
+}
+
+#[test]
+fn a_system_without_record_may_be_used() {
+    for (name, entries, want) in [
+        ("fresh", &["sda5/lost+found"][..], None),
+        ("a cut-off install", &["sda5/lost+found", "sda5/baremetal-agent/identity", "sda3/grubenv"], None),
+        (
+            "a system that ran",
+            &["sda5/lost+found", "sda5/.state/var.bind", "sda5/etc"],
+            Some("sda5 (.state, etc)"),
+        ),
+        ("without its record", &["sda5/baremetal-agent/journal", "sda5/.state"], Some("sda5 (.state)")),
+        (
+            "many entries",
+            &["sda5/a", "sda5/b", "sda5/c", "sda5/d", "sda5/e", "sda5/f"],
+            Some("(a, b, c, d, e, …)"),
+        ),
+        (
+            "registered upstream",
+            &["sda5/lost+found", "sda3/elemental-state.yaml"],
+            Some("registered on sda3"),
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        for entry in entries {
+            fs::create_dir_all(directory.path().join(entry)).unwrap();
+        }
+        let mut disk = disk("sda");
+        let oem = Partition { name: "sda3".into(), file_system: "COS_OEM".into(), ..Partition::default() };
+        disk.partitions.push(oem);
+        let mounts = Directories(directory.path().to_owned());
+        let found = find_installed_disks(&[disk], &mounts, None).unwrap();
+        assert_eq!((found.own, found.foreign), (None, vec![]), "{name}");
+        let used: Vec<_> = found.used.iter().map(|used| used.contents.as_str()).collect();
+        assert_eq!(used.len(), usize::from(want.is_some()), "{name}: {used:?}");
+        assert!(used.iter().all(|used| used.contains(want.unwrap_or_default())), "{name}: {used:?}");
+    }
 }
