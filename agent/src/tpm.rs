@@ -21,6 +21,7 @@ use tpm2_protocol::data::{TpmtPublic, TpmuPublicId};
 pub use commands::Tpm;
 pub use error::TpmError;
 
+use crate::error::describe_error;
 use crate::paths::Root;
 
 /// Where the kernel offers its TPM 2.0; a TPM 1.2 has no such file.
@@ -104,11 +105,11 @@ impl Attestor {
 
     fn load_keys(mut tpm: Tpm) -> Result<Self, TpmError> {
         let Endorsement { key, public_key } = load_endorsement(&mut tpm)?;
-        let certificate = tpm.read_index(TpmHandle::new(ENDORSEMENT_CERTIFICATE))?;
+        let certificate = read_certificate(&mut tpm)?;
         let (attestation, public) = tpm.create_primary(keys::attestation_template()?)?;
         let keys = TpmKeys {
             endorsement_key: key.public,
-            endorsement_certificate: certificate.map(trim_certificate).unwrap_or_default(),
+            endorsement_certificate: certificate,
             attestation_key: commands::marshal(&public)?,
         };
         Ok(Self { tpm, endorsement: key.handle, attestation, public_key, keys })
@@ -139,6 +140,22 @@ impl Attestor {
             Ok((authenticator, quote))
         })
         .await
+    }
+}
+
+/// Empty where there is none, and where the TPM does not let it be read: whether
+/// a host needs one is for the coordinator to say.
+fn read_certificate(tpm: &mut Tpm) -> Result<Vec<u8>, TpmError> {
+    match tpm.read_index(TpmHandle::new(ENDORSEMENT_CERTIFICATE)) {
+        Ok(found) => Ok(found.map(trim_certificate).unwrap_or_default()),
+        Err(error @ TpmError::Refused { .. }) if !error.is_temporary() => {
+            tracing::warn!(
+                error = describe_error(&error),
+                "the certificate in the TPM counts as missing; next: none, unless the Secret tpm-ca asks for one"
+            );
+            Ok(vec![])
+        }
+        Err(error) => Err(error),
     }
 }
 

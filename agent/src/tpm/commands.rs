@@ -24,6 +24,7 @@ use tpm2_protocol::{TpmError as ProtocolError, TpmMarshal, TpmWriter};
 
 use super::TpmError;
 use super::channel::Channel;
+use super::error::is_busy;
 use super::keys::{no_cipher, select_registers};
 
 /// A busy TPM is asked again this often, with a pause in between.
@@ -72,10 +73,6 @@ const fn misfit(command: &'static str) -> impl Fn(ProtocolError) -> TpmError {
     move |source| TpmError::Protocol { command, source }
 }
 
-fn is_busy(code: TpmRc) -> bool {
-    matches!(code.base(), TpmRcBase::Retry | TpmRcBase::Yielded | TpmRcBase::Testing)
-}
-
 impl Tpm {
     /// Opens the TPM at `path`.
     ///
@@ -111,7 +108,7 @@ impl Tpm {
             let response = TpmResponse::cast(&answer).map_err(misfit(name))?;
             match response.rc().map_err(misfit(name))? {
                 TpmRc::Fmt0(TpmRcBase::Success) => return response.unmarshal().map_err(misfit(name)),
-                code if is_busy(code) && attempt < BUSY_ATTEMPTS => sleep(BUSY_PAUSE),
+                code if is_busy(code.base()) && attempt < BUSY_ATTEMPTS => sleep(BUSY_PAUSE),
                 code => return Err(TpmError::Refused { command: name, code }),
             }
         }

@@ -59,6 +59,20 @@ pub enum TpmError {
     Interrupted,
 }
 
+impl TpmError {
+    /// Whether the TPM may give another answer to the same command later.
+    pub(super) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => is_busy(code.base()) || code.base() == TpmRcBase::Lockout,
+            _ => false,
+        }
+    }
+}
+
+pub(super) const fn is_busy(code: TpmRcBase) -> bool {
+    matches!(code, TpmRcBase::Retry | TpmRcBase::Yielded | TpmRcBase::Testing)
+}
+
 impl NextAction for TpmError {
     fn next_action(&self) -> Option<&str> {
         match self {

@@ -14,10 +14,11 @@ use agent::tpm::Tpm;
 use tpm2_protocol::basic::TpmHandle;
 use tpm2_protocol::data::{
     Tpm2bAuth, Tpm2bDigest, Tpm2bMaxNvBuffer, Tpm2bNonce, Tpm2bNvPublic, TpmAlgId, TpmRh, TpmaNv,
-    TpmaSession, TpmsAuthCommand, TpmsNvPublic,
+    TpmaSession, TpmsAuthCommand, TpmsNvPublic, TpmtPublic,
 };
 use tpm2_protocol::frame::{
-    TpmNvDefineSpaceCommand, TpmNvDefineSpaceResponse, TpmNvWriteCommand, TpmNvWriteResponse,
+    TpmEvictControlCommand, TpmEvictControlResponse, TpmNvDefineSpaceCommand, TpmNvDefineSpaceResponse,
+    TpmNvWriteCommand, TpmNvWriteResponse,
 };
 
 pub use vendor::Vendor;
@@ -89,12 +90,31 @@ impl Swtpm {
         Tpm::open(self.socket()).unwrap()
     }
 
+    /// Leaves a key of that template where installers leave the endorsement key.
+    pub fn persist_key(&self, template: TpmtPublic) {
+        let mut tpm = self.open();
+        let (key, _) = tpm.create_primary(template).unwrap();
+        let command = TpmEvictControlCommand {
+            handles: [TpmHandle::new(TpmRh::Owner as u32), key],
+            persistent_handle: TpmHandle::new(proto::tpm::ENDORSEMENT_HANDLE),
+        };
+        let _: TpmEvictControlResponse = tpm.run("EvictControl", &command, &[password()]).unwrap();
+    }
+
     /// Leaves a certificate in it, as its vendor does, with `filler` behind it.
     pub fn write_certificate(&self, certificate: &[u8], filler: &[u8]) {
-        let contents = [certificate, filler].concat();
+        self.write_index(&[certificate, filler].concat(), &[TpmaNv::OWNERREAD, TpmaNv::AUTHREAD]);
+    }
+
+    /// Leaves a certificate that only the platform's firmware may read.
+    pub fn hide_certificate(&self, certificate: &[u8]) {
+        self.write_index(certificate, &[TpmaNv::PPREAD]);
+    }
+
+    fn write_index(&self, contents: &[u8], readers: &[TpmaNv]) {
         let (mut tpm, owner) = (self.open(), TpmHandle::new(TpmRh::Owner as u32));
         let index = TpmHandle::new(proto::tpm::ENDORSEMENT_CERTIFICATE);
-        let bits = [TpmaNv::OWNERWRITE, TpmaNv::OWNERREAD, TpmaNv::AUTHREAD, TpmaNv::NO_DA];
+        let bits = [&[TpmaNv::OWNERWRITE, TpmaNv::NO_DA], readers].concat();
         let public = TpmsNvPublic {
             nv_index: index,
             name_alg: TpmAlgId::Sha256,

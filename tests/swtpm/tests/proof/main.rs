@@ -12,6 +12,7 @@ use agent::tpm::{TpmError, keys};
 use coordinator_core::attestation::AttestationError;
 use coordinator_core::inventory::KeyClass;
 use swtpm::{Swtpm, Vendor};
+use tpm2_protocol::data::{Tpm2bPublicKeyRsa, TpmuPublicId};
 use transcript::{Transcript, challenge};
 
 #[tokio::test]
@@ -31,6 +32,40 @@ async fn real_proof_gives_its_class() {
     assert_eq!(named.verify(), Ok(KeyClass::Hardware));
     assert_eq!(agent::tpm::read_identity(&root).await.unwrap(), Some(named.public_key.clone()));
     assert_eq!(key_of(&certificate), named.public_key, "the key is encoded as everybody encodes it");
+}
+
+// Fault: the certificate in a TPM cannot be read without a password.
+// Shown: log of the host; it registers as one whose TPM has no certificate.
+#[tokio::test]
+async fn unreadable_certificate_counts_as_none() {
+    let (tpm, vendor) = (Swtpm::start(), Vendor::new("vendor"));
+    let root = tpm.host_root();
+    let public_key = agent::tpm::read_identity(&root).await.unwrap().unwrap();
+    tpm.hide_certificate(&vendor.certify(&public_key, |_| {}));
+    let taken = Transcript::take(&root).await;
+    assert!(taken.keys.endorsement_certificate.is_empty());
+    assert_eq!(taken.verify(), Ok(KeyClass::Unverified));
+    let named = Transcript { authorities: Some(vendor.authority), ..taken };
+    assert!(named.verify().unwrap_err().to_string().contains("is missing in the TPM"));
+}
+
+#[tokio::test]
+async fn persistent_endorsement_key_is_used() {
+    let tpm = Swtpm::start();
+    let root = tpm.host_root();
+    let made = agent::tpm::read_identity(&root).await.unwrap();
+    // By this the TPM makes another key: the persistent one is told from one that is made again.
+    let mut template = keys::endorsement_template().unwrap();
+    template.unique = TpmuPublicId::Rsa(Tpm2bPublicKeyRsa::try_from(&[1; 256][..]).unwrap());
+    tpm.persist_key(template);
+    let taken = Transcript::take(&root).await;
+    assert_ne!(Some(&taken.public_key), made.as_ref());
+    assert_eq!(taken.verify(), Ok(KeyClass::Unverified), "it activates a credential");
+    let other = Swtpm::start();
+    let made = agent::tpm::read_identity(&other.host_root()).await.unwrap();
+    other.persist_key(keys::attestation_template().unwrap());
+    let read = agent::tpm::read_identity(&other.host_root()).await.unwrap();
+    assert_eq!(read, made, "a key of another template");
 }
 
 /// The key of a certificate, as its parser finds it.
