@@ -56,9 +56,9 @@ pub enum IdentityError {
 impl NextAction for IdentityError {
     fn next_action(&self) -> Option<&str> {
         match self {
-            Self::Key { .. } | Self::EndorsementKey { .. } => {
-                Some("restore the file, or wipe the disk (wipefs -a) and boot a seed ISO to install again")
-            }
+            Self::Key { .. } | Self::EndorsementKey { .. } => Some(
+                "restore the file, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+            ),
             Self::Read { .. } | Self::Keep(_) => {
                 Some("check the host's disk and free space on its persistent partition")
             }

@@ -82,10 +82,10 @@ impl NextAction for TpmError {
             Self::Refused { code, .. } => Some(action_for(code.base())),
             Self::Challenge => Some("download a fresh seed ISO and boot it"),
             Self::Gone => Some(
-                "switch the TPM on in the host's firmware setup; if it was removed for good, delete the MachineInventory and install the host again",
+                "switch the TPM on in the host's firmware setup; if it was removed for good, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
             ),
             Self::Replaced => Some(
-                "put the former TPM back; if the mainboard was replaced, delete the MachineInventory and install the host again",
+                "put the former TPM back; if it was replaced for good, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
             ),
             Self::Interrupted => None,
         }

@@ -168,7 +168,7 @@ fn find_hold(situation: &HostSituation<'_>) -> Option<Problem> {
         && !(situation.is_paused || host.is_deleting || host.is_abandoned)
         && !is_claim_valid(situation);
     let message = format!(
-        "{} {} held this host and does not exist or names another host, and Cluster {} is not found: nothing is done until it is; restore both, or delete this MachineInventory and boot the seed ISO",
+        "{} {} held this host and does not exist or names another host, and Cluster {} is not found: nothing is done until it is; restore both, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         claim.kind, claim.baremetal_machine, claim.cluster
     );
     is_held.then_some(Problem { reason: Reason::OwnerMissing, message })
@@ -190,7 +190,7 @@ fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
     }
     let claim = host.claim.as_ref()?;
     let message = format!(
-        "{} {} held this host and does not exist or names another host; the host was not cleaned and is given to no machine: restore the machine, or delete this MachineInventory and boot the seed ISO",
+        "{} {} held this host and does not exist or names another host; the host was not cleaned and is given to no machine: restore the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         claim.kind, claim.baremetal_machine
     );
     verified(HostEffect::MarkOrphaned(Problem { reason: Reason::OwnerMissing, message }))

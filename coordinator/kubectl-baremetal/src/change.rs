@@ -93,7 +93,7 @@ pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decisio
     }
     if !record.may_be_reinstalled() {
         return Err(format!(
-            "{name} states that it carries a node, or is in deletion: restore the machine that holds it, or delete the MachineInventory and install the host anew"
+            "{name} states that it carries a node, or is in deletion: restore the machine that holds it, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)"
         ));
     }
     let reported = record.install.as_ref().map(|install| install.device.as_str());

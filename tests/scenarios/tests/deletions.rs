@@ -257,7 +257,7 @@ async fn vanished_machine_leaves_its_host_unavailable() {
     let events = world.fake.look_at_all("events");
     let is_warning = |event: &&Value| event["type"] == "Warning";
     assert_eq!(events.iter().filter(is_warning).count(), 1, "{events:#?}");
-    world.expect_event("MachineInventory", "host-1", "OwnerMissing", "boot the seed ISO");
+    world.expect_event("MachineInventory", "host-1", "OwnerMissing", "install the host as a new one");
     assert!(world.inventory("host-1").unwrap().claim().is_some(), "no destructive step on a guess");
     world.delete("MachineInventory", "host-1").await;
     world.wait_until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;

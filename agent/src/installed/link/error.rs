@@ -67,7 +67,7 @@ impl NextAction for RunError {
             Self::Config(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
             Self::NoIdentity { .. } => Some(
-                "mount the persistent partition there, or, if the key is lost, wipe the disk (wipefs -a) and boot a seed ISO to install again",
+                "mount the persistent partition there, or, if the key is lost, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
             ),
             Self::LiveBoot(error) => error.next_action(),
         }

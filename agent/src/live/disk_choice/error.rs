@@ -120,7 +120,7 @@ impl NextAction for DiskChoiceError {
                 "narrow it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory"
             }
             Self::Excluded { .. } => {
-                "take it out of what is built on it and wipe it (wipefs -a), or set the annotation baremetal.cluster.io/install-device on the MachineInventory to another disk"
+                "set the annotation baremetal.cluster.io/install-device on the MachineInventory to another disk; or wipe it, where nothing needs it any more (\"Wipe a disk\" in docs/operations.md)"
             }
             Self::NotEmpty { .. } => {
                 "if it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory, or set allow-erase in the install block of the MachineRegistration"
@@ -133,7 +133,7 @@ impl NextAction for DiskChoiceError {
             }
             Self::Selector { .. } => "correct it in the MachineRegistration",
             Self::ForeignLabels { .. } => {
-                "take them out; where no host needs them, wipe them instead (wipefs -a)"
+                "take them out, or wipe them, where no host needs them (\"Wipe a disk\" in docs/operations.md)"
             }
         })
     }

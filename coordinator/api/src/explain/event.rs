@@ -192,7 +192,7 @@ pub const EVENTS: &[EventEntry] = &[
         "OwnerMissing",
         "the machine of the claim does not exist or names another host; the host was not cleaned",
         "the machine was deleted without its finalizer",
-        "restore the machine, or delete the MachineInventory and boot the seed ISO",
+        "restore the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
     ),
     warning(
         INVENTORY,

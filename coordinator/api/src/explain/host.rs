@@ -157,14 +157,14 @@ pub(super) const REASONS: &[Entry] = &[
         HostCarriesNode,
         act(
             "the owner annotations of the host were lost while it was a node",
-            "restore the machine, and the claim is restored by its providerID; otherwise install the host again",
+            "restore the machine, and the claim is restored by its providerID; otherwise install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         ),
     ),
     (
         OwnerMissing,
         act(
             "the machine of the claim was deleted without its finalizer, or names another host",
-            "restore the machine; or delete the MachineInventory and boot the seed ISO on the host",
+            "restore the machine; or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         ),
     ),
     (

@@ -79,7 +79,7 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
     if record.claim.is_none() && record.carried_node().is_some() {
         return fails(
             Reason::HostCarriesNode,
-            "the host carries a node and no machine holds it: restore the owner annotations and the machine, or reinstall the host",
+            "the host carries a node and no machine holds it: restore the owner annotations and the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         );
     }
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
@@ -175,7 +175,7 @@ fn identity_condition(class: KeyClass) -> ConditionUpdate {
         ),
         KeyClass::Emulated => fails(
             Reason::Emulated,
-            "the identity is a file on the host's disk, and a copy of it is this host: to use the host's TPM, delete the MachineInventory and install the host again",
+            "the identity is a file on the host's disk, and a copy of it is this host: to use the host's TPM, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         ),
     }
 }
