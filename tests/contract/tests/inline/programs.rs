@@ -9,7 +9,7 @@ use super::kubectl;
 use super::options::PLUGIN;
 
 /// Programs of others, and how what stands behind them may begin. The rest of it is taken as it is.
-const OF_OTHERS: [(&str, &[&str]); 28] = [
+const OF_OTHERS: [(&str, &[&str]); 27] = [
     ("base64", &["-d"]),
     ("clusterctl", &["generate cluster", "generate provider", "init", "move", "upgrade"]),
     ("ctr", &["images import"]),
@@ -31,7 +31,6 @@ const OF_OTHERS: [(&str, &[&str]); 28] = [
     ("tpm2_dictionarylockout", &["--clear-lockout"]),
     ("unshare", &["--net"]),
     ("watch", &["kubectl"]),
-    ("wipefs", &["-a"]),
     ("xorriso", &["-md5 on"]),
     // Ours have rules of their own.
     ("baremetal-agent", &[""]),
