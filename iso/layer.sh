@@ -16,8 +16,9 @@ ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
 enable() { SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable "$@"; }
 enable systemd-networkd.service systemd-resolved.service containerd.service kubelet.service 'run-os\x2dimages.mount'
-# The page instead of a login, nothing that wakes up by itself: emulated seconds are dear.
-SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
+mask() { SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask "$@"; }
+# Nothing that wakes up by itself: emulated seconds are dear.
+mask apt-daily.timer apt-daily-upgrade.timer \
   dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service \
   modprobe@drm.service modprobe@fuse.service modprobe@configfs.service modprobe@efi_pstore.service systemd-pstore.service \
   sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount
@@ -35,6 +36,8 @@ done
 install -d "$tree/usr/libexec/elemental-checker"
 ln -sfn ../../bin/baremetal-agent "$tree/usr/libexec/elemental-checker/baremetal-agent"
 install -d -m 700 "$tree/var/lib/baremetal-agent"
+# The page instead of a login.
+mask getty@tty1.service serial-getty@ttyS0.service
 enable baremetal-agent-boot.service baremetal-agent-register.service baremetal-agent.service \
   baremetal-agent-alive.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service elemental-boot-assessment.service
 

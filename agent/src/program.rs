@@ -15,9 +15,16 @@ use crate::paths::{Root, StateDir};
 /// Where the units name the agent as images carry it.
 const CARRIED: &str = "/usr/bin/baremetal-agent";
 
-const UNITS: [(&str, &str); 5] = [
+/// The page of a terminal, a template.
+const PAGE: &str = "baremetal-agent-console@.service";
+/// A live system shows it where people look first. Other terminals, and all of
+/// an installed system, keep the login of the image.
+const LIVE_PAGE: &str = "baremetal-agent-console@tty1.service";
+
+const UNITS: [(&str, &str); 6] = [
     ("baremetal-agent-alive.service", include_str!("../../systemd/baremetal-agent-alive.service")),
     ("baremetal-agent-boot.service", include_str!("../../systemd/baremetal-agent-boot.service")),
+    (PAGE, include_str!("../../systemd/baremetal-agent-console@.service")),
     ("baremetal-agent-register.service", include_str!("../../systemd/baremetal-agent-register.service")),
     ("baremetal-agent.service", include_str!("../../systemd/baremetal-agent.service")),
     ("var-lib-baremetal\\x2dagent.mount", include_str!("../../systemd/var-lib-baremetal\\x2dagent.mount")),
@@ -94,8 +101,12 @@ pub fn write_units(root: &Root, program: &Path) -> Result<(), ProgramError> {
     for (name, text) in UNITS {
         let text = text.replace(CARRIED, &program.display().to_string());
         write_file(&directory.join(name), &text)?;
+        let enabled = match name {
+            PAGE => root.live_config().exists().then_some(LIVE_PAGE),
+            _ => Some(name),
+        };
         for target in text.lines().filter_map(|line| line.strip_prefix("WantedBy=")) {
-            enable_unit(&directory, name, target)?;
+            enabled.map_or(Ok(()), |enabled| enable_unit(&directory, name, enabled, target))?;
         }
     }
     for unit in NODE_UNITS {
@@ -116,10 +127,11 @@ fn write_file(path: &Path, text: &str) -> Result<(), DurableError> {
     durable::write_with_mode(path, text.as_bytes(), durable::PUBLIC)
 }
 
-fn enable_unit(directory: &Path, name: &str, target: &str) -> Result<(), ProgramError> {
+/// `enabled` is the unit itself, or an instance of the template `name`.
+fn enable_unit(directory: &Path, name: &str, enabled: &str, target: &str) -> Result<(), ProgramError> {
     let wants = directory.join(format!("{target}.wants"));
     durable::create_directory_with_mode(&wants, 0o755)?;
-    let path = wants.join(name);
+    let path = wants.join(enabled);
     match symlink(Path::new("..").join(name), &path) {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             Err(ProgramError::Enable { path, source })
@@ -188,6 +200,26 @@ mod tests {
         assert!(fs::read_to_string(assessed).unwrap().ends_with(&check));
         assert!(units.join("elemental-register-install.service.d/20-baremetal-agent.conf").exists());
         assert!(units.join("var-lib-baremetal\\x2dagent.mount").exists());
+    }
+
+    #[test]
+    fn page_is_shown_in_live_systems_only() {
+        for is_live in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            if is_live {
+                write_file(&root.live_config(), "").unwrap();
+            }
+            write_units(&root, Path::new("/run/baremetal-agent/baremetal-agent")).unwrap();
+            let units = root.join("/run/systemd/system");
+            let text = fs::read_to_string(units.join(PAGE)).unwrap();
+            assert!(text.contains("ExecStart=/run/baremetal-agent/baremetal-agent console\n"), "{text}");
+            // Where both are wanted, systemd starts the unit that names the conflict.
+            assert!(text.contains("Conflicts=getty@%i.service serial-getty@%i.service\n"), "{text}");
+            let wants = units.join("multi-user.target.wants");
+            assert_eq!(fs::read_to_string(wants.join(LIVE_PAGE)).is_ok(), is_live);
+            assert!(!wants.join(PAGE).exists(), "a template is no unit");
+        }
     }
 
     #[test]
