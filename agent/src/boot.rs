@@ -71,6 +71,9 @@ pub enum BootError {
     #[error("cannot read the configuration that the ISO carries")]
     Live(#[from] live_seed::LiveError),
     /// The boot id is unreadable.
+    /// Nothing in this live system reads a part of the ISO.
+    #[error("the stages of the SeedImage's cloud-config are not run: this live system has no yip")]
+    Stages,
     #[error("cannot read the boot id")]
     BootId(#[from] SystemError),
 }
@@ -86,6 +89,9 @@ impl NextAction for BootError {
             Self::Kubelet(error) => error.next_action(),
             Self::Live(error) => error.next_action(),
             Self::BootId(error) => error.next_action(),
+            Self::Stages => Some(
+                "write spec.cloud-config of the SeedImage for cloud-init (bootcmd, write_files, runcmd), or use a base ISO with elemental.setup= in its kernel command line",
+            ),
         }
     }
 }
@@ -109,6 +115,9 @@ pub fn run(root: &Root) -> Summary {
             summary.add_note("live system: wrote the seed that the ISO carries");
         }
         return summary;
+        if live_seed::drops_stages(root) {
+            summary.problems.push(BootError::Stages);
+        }
     }
     if summary.keep_result(network_trial::restore_former(root)) == Some(true) {
         summary.add_note("put the former network back: the new one did not reach the coordinator");

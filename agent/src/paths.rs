@@ -92,6 +92,12 @@ impl Root {
         self.join("/run/initramfs/live/baremetal-networks.json")
     }
 
+    /// The cloud-config of the seed ISO as yip reads it, in a live system.
+    #[must_use]
+    pub fn live_stages(&self) -> PathBuf {
+        self.join("/run/initramfs/live/iso-config/cloud-config.yaml")
+    }
+
     /// What the agent keeps until the next boot.
     #[must_use]
     pub fn runtime(&self) -> PathBuf {

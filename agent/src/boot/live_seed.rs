@@ -78,6 +78,14 @@ fn runs_yip(root: &Root) -> bool {
     command_line.split_whitespace().any(|word| word.starts_with("elemental.setup="))
 }
 
+/// Whether the ISO has commands that only yip understands, for a live system
+/// that does not run it.
+pub(super) fn drops_stages(root: &Root) -> bool {
+    let text = fs::read_to_string(root.live_stages()).unwrap_or_default();
+    let config = serde_norway::from_str::<Value>(&text).unwrap_or_default();
+    config.get("stages").is_some() && !runs_yip(root)
+}
+
 /// The network arguments of dracut, which the live system follows by itself:
 /// an operator typed them at the console of this host.
 fn is_network_given(command_line: &str) -> bool {

@@ -261,3 +261,26 @@ fn a_live_system_gets_only_its_seed() {
     host.put("/run/initramfs/live/livecd-cloud-config.yaml", "a: [");
     assert!(matches!(run(&host.root).problems[..], [BootError::Live(_)]));
 }
+
+#[test]
+fn stages_without_yip_are_a_problem() {
+    let (stages, cloud_config) = ("stages: {boot: [{commands: [a]}]}\n", "#cloud-config\nruncmd: [a]\n");
+    for (name, command_line, config, is_problem) in [
+        ("no yip", "elemental.mode=live", stages, true),
+        ("yip", "elemental.setup=/run/initramfs/live/iso-config", stages, false),
+        ("cloud-init", "elemental.mode=live", cloud_config, false),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let host = Host { _directory: directory, root };
+        host.put("/run/elemental/live_mode", "1");
+        host.put("/proc/cmdline", command_line);
+        host.put("/proc/sys/kernel/random/boot_id", "boot-1\n");
+        host.put("/run/initramfs/live/livecd-cloud-config.yaml", "elemental: {}\n");
+        host.put("/run/initramfs/live/iso-config/cloud-config.yaml", config);
+        let problems = run(&host.root).problems;
+        assert_eq!(matches!(problems[..], [BootError::Stages]), is_problem, "{name}: {problems:?}");
+        assert_eq!(problems.is_empty(), !is_problem, "{name}: {problems:?}");
+        assert!(host.root.nocloud_seed().join("meta-data").exists(), "{name}");
+    }
+}
