@@ -7,7 +7,7 @@ mod error;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::plan::{RegistryAccess, Seed};
 use proto::v1alpha1::complete_response::Next;
@@ -79,10 +79,16 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     if attempts.are_used_up() {
         return Err(flow.await_operator(&attempts).await?);
     }
-    let (disk, annotation) = flow.choose_disk(request).await?;
+    let (disk, annotation) = flow.choose_disk(request, &attempts).await?;
     let device = disk.stable_path();
+    let number = attempts.next(&annotation);
     let mut attempts = attempts.begin(flow.live.root, annotation)?;
-    flow.live.console.print_message(&format!("installing on {}", device.display()));
+    flow.live.console.print_message(&format!(
+        "installing on {}, attempt {number} of {}, since {} UTC",
+        device.display(),
+        attempts::LIMIT,
+        format_clock(SystemTime::now())
+    ));
     let record = match flow.put_on(&disk, request).await {
         Ok(record) => record,
         Err(error) => {
@@ -171,6 +177,12 @@ pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
     let error = InstallError::DiskMissing;
     Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
     Err(error)
+}
+
+/// Hours and minutes.
+fn format_clock(time: SystemTime) -> String {
+    let minutes = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+    format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
 fn show_path(path: &Path) -> String {
@@ -383,6 +395,12 @@ async fn power_off(command: &Invocation) -> Result<(), InstallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clock_shows_hours_and_minutes() {
+        let time = UNIX_EPOCH + Duration::from_secs(86_400 * 20_000 + 3_600 * 9 + 60 * 5 + 59);
+        assert_eq!(format_clock(time), "09:05");
+    }
 
     #[tokio::test]
     async fn a_failed_power_off_is_no_success() {

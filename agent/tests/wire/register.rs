@@ -255,6 +255,8 @@ async fn repeatedly_failing_install_waits_for_operator() {
         let message = host.register().await.unwrap_err();
         assert!(message.contains("the install on /dev/vda failed"), "{message}");
     }
+    let attempts: Vec<_> = coordinator.memory().installs.iter().filter_map(attempt_of).collect();
+    assert_eq!(attempts, [1, 2, 3]);
     let failed = |memory: &Memory| memory.installs.iter().filter(|o| matches!(o, Outcome::Failed(_))).count();
     assert_eq!(failed(&coordinator.memory()), 3);
     host.register_until(&coordinator, "it waits", is_waiting).await;
@@ -268,6 +270,14 @@ async fn repeatedly_failing_install_waits_for_operator() {
     assert_eq!(failed(&coordinator.memory()), 3);
     let message = host.register().await.unwrap_err();
     assert!(message.contains("the install on /dev/vdb failed"), "{message}");
+}
+
+/// Of a report that an install starts.
+fn attempt_of(outcome: &Outcome) -> Option<u32> {
+    match outcome {
+        Outcome::Started(started) => Some(started.attempt),
+        _ => None,
+    }
 }
 
 pub(crate) fn is_waiting(memory: &Memory) -> bool {

@@ -1037,6 +1037,9 @@ pub struct InstallStarted {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    /// Since this boot of the seed ISO, from one.
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
 pub struct InstallDone {
     #[prost(string, tag = "1")]
     pub device: ::prost::alloc::string::String,

@@ -12,7 +12,7 @@ use crate::paths::Root;
 
 const FILE: &str = "install-attempts.json";
 /// Each attempt writes over the disk.
-const LIMIT: u32 = 3;
+pub(super) const LIMIT: u32 = 3;
 
 /// The attempts since the host booted, or since an operator named a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,10 +40,15 @@ impl Attempts {
         !install_device.is_empty() && install_device != self.install_device
     }
 
+    /// Number of the next attempt.
+    pub(super) fn next(&self, install_device: &str) -> u32 {
+        if self.are_answered_by(install_device) { 1 } else { self.begun + 1 }
+    }
+
     /// Counts an attempt before it writes anything: one during which the agent
     /// was killed counts too.
     pub(super) fn begin(self, root: &Root, install_device: String) -> Result<Self, DurableError> {
-        let begun = if self.are_answered_by(&install_device) { 1 } else { self.begun + 1 };
+        let begun = self.next(&install_device);
         let cause = "the agent was stopped while it installed".to_owned();
         let next_action = "look at the host's system log (`journalctl -b`)".to_owned();
         let attempts = Self { begun, install_device, cause, next_action };

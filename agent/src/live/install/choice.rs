@@ -8,6 +8,7 @@ use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{Install, InstallStarted};
 use tokio::time::{Instant, sleep};
 
+use super::attempts::Attempts;
 use super::{Flow, InstallError, REPORT_INTERVAL, show_path, waiting_message};
 use crate::client::transport::Transport;
 use crate::error::explain;
@@ -27,14 +28,19 @@ type Choice = Result<Disk, DiskChoiceError>;
 impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
     /// Chooses a disk and reports that the install starts; returns the disk and
     /// the annotation `install-device` at that time.
-    pub(super) async fn choose_disk(&mut self, request: &Install) -> Result<(Disk, String), InstallError> {
+    pub(super) async fn choose_disk(
+        &mut self,
+        request: &Install,
+        attempts: &Attempts,
+    ) -> Result<(Disk, String), InstallError> {
         let mut annotation = String::new();
         let mut reported: Option<(DiskChoiceError, Instant)> = None;
         loop {
             let refusal = match self.evaluate_twice(request, &annotation).await? {
                 Ok(disk) => {
                     let device = show_path(&disk.stable_path());
-                    let response = self.report_outcome(Outcome::Started(InstallStarted { device })).await?;
+                    let started = InstallStarted { device, attempt: attempts.next(&annotation) };
+                    let response = self.report_outcome(Outcome::Started(started)).await?;
                     let named = response.install_device;
                     if !named.is_empty() && named != annotation && named != request.device {
                         annotation = named;
@@ -87,13 +93,13 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
             allow_erase: request.allow_erase,
             is_annotated: !annotation.is_empty() || !request.reinstall.is_empty(),
             foreign: &found.foreign,
+            used: &found.used,
         };
         Ok(choose_disk(&disks, &request_disk(root, annotation, request), &rules).cloned())
     }
 }
 
 /// The second answer, where it is the first one again.
-            used: &found.used,
 fn compare_choices(first: &Disk, second: Choice) -> Choice {
     let second = second?;
     if first.is_same(&second) {

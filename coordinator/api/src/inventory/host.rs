@@ -181,7 +181,7 @@ pub struct InstallStatus {
     /// Image that is installed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// Cause and next action.
+    /// Cause and next action; attempt and start of an install that runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

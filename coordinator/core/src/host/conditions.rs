@@ -103,7 +103,9 @@ fn installed_condition(record: &HostRecord, install: &InstallStatus) -> Conditio
             fails(Reason::Installing, "the host has registered and is being installed".to_owned())
         }
         InstallState::Waiting => fails(Reason::InstallWaiting, install.message.clone()),
-        InstallState::Installing => fails(Reason::Installing, format!("installing to {}", install.device)),
+        InstallState::Installing => {
+            fails(Reason::Installing, format!("installing to {}, {}", install.device, install.message))
+        }
         InstallState::Failed => fails(Reason::InstallFailed, install.message.clone()),
         InstallState::Installed if has_attached => condition_true(Type::Installed, Reason::InstallDone, ""),
         InstallState::Installed => fails(

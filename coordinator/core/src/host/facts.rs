@@ -245,7 +245,7 @@ pub fn record_reinstall(status: &mut MachineInventoryStatus) {
 }
 
 /// The live system reported the state of the install.
-pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallReport) {
+pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallReport, now: Timestamp) {
     use install_report::Outcome;
     let known = status.host.as_ref().and_then(|host| host.install.clone());
     let image = known.map(|install| install.image).unwrap_or_default();
@@ -254,8 +254,10 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
         Some(Outcome::Waiting(InstallWaiting { message, next_action })) => {
             (InstallState::Waiting, "", "", with_next_action(message, next_action))
         }
-        Some(Outcome::Started(InstallStarted { device })) => {
-            (InstallState::Installing, device.as_str(), "", String::new())
+        Some(Outcome::Started(InstallStarted { device, attempt })) => {
+            // By this clock: that of a live system may be wrong.
+            let since = now.strftime("since %Y-%m-%dT%H:%M:%SZ");
+            (InstallState::Installing, device.as_str(), "", format!("attempt {attempt}, {since}"))
         }
         Some(Outcome::Done(InstallDone { device, image })) => {
             (InstallState::Installed, device.as_str(), image.as_str(), String::new())

@@ -9,7 +9,7 @@ use coordinator_api::inventory::{AgentUpdateState, AgentUpdateStatus, InstallSta
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
     Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,
-    InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
+    InstallStarted, InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -322,12 +322,20 @@ fn install_reports_become_the_installed_condition() {
     use install_report::Outcome;
     let waiting = InstallWaiting { message: "two disks match".into(), next_action: "name one".into() };
     let done = InstallDone { device: "/dev/vda".into(), image: "os:v0".into() };
+    let started = InstallStarted { device: "/dev/vda".into(), attempt: 2 };
     for (name, outcome, want) in [
+        ("started", Outcome::Started(started), "Installing"),
         ("waiting", Outcome::Waiting(waiting), "InstallWaiting"),
         ("done", Outcome::Done(done), "InstallDone"),
     ] {
         let mut status = MachineInventoryStatus::default();
-        facts::record_install(&mut status, &InstallReport { outcome: Some(outcome) });
+        facts::record_install(&mut status, &InstallReport { outcome: Some(outcome) }, NOW);
+        let message = &status.host.as_ref().unwrap().install.as_ref().unwrap().message;
+        assert_eq!(
+            message.starts_with("attempt 2, since 1970-01-01T00:00:00Z"),
+            name == "started",
+            "{message}"
+        );
         assert_eq!(shown(&with_status(status), Type::Installed, NOW), pair("False", want), "{name}");
     }
 }

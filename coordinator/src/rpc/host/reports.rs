@@ -244,8 +244,9 @@ pub(super) async fn record_install_report(
     let inventory = context.find_inventory(peer).await?;
     let is_reinstall = reinstall_device(&inventory).is_some();
     let is_started = matches!(&report.outcome, Some(Installation::Started(_)));
+    let now = context.now();
     let record = |status: &mut _| {
-        facts::record_install(status, report);
+        facts::record_install(status, report, now);
         if is_reinstall && is_started {
             facts::record_reinstall(status);
         }

@@ -84,7 +84,7 @@ impl Host {
     }
 
     pub(in crate::rpc::tests) fn started() -> wire::InstallReport {
-        let started = wire::InstallStarted { device: "/dev/sda".into() };
+        let started = wire::InstallStarted { device: "/dev/sda".into(), attempt: 1 };
         wire::InstallReport { outcome: Some(wire::install_report::Outcome::Started(started)) }
     }
 
