@@ -124,17 +124,27 @@ fn format_duration(time: Duration) -> String {
 fn push_plan(text: &mut String, journal: &Journal) {
     let (id, generation) = (journal.plan_id(), journal.generation());
     push_line(text, "plan", &format!("{id}, generation {generation}"));
-    for entry in journal.steps() {
+    let steps = journal.steps();
+    let count = |is_counted: fn(&State) -> bool| steps.iter().filter(|step| is_counted(&step.state)).count();
+    push_count(text, count(|state| matches!(state, State::Done { .. })), steps.len(), "done");
+    for entry in steps {
         let state = match &entry.state {
-            State::Pending => "pending".to_owned(),
+            State::Pending | State::Done { .. } => continue,
             State::Started { attempts, .. } => format!("started ({attempts}. attempt)"),
-            State::Done { .. } => "done".to_owned(),
             State::Failed => "failed".to_owned(),
         };
         let _ = writeln!(text, "  {:<24} {state}", entry.name);
     }
+    push_count(text, count(|state| matches!(state, State::Pending)), steps.len(), "pending");
     if let Some(last) = journal.unreported() {
         let _ = writeln!(text, "  the outcome of step {} is not reported yet", last.step);
+    }
+}
+
+/// A line, however many steps: a screen has 25 of them.
+fn push_count(text: &mut String, count: usize, of: usize, state: &str) {
+    if count > 0 {
+        let _ = writeln!(text, "  {:<24} {state}", format!("{count} of {of} steps"));
     }
 }
 

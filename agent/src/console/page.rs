@@ -125,6 +125,39 @@ mod tests {
     }
 
     #[test]
+    fn a_long_plan_fits_the_screen() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        durable::create_directory(root.state().path()).unwrap();
+        durable::write(&root.state().cleanup_marker(), b"reprovision-1").unwrap();
+        let config = "elemental:\n  registration:\n    url: https://c.example:8443/elemental/registration/token\n    ca-cert: '-----BEGIN CERTIFICATE-----'\n";
+        durable::write(&root.state().config(), config.as_bytes()).unwrap();
+        let boot_id = root.boot_id();
+        fs::create_dir_all(boot_id.parent().unwrap()).unwrap();
+        fs::write(boot_id, "boot-1\n").unwrap();
+        Console::new(&root).print_message(&"a message of several lines ".repeat(8));
+        let plan = Plan {
+            id: PlanId::parse("reprovision-1").unwrap(),
+            generation: Generation(3),
+            checksum: Checksum::of(b"reprovision-1"),
+            kind: Kind::Reprovision,
+            steps: vec![Step::SyncFileSystems; 12],
+        };
+        let mut journal = Journal::begin_plan(&plan);
+        for step in 0..6 {
+            let outcome = Outcome::Done(proto::v1alpha1::StepDone::default());
+            journal = journal.with_started(step, "b").with_ended(step, outcome);
+        }
+        journal::write_journal(&root.state().journal(), &journal.with_started(6, "b")).unwrap();
+        let page = render_page(&root, SystemTime::now(), 80);
+        for line in ["  6 of 12 steps            done\n", "  5 of 12 steps            pending\n"] {
+            assert!(page.contains(line), "{page}");
+        }
+        assert!(page.contains("  sync-file-systems        started (1. attempt)\n"), "{page}");
+        assert!(page.lines().count() <= 24, "{page}");
+    }
+
+    #[test]
     fn no_line_is_longer_than_the_screen() {
         for (name, line, want) in [
             ("short", "now         fine", "now         fine\n"),
