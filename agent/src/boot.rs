@@ -25,6 +25,7 @@ pub use receipt::Receipt;
 use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 use crate::failpoint::failpoint;
+use crate::host::kept_paths::find_lost_paths;
 use crate::host::observed;
 use crate::host::system::SystemError;
 use crate::paths::Root;
@@ -70,10 +71,10 @@ pub enum BootError {
     /// The ISO's configuration is not readable.
     #[error("cannot read the configuration that the ISO carries")]
     Live(#[from] live_seed::LiveError),
-    /// The boot id is unreadable.
     /// Nothing in this live system reads a part of the ISO.
     #[error("the stages of the SeedImage's cloud-config are not run: this live system has no yip")]
     Stages,
+    /// The boot id is unreadable.
     #[error("cannot read the boot id")]
     BootId(#[from] SystemError),
 }
@@ -88,10 +89,10 @@ impl NextAction for BootError {
             Self::Seed(error) => error.next_action(),
             Self::Kubelet(error) => error.next_action(),
             Self::Live(error) => error.next_action(),
-            Self::BootId(error) => error.next_action(),
             Self::Stages => Some(
                 "write spec.cloud-config of the SeedImage for cloud-init (bootcmd, write_files, runcmd), or use a base ISO with elemental.setup= in its kernel command line",
             ),
+            Self::BootId(error) => error.next_action(),
         }
     }
 }
@@ -114,15 +115,16 @@ pub fn run(root: &Root) -> Summary {
         if summary.keep_result(live_seed::write_seed(root)).is_some() {
             summary.add_note("live system: wrote the seed that the ISO carries");
         }
-        return summary;
         if live_seed::drops_stages(root) {
             summary.problems.push(BootError::Stages);
         }
+        return summary;
     }
     if summary.keep_result(network_trial::restore_former(root)) == Some(true) {
         summary.add_note("put the former network back: the new one did not reach the coordinator");
     }
-    let may_start = match read_decision(root, &mut summary) {
+    let decision = read_decision(root, &mut summary);
+    let may_start = match hold_where_paths_are_lost(root, decision) {
         Decision::Continue => true,
         Decision::Hold { why } => {
             summary.add_note(format!("{why}: at this boot no node is wiped or started"));
@@ -202,6 +204,17 @@ fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
             decide_cleanup(marker, Evidence::Upstream { rebooted }, root.boot_mode())
         }
         Err(_) => decide_cleanup(marker, Evidence::DamagedJournal, root.boot_mode()),
+    }
+}
+
+/// A node that loses its directories at the next reboot is not begun: only the
+/// system that the plan brought shows it.
+fn hold_where_paths_are_lost(root: &Root, decision: Decision) -> Decision {
+    match decision {
+        Decision::Wipe(_) if !find_lost_paths(root).is_empty() => {
+            Decision::Hold { why: "the image does not keep the paths of a node over a reboot" }
+        }
+        other => other,
     }
 }
 

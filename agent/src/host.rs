@@ -4,6 +4,7 @@ pub mod command;
 pub mod elemental;
 pub mod facts;
 pub mod image;
+pub mod kept_paths;
 pub mod network;
 pub mod observed;
 pub mod system;

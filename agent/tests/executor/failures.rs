@@ -1,5 +1,6 @@
 //! Steps that fail: what is retried, and what ends the plan with which reason.
 
+use std::fs;
 use std::time::Duration;
 
 use agent::boot::network_trial::{self, Phase};
@@ -186,6 +187,28 @@ async fn a_missing_receipt_fails_the_plan() {
     host.simulated.run_cloud_init().unwrap();
     let reports = host.play(&reprovision(1)).await;
     assert_eq!(failure(reports.last()).1, FailureReason::CleanupMissing);
+}
+
+// Fault: the new image does not keep a directory of the node over a reboot.
+// Shown: no node is started; the plan fails: `PathsNotKept`, with the directories.
+#[tokio::test(start_paused = true)]
+async fn image_that_loses_a_node_fails_plan() {
+    let host = Host::new();
+    let joined = host.simulated.joins();
+    let mounts = "22 1 0:20 / / rw - overlay overlay rw,lowerdir=/image,upperdir=/run/upper\n\
+                  23 22 0:21 / /run rw - tmpfs run rw\n\
+                  24 22 254:6 /.state/cloud.bind /var/lib/cloud rw - ext4 /dev/vda6 rw\n";
+    for (path, text) in [("/proc/self/mountinfo", mounts), ("/usr/lib/systemd/system/kubelet.service", "")] {
+        fs::create_dir_all(host.root.join(path).parent().unwrap()).unwrap();
+        fs::write(host.root.join(path), text).unwrap();
+    }
+    let reports = host.play(&reprovision(1)).await;
+    let (step, reason, message) = failure(reports.last());
+    assert_eq!((step, reason), (7, FailureReason::PathsNotKept), "{message}");
+    let lost = "needs: /etc/kubernetes, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet; next: ";
+    assert!(message.contains(lost), "{message}");
+    assert_eq!(host.simulated.joins(), joined);
+    assert!(!host.root.node_gate().exists());
 }
 
 // Fault: cloud-init does not end.

@@ -301,6 +301,8 @@ pub enum FailureReason {
     InputOutput = 8,
     /// The network of the plan did not reach the coordinator: the former one is back.
     NetworkReverted = 9,
+    /// The image that runs would lose the node at the next reboot.
+    PathsNotKept = 10,
 }
 impl FailureReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -319,6 +321,7 @@ impl FailureReason {
             Self::Refused => "FAILURE_REASON_REFUSED",
             Self::InputOutput => "FAILURE_REASON_INPUT_OUTPUT",
             Self::NetworkReverted => "FAILURE_REASON_NETWORK_REVERTED",
+            Self::PathsNotKept => "FAILURE_REASON_PATHS_NOT_KEPT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -334,6 +337,7 @@ impl FailureReason {
             "FAILURE_REASON_REFUSED" => Some(Self::Refused),
             "FAILURE_REASON_INPUT_OUTPUT" => Some(Self::InputOutput),
             "FAILURE_REASON_NETWORK_REVERTED" => Some(Self::NetworkReverted),
+            "FAILURE_REASON_PATHS_NOT_KEPT" => Some(Self::PathsNotKept),
             _ => None,
         }
     }
@@ -1033,13 +1037,13 @@ pub struct InstallWaiting {
 pub struct InstallStarted {
     #[prost(string, tag = "1")]
     pub device: ::prost::alloc::string::String,
+    /// Since this boot of the seed ISO, from one.
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    /// Since this boot of the seed ISO, from one.
-    #[prost(uint32, tag = "2")]
-    pub attempt: u32,
 pub struct InstallDone {
     #[prost(string, tag = "1")]
     pub device: ::prost::alloc::string::String,

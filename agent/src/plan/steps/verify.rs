@@ -1,6 +1,7 @@
 //! Success is observed, after the reboot: the wanted image runs, the former
 //! node is wiped, and cloud-init has run the new seed to its end.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use proto::plan::Image;
@@ -10,6 +11,7 @@ use super::{Context, StepError, list_paths};
 use crate::boot::seed;
 use crate::boot::{Receipt, receipt};
 use crate::host::image;
+use crate::host::kept_paths::find_lost_paths;
 use crate::host::system::{CloudInit, Snapshot, System};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,6 +23,7 @@ pub(super) async fn verify_system<S: System>(
     let running = context.system.running().await?;
     let booted = booted_snapshot(context.system, &running).await?;
     judge_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
+    judge_paths(&find_lost_paths(context.root))?;
     judge_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
     let instance = expected_instance(context)?;
     let (ran, errors) = cloud_init(context.system).await?;
@@ -84,6 +87,17 @@ fn judge_system(
     let image = if source.is_empty() { "an unnamed image" } else { source };
     let message = format!("{why}: {image} runs instead of {wanted}");
     Err(StepError::new(FailureReason::BootFallback, message, action))
+}
+
+/// Early boot has started no node then.
+fn judge_paths(lost: &[PathBuf]) -> Result<(), StepError> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the image does not keep over a reboot what a node needs: {}", list_paths(lost));
+    let action =
+        "add these to the persistent paths of the image (mode bind) and push it, then delete the Machine";
+    Err(StepError::new(FailureReason::PathsNotKept, message, action))
 }
 
 fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), StepError> {

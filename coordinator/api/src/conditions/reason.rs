@@ -238,6 +238,8 @@ pub enum Reason {
     CleanupMissing,
     /// The network of the plan did not reach the coordinator: the host has its former one again.
     NetworkReverted,
+    /// The image does not keep what a node needs after a reboot.
+    PathsNotKept,
     /// cloud-init ended with errors.
     CloudInitFailed,
     /// The host refused the plan.

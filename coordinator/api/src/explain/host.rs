@@ -265,6 +265,13 @@ pub(super) const REASONS: &[Entry] = &[
         ),
     ),
     (
+        PathsNotKept,
+        act(
+            "the persistent paths of the image lack directories of a node, which would be gone at the next reboot; no node was started",
+            "add the listed paths to the persistent paths of the image, push it, then delete the Machine",
+        ),
+    ),
+    (
         CloudInitFailed,
         act(
             "cloud-init ended with errors: mostly kubeadm",

@@ -62,6 +62,7 @@ const fn reason_of(failure: FailureReason) -> Reason {
         FailureReason::CloudInit => Reason::CloudInitFailed,
         FailureReason::Refused => Reason::PlanRefused,
         FailureReason::NetworkReverted => Reason::NetworkReverted,
+        FailureReason::PathsNotKept => Reason::PathsNotKept,
         FailureReason::InputOutput => Reason::InputOutputFailed,
     }
 }
