@@ -51,9 +51,12 @@ pub enum Type {
     /// `MachineInventory`: the host runs the agent that an operator asks for; present
     /// while it is asked for.
     AgentUpdated,
-    /// `MachineRegistration`, `BaremetalCluster`, `BareMetalHost`: fields are set that
-    /// have no effect.
+    /// `MachineRegistration`, `SeedImage`, `MachineInventory`, `BaremetalCluster`,
+    /// `BareMetalHost`: fields are set that have no effect.
     FieldsIgnored,
+    /// `SeedImage`: the base belongs to an image of the image catalog; present where the two
+    /// can be compared.
+    BaseImageInCatalog,
     /// `MachineRegistration`: the token alone gets a host admitted.
     AdmissionOpen,
     /// `MachineRegistration`: hosts with its token were refused lately.
@@ -134,6 +137,22 @@ pub fn condition_false(kind: Type, reason: Reason, message: impl Into<String>) -
 #[must_use]
 pub fn condition_unknown(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
     ConditionUpdate { kind, status: ConditionStatus::Unknown, reason, message: message.into() }
+}
+
+/// Names the fields that are set and have no effect: a warning beside `Ready`.
+#[must_use]
+pub fn fields_ignored(fields: &[&str]) -> ConditionUpdate {
+    match fields {
+        [] => condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""),
+        [field] => {
+            let message = format!("{field} has no effect: remove it");
+            condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+        }
+        fields => {
+            let message = format!("{} have no effect: remove them", fields.join(", "));
+            condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+        }
+    }
 }
 
 /// Writes `updates` over `conditions`. The transition time moves only where

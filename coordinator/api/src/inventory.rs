@@ -74,7 +74,7 @@ pub struct MachineInventorySpec {
     /// SHA-256 of the public part of the host's identity key in PKIX DER.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm_hash: Option<String>,
-    /// Accepted for compatibility, not used.
+    /// Without effect, and named by the condition `FieldsIgnored`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_hash: Option<String>,
     /// An explicit network; wins over `observedNetwork`.
@@ -83,12 +83,12 @@ pub struct MachineInventorySpec {
     /// The network at registration; replayed by every reprovision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
-    /// Accepted and ignored: address pools.
+    /// Without effect, and named by `FieldsIgnored`: no address is claimed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_claims: BTreeMap<String, Value>,
-    /// Pools of the registration's `config.network.ipAddresses`; otherwise
-    /// ignored, nothing is claimed from them.
+    /// Pools of the registration's `config.network.ipAddresses`; without effect, and named by
+    /// `FieldsIgnored`: no address is claimed from them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_pools: BTreeMap<String, Value>,
@@ -107,7 +107,7 @@ pub(crate) const IDENTITY_MESSAGE: &str = "tpmHash is the identity of the host a
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`. Projected from the other fields; never read.
+    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`, `FieldsIgnored`. Projected from the other fields; never read.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The newest plan and its result.

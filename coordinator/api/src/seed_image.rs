@@ -50,7 +50,7 @@ pub struct SeedImageSpec {
     /// `baremetal.cluster.io/seed-image-namespaces`).
     #[serde(default)]
     pub registration_ref: ObjectReference,
-    /// Accepted and ignored: no pod is started.
+    /// Without effect, and named by the condition `FieldsIgnored`: no pod is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub build_container: Option<Value>,
@@ -67,9 +67,9 @@ pub struct SeedImageSpec {
     pub retrigger_build: bool,
     // No `IntOrString`: the default is more than its 32 bits hold, and one
     // object that cannot be read breaks the watch on all.
-    /// Accepted and ignored: nothing is copied.
+    /// Without effect, and named by `FieldsIgnored` where it is not the default: nothing is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::quantity_value", default = "six_gibibytes")]
+    #[schemars(schema_with = "crate::schema::quantity_value", default = "default_size")]
     pub size: Option<Value>,
     /// `linux/amd64` or `linux/x86_64`; others are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,8 +84,10 @@ fn an_hour() -> i32 {
     60
 }
 
+/// The default of `spec.size`.
 #[allow(clippy::unnecessary_wraps)] // The type of the field.
-fn six_gibibytes() -> Option<Value> {
+#[must_use]
+pub fn default_size() -> Option<Value> {
     Some(json!(6_u64 << 30))
 }
 
@@ -104,7 +106,7 @@ pub enum SeedImageType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SeedImageStatus {
-    /// Ready, `SeedImageReady`.
+    /// Ready, `SeedImageReady`, `FieldsIgnored`, `BaseImageInCatalog`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Where the ISO is.

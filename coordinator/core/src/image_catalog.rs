@@ -97,6 +97,28 @@ pub fn registry_reference(image: &str) -> Option<&str> {
     (!LOCAL.contains(&scheme)).then_some(reference)
 }
 
+/// The parts of a reference of a registry that stay when its host is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImageName<'a> {
+    /// Without host.
+    pub path: &'a str,
+    pub tag: Option<&'a str>,
+}
+
+/// `None` where no registry is asked.
+pub(crate) fn parse_name(image: &str) -> Option<ImageName<'_>> {
+    let reference = registry_reference(image.trim())?;
+    let path = match reference.split_once('/') {
+        Some((_, path)) if has_host(reference) => path,
+        _ => reference,
+    };
+    let path = path.split_once('@').map_or(path, |(path, _)| path);
+    Some(match path.split_once(':') {
+        Some((path, tag)) => ImageName { path, tag: Some(tag) },
+        None => ImageName { path, tag: None },
+    })
+}
+
 fn split_image(image: &str) -> (&str, &str) {
     let schemes = || LOCAL.into_iter().chain(REMOTE);
     let scheme = schemes().find(|scheme| image.starts_with(scheme)).unwrap_or_default();
@@ -115,7 +137,7 @@ fn registry_address(registry: &str) -> &str {
     bare.unwrap_or(registry).trim_end_matches('/')
 }
 
-fn list_known(catalog: &BTreeMap<String, String>) -> String {
+pub(crate) fn list_known(catalog: &BTreeMap<String, String>) -> String {
     let listed: Vec<_> = catalog.keys().take(MAX_LISTED).map(String::as_str).collect();
     match catalog.len() {
         0 => " (it is empty)".to_owned(),

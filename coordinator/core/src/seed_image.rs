@@ -1,6 +1,7 @@
 //! How far a seed image is, and how long it may be downloaded.
 
 pub mod base;
+mod catalog;
 pub mod image_files;
 pub mod pull_secret;
 mod replicas;
@@ -15,6 +16,7 @@ use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageType};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+pub use catalog::project_fit;
 pub use replicas::{BaseRecord, ReplicaBases, base_to_hold, find_waiting};
 pub use status::seed_image_status;
 

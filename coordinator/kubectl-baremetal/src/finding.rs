@@ -205,8 +205,8 @@ fn is_problem(kind: Kind, condition: &Condition) -> bool {
 /// The first is told: what asks for an action, advice on what works last, and what could
 /// not be looked at after what is known.
 fn rank_problem(condition: &Condition) -> (bool, Reverse<Attention>, bool) {
-    let is_advice =
-        [Type::AdmissionOpen, Type::FieldsIgnored].iter().any(|one| one.as_str() == condition.kind);
+    let advice = [Type::AdmissionOpen, Type::FieldsIgnored, Type::BaseImageInCatalog];
+    let is_advice = advice.iter().any(|one| one.as_str() == condition.kind);
     (is_advice, Reverse(Finding::of_condition(condition).attention), condition.status == "Unknown")
 }
 

@@ -240,7 +240,9 @@ impl Index {
     }
 
     pub(crate) fn apply_catalog(&self) -> Triggers {
-        Triggers { machines: self.read_inner().waiting.for_catalog(), ..Triggers::default() }
+        let inner = self.read_inner();
+        let seed_images = inner.seed_images_by_registration.members().cloned().collect();
+        Triggers { machines: inner.waiting.for_catalog(), seed_images, ..Triggers::default() }
     }
 
     /// The hosts whose session is served by a replica.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{
+    self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
+};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
 use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
@@ -113,15 +115,9 @@ pub(crate) fn judged_conditions(registration: &MachineRegistration, now: Timesta
         ),
         None => condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register"),
     };
-    let ignored = if judgement.ignored.is_empty() {
-        condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "")
-    } else {
-        let message = format!("{} have no effect: remove them", judgement.ignored.join(", "));
-        condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
-    };
     let refusal = admission::shown_refusal(registration, now).map(|(refusal, _)| refusal);
     let admission = admission::admission_condition(registration);
-    [ready, ignored, admission, admission::refusal_condition(refusal)]
+    [ready, fields_ignored(&judgement.ignored), admission, admission::refusal_condition(refusal)]
 }
 
 fn with_conditions(

@@ -45,7 +45,10 @@ pub async fn reconcile_seed_image(
         }
         (None, None) => (Progress::NoRegistration(key.name), None),
     };
-    let projected = seed_image::seed_image_status(&image, &progress, context.clock.now());
+    let now = context.clock.now();
+    let mut projected = seed_image::seed_image_status(&image, &progress, now);
+    let catalog = context.cache.image_catalog().and_then(|catalog| catalog.data.clone());
+    seed_image::project_fit(&mut projected, &image, &catalog.unwrap_or_default(), now);
     let before = image.status.as_ref().and_then(|status| status.state);
     let written = status::write_status(&context.client, &*image, &projected).await?;
     if written.is_some() && before != projected.state {

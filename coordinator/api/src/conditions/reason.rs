@@ -76,9 +76,9 @@ pub enum Reason {
     SuccessfullyCreated,
     /// Registration, cluster: a field asks for something that is not supported.
     FieldUnsupported,
-    /// Registration: fields are set that have no effect.
+    /// Fields are set that have no effect.
     FieldWithoutEffect,
-    /// Registration: every field that is set has an effect.
+    /// Every field that is set has an effect.
     FieldsSupported,
     /// Registration: another one has the same token.
     DuplicateToken,
@@ -175,6 +175,10 @@ pub enum Reason {
     BaseImageTooLarge,
     /// `SeedImage`: the base did not arrive in time.
     BaseImageTimedOut,
+    /// `SeedImage`: the image catalog has the image that the base belongs to.
+    BaseImageListed,
+    /// `SeedImage`: the image catalog has no image that the base belongs to.
+    BaseImageUnlisted,
     /// Decided once the steps before it are done.
     NotDecided,
     /// No blocker.

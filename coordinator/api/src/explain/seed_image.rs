@@ -112,4 +112,12 @@ pub(super) const REASONS: &[Entry] = &[
             "raise --base-image-timeout, or use a nearer registry; it is tried again",
         ),
     ),
+    (BaseImageListed, fine("the image catalog has an image of this repository and tag")),
+    (
+        BaseImageUnlisted,
+        act(
+            "no entry of the image catalog has the repository of the base without -iso, and its tag: hosts are installed with a system that no machine gets",
+            "correct spec.baseImage, or add the image to the image catalog; nothing is held up",
+        ),
+    ),
 ];

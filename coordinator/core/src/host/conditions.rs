@@ -1,11 +1,11 @@
 //! The conditions of a `MachineInventory`: a projection of its stored facts.
 
 use coordinator_api::conditions::{
-    self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
+    self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown, fields_ignored,
 };
 use coordinator_api::inventory::{
     AgentUpdateState, Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory,
-    PlanState,
+    MachineInventorySpec, PlanState,
 };
 use jiff::Timestamp;
 
@@ -27,21 +27,34 @@ pub fn project_conditions(
     updates.extend(network_drift(inventory));
     updates.extend(coordinator_condition(inventory));
     updates.extend(agent_condition(inventory));
+    let ignored = list_ignored(&inventory.spec);
+    updates.extend((!ignored.is_empty()).then(|| fields_ignored(&ignored)));
     for update in told {
         updates.retain(|other| other.kind != update.kind);
         updates.push(update);
     }
     let generation = inventory.metadata.generation;
-    // Those of requests go with them.
+    // Those of requests and of fields without effect go with them.
     let requests = [
         (Type::CustomPlanAccepted, record.custom_plan.is_some()),
         (Type::Rebooted, record.is_reboot_requested || record.rebooting_from.is_some()),
         (Type::AgentUpdated, inventory.wanted_agent().is_some()),
+        (Type::FieldsIgnored, !ignored.is_empty()),
     ];
     let is_over = |kind: &str| requests.iter().any(|(of, is_asked)| !is_asked && of.as_str() == kind);
     let status = inventory.status.get_or_insert_default();
     status.conditions.retain(|condition| !is_over(&condition.type_));
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
+}
+
+/// Fields that are accepted for other operators' objects.
+fn list_ignored(spec: &MachineInventorySpec) -> Vec<&'static str> {
+    let fields = [
+        ("spec.machineHash", spec.machine_hash.as_ref().is_some_and(|hash| !hash.is_empty())),
+        ("spec.ipAddressClaims", !spec.ip_address_claims.is_empty()),
+        ("spec.ipAddressPools", !spec.ip_address_pools.is_empty()),
+    ];
+    fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
 }
 
 fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {

@@ -102,6 +102,23 @@ fn attach_keeps_a_newer_announcement() {
 }
 
 #[test]
+fn fields_without_effect_warn_beside_ready() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    let mut inventory = with_status(status);
+    assert_eq!(shown(&inventory, Type::FieldsIgnored, NOW), pair("", ""));
+    inventory.spec.machine_hash = Some("00".into());
+    inventory.spec.ip_address_claims.insert("a".into(), serde_json::json!({}));
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
+    project_conditions(&mut inventory, None, NOW);
+    let found = find_condition(inventory.conditions(), Type::FieldsIgnored).unwrap();
+    assert_eq!(found.message, "spec.machineHash, spec.ipAddressClaims have no effect: remove them");
+    inventory.spec.machine_hash = None;
+    inventory.spec.ip_address_claims.clear();
+    assert_eq!(shown(&inventory, Type::FieldsIgnored, NOW), pair("", ""), "removed with its cause");
+}
+
+#[test]
 fn attach_of_unused_host_shows_empty_plan() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, Carried::default(), "replica-1", NOW);

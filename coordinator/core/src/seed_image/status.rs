@@ -1,10 +1,13 @@
 //! The status of a seed image: a projection of how far it is.
 
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{
+    self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
+};
 use coordinator_api::names::annotation;
-use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus};
+use coordinator_api::seed_image::{SeedImage, SeedImageSpec, SeedImageState, SeedImageStatus, default_size};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 
 use super::{BaseRecord, Download, Progress};
 
@@ -25,9 +28,19 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
     status.base_digest = base.map(|base| base.digest.clone());
     status.base_manifest_digest = base.and_then(|base| base.manifest.clone());
     status.observed_generation = image.metadata.generation;
-    let updates = project_conditions(progress, reason, &message);
+    let [ready, made] = project_conditions(progress, reason, &message);
+    let updates = [ready, made, fields_ignored(&list_ignored(&image.spec))];
     conditions::set_conditions(&mut status.conditions, &updates, image.metadata.generation, now);
     status
+}
+
+/// Fields that are accepted for upstream's manifests. Its default of `size` is on every object.
+fn list_ignored(spec: &SeedImageSpec) -> Vec<&'static str> {
+    let has_container = spec.build_container.as_ref().is_some_and(|container| !container.is_null());
+    let is_default = |size: &Value| size.as_str() == Some("6Gi") || Some(size) == default_size().as_ref();
+    let has_size = spec.size.as_ref().is_some_and(|size| !is_default(size));
+    let fields = [("spec.buildContainer", has_container), ("spec.size", has_size)];
+    fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
 }
 
 fn describe_progress(progress: &Progress) -> (SeedImageState, Reason, String) {

@@ -305,3 +305,29 @@ fn retriggered_base_is_fetched_once_for_all_replicas() {
     assert_eq!(base_to_hold(&image, None, minute(3)), None, "its registration is gone");
     assert_eq!(base_to_hold(&image, Some(&registration), minute(63)), None, "its time is over");
 }
+
+#[test]
+fn fields_without_effect_warn_beside_ready() {
+    use serde_json::json;
+    let container = json!({ "name": "build", "image": "x" });
+    for (name, container, size, want) in [
+        ("none", None, None, ""),
+        ("upstream's defaults", Some(json!(null)), Some(json!(6_442_450_944_u64)), ""),
+        ("its default as text", None, Some(json!("6Gi")), ""),
+        ("a container", Some(container.clone()), None, "spec.buildContainer has no effect: remove it"),
+        (
+            "both",
+            Some(container),
+            Some(json!("8Gi")),
+            "spec.buildContainer, spec.size have no effect: remove them",
+        ),
+    ] {
+        let mut image = completed(0);
+        edit(&mut image, |spec| (spec.build_container, spec.size) = (container, size));
+        look(&mut image, Ok("new"), 1);
+        let conditions = &image.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|condition| condition.type_ == "FieldsIgnored").unwrap();
+        assert_eq!((&*found.message, found.status == "True"), (want, !want.is_empty()), "{name}");
+        assert!(conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True"), "{name}");
+    }
+}

@@ -10,6 +10,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::{capi, crds};
 use fake_apiserver::{FakeApi, Kind, Matching, Refusal, Verb};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::Value;
@@ -136,10 +137,12 @@ impl Setting {
         (parts, lease)
     }
 
-    fn message(&self) -> String {
+    /// Reason and message of a condition.
+    fn find_condition(&self, kind: &str) -> Option<(String, String)> {
         let object = self.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
-        let mut conditions = object["status"]["conditions"].as_array().unwrap().iter();
-        text(conditions.find(|condition| condition["type"] == "SeedImageReady").unwrap(), "/message")
+        let mut conditions = object["status"]["conditions"].as_array()?.iter();
+        let found = conditions.find(|condition| condition["type"] == kind)?;
+        Some((text(found, "/reason"), text(found, "/message")))
     }
 
     async fn wait_until(&mut self, what: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
@@ -175,6 +178,8 @@ fn is_allowed(verb: Verb, resource: &str) -> bool {
     rules.iter().any(|rule| has(&rule["resources"], resource) && has(&rule["verbs"], verb.as_str()))
 }
 
+// Fault: the request for a rebuild cannot be taken back because of conflicts.
+// Shown: nothing: it is done once.
 #[tokio::test]
 async fn a_rebuild_happens_once_despite_conflicts() {
     let mut setting = Setting::new().await;
@@ -200,7 +205,7 @@ async fn a_rebuild_happens_once_despite_conflicts() {
 }
 
 // Fault: a replica of the coordinator does not have the base of a SeedImage yet.
-// Shown: `SeedImageReady=False`, reason `SeedImageBuildOngoing`, with the name of its pod; a download from it is answered with 503 and `Retry-After`.
+// Shown: `SeedImageReady=False` of the SeedImage, reason `SeedImageBuildOngoing`, with the name of its pod.
 #[tokio::test]
 async fn download_opens_once_other_replica_has_base() {
     let mut setting = Setting::new().await;
@@ -208,11 +213,12 @@ async fn download_opens_once_other_replica_has_base() {
     let (parts, lease) = setting.start_replica().await;
     setting.request_rebuild().await;
     let waits = async {
-        while !setting.message().contains("by other of the coordinator") {
+        while !setting.find_condition("SeedImageReady").unwrap().1.contains("by other of the coordinator") {
             setting.changes.changed().await.unwrap();
         }
     };
     tokio::time::timeout(Duration::from_mins(1), waits).await.unwrap();
+    assert_eq!(setting.find_condition("SeedImageReady").unwrap().0, "SeedImageBuildOngoing");
     let (state, token, _) = read_shown(&setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap());
     assert_eq!((&*state, &*token), ("Started", ""));
     setting.tasks.spawn(parts.context.isos.clone().keep_prepared());
@@ -226,6 +232,8 @@ async fn download_opens_once_other_replica_has_base() {
     tokio::time::timeout(Duration::from_mins(1), opened).await.unwrap();
 }
 
+// Fault: a replica of the coordinator ends that a SeedImage waits for.
+// Shown: nothing: the download is opened.
 #[tokio::test]
 async fn download_opens_once_lacking_replica_ends() {
     let mut setting = Setting::new().await;
@@ -273,6 +281,34 @@ async fn imported_networks_change_an_image_once() {
 }
 
 #[tokio::test]
+async fn image_catalog_is_compared_when_it_changes() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let base = json!({ "spec": { "baseImage": "127.0.0.1:1/os-iso:v1" } });
+    setting.seed_images.patch("seed", &PatchParams::default(), &Patch::Merge(base)).await.unwrap();
+    setting.wait_until("failed", |(state, ..)| state == "Failed").await;
+    assert_eq!(setting.find_condition("BaseImageInCatalog"), None, "there is no catalog");
+    let catalogs: Api<ConfigMap> = Api::namespaced(setting.fake.client("operator"), "here");
+    let catalog = json!({ "metadata": { "name": "elemental-image-catalog" }, "data": { "v1": "os:v2" } });
+    catalogs.create(&PostParams::default(), &serde_json::from_value(catalog).unwrap()).await.unwrap();
+    wait_for_reason(&mut setting, "BaseImageUnlisted").await;
+    let corrected = Patch::Merge(json!({ "data": { "v1": "os:v1" } }));
+    catalogs.patch("elemental-image-catalog", &PatchParams::default(), &corrected).await.unwrap();
+    wait_for_reason(&mut setting, "BaseImageListed").await;
+}
+
+async fn wait_for_reason(setting: &mut Setting, want: &str) {
+    let compared = async {
+        while setting.find_condition("BaseImageInCatalog").is_none_or(|(reason, _)| reason != want) {
+            setting.changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), compared).await.expect(want);
+}
+
+// Fault: a SeedImage names a file that is not below `--base-image-directory`.
+// Shown: condition `Ready` of the SeedImage: `BaseImageInvalid`, with the next action.
+#[tokio::test]
 async fn conditions_have_the_cause_beside_the_known_reason() {
     let mut setting = Setting::new().await;
     setting.wait_until("completed", |(state, ..)| state == "Completed").await;
@@ -280,11 +316,9 @@ async fn conditions_have_the_cause_beside_the_known_reason() {
         Patch::Merge(json!({ "spec": { "baseImage": "file:///etc/passwd", "retriggerBuild": true } }));
     setting.seed_images.patch("seed", &PatchParams::default(), &patch).await.unwrap();
     setting.wait_until("failed", |(state, ..)| state == "Failed").await;
-    let object = setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
-    for (kind, reason) in [("Ready", "BaseImageInvalid"), ("SeedImageReady", "SeedImageBuildFailure")] {
-        let mut conditions = object["status"]["conditions"].as_array().unwrap().iter();
-        let condition = conditions.find(|condition| condition["type"] == kind).unwrap();
-        assert_eq!(text(condition, "/reason"), reason);
-        assert!(text(condition, "/message").contains("--base-image-directory"), "{condition}");
+    for (kind, want) in [("Ready", "BaseImageInvalid"), ("SeedImageReady", "SeedImageBuildFailure")] {
+        let (reason, message) = setting.find_condition(kind).unwrap();
+        assert_eq!(reason, want);
+        assert!(message.contains("--base-image-directory"), "{message}");
     }
 }

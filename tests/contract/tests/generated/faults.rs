@@ -33,8 +33,9 @@ enum Demand {
 }
 
 /// Where faults are played, the title of what is played there, and what is demanded.
-const SOURCES: [(&str, &str, Demand); 9] = [
+const SOURCES: [(&str, &str, Demand); 10] = [
     ("coordinator/src/rpc/tests", "Hosts that call the coordinator", Demand::OfObjects),
+    ("coordinator/src/controllers/seed_image", "Replicas that serve seed images", Demand::No),
     ("tests/scenarios/tests", "The whole system, in one process", Demand::Every),
     ("tests/swtpm/tests", "Hosts with real TPMs in software", Demand::No),
     ("tests/control-plane/tests", "Real registries", Demand::No),
