@@ -111,11 +111,12 @@ pub struct Elemental {
     /// How to register.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registration: Option<Registration>,
-    /// Accepted and ignored: hosts are cleaned by plans.
+    /// How a host would be reset: `enabled` is refused, and another value than the default has no
+    /// effect and is named by the condition `FieldsIgnored`. Hosts are cleaned by plans.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(default = "default_reset")]
     pub reset: Option<Reset>,
-    /// Accepted and ignored: no host holds a Kubernetes credential.
+    /// Without effect, and named by `FieldsIgnored`: no host holds a Kubernetes credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub system_agent: Option<Value>,
@@ -239,33 +240,32 @@ fn default_snapshotter() -> Option<Snapshotter> {
     Some(Snapshotter::default())
 }
 
-/// How a host would be reset. Every field is accepted and ignored; the
-/// defaults are those of the elemental operator.
+/// How a host would be reset. The defaults are those of the elemental operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Reset {
-    /// Accepted and ignored.
+    /// Not supported: a registration with it admits no host.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enabled: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     pub reset_persistent: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     pub reset_oem: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     pub reboot: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub poweroff: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_boot_entry: bool,
-    /// Accepted and ignored.
+    /// Without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_uri: Option<String>,
-    /// Accepted and ignored.
+    /// Without effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub config_urls: Vec<String>,
 }
@@ -311,7 +311,8 @@ pub struct Registration {
     /// Labels of the inventories, below `labelPrefix`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Send no SMBIOS data.
+    /// Use no data of the hardware for names, labels and annotations: templates have the keys
+    /// below `Random/` alone. Hosts send the data all the same.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_smbios: bool,
     /// Not supported: hosts are installed by elemental.
