@@ -33,12 +33,13 @@ pub struct BaremetalClusterSpec {
     /// What serves that endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_load_balancer: Option<LoadBalancer>,
-    /// Accepted and ignored: the cluster's network, `kube-ovn`. Absent: none is named.
+    /// Without effect, as the condition `FieldsIgnored` says: the cluster's network,
+    /// `kube-ovn`. Absent: none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_type: Option<String>,
     /// Interface of the control-plane hosts that holds the address of an internal
     /// endpoint, where the pool's member names none. Absent: the one that routes
-    /// to the address.
+    /// to the address. With type External it has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }

@@ -41,7 +41,7 @@ pub async fn reconcile_cluster(
         // The change comes back as an event, and with it the status.
         return Ok(Action::await_change());
     }
-    let mut updates = Vec::from_iter(load_balancer::ignored_condition(&cluster));
+    let mut updates = vec![load_balancer::ignored_condition(&cluster)];
     let mut holder = None;
     if let (Decision::Rest, Some(owner)) = (&decision, &owner) {
         let owner = Key::of(&**owner);

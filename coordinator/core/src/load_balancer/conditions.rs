@@ -12,19 +12,27 @@ pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> 
     vec![device_condition(decision), config_condition(decision), balancer_condition(decision, candidates)]
 }
 
-/// The condition about fields of the other type of load balancer; `None` where
-/// none can be left over.
+/// The condition about fields without effect: those of the other type of load
+/// balancer, and `networkType`.
 #[must_use]
-pub fn ignored_condition(cluster: &BaremetalCluster) -> Option<ConditionUpdate> {
-    let balancer = cluster.spec.control_plane_load_balancer.as_ref()?;
-    if balancer.kind != LoadBalancerType::External {
-        return None;
+pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
+    let spec = &cluster.spec;
+    let balancer = spec.control_plane_load_balancer.as_ref();
+    let is_internal = balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal);
+    let has_vrid = balancer.is_some_and(|balancer| balancer.vrid.is_some());
+    let is_named = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
+    let fields = [
+        (!is_internal && has_vrid, "spec.controlPlaneLoadBalancer.vrid (only with type Internal)"),
+        (!is_internal && is_named(&spec.network_device), "spec.networkDevice (only with type Internal)"),
+        (is_named(&spec.network_type), "spec.networkType (install a network in the workload cluster)"),
+    ];
+    let ignored: Vec<_> =
+        fields.into_iter().filter_map(|(is_ignored, field)| is_ignored.then_some(field)).collect();
+    if ignored.is_empty() {
+        return condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "");
     }
-    if balancer.vrid.is_none() {
-        return Some(condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""));
-    }
-    let message = "spec.controlPlaneLoadBalancer.vrid has no effect with type External: remove it";
-    Some(condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message))
+    let message = format!("without effect: {}; remove each of them", ignored.join(", "));
+    condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
 }
 
 /// `networkDevice` of the members.

@@ -226,12 +226,45 @@ fn conditions_name_wrong_interfaces_and_addresses() {
 }
 
 #[test]
-fn field_of_other_type_causes_warning() {
-    let mut external = cluster("c1", "10.0.0.100", 0);
-    external.spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
-    let warning = ignored_condition(&external).unwrap();
-    assert_eq!((warning.status, warning.reason), (ConditionStatus::True, Reason::FieldWithoutEffect));
-    external.spec.control_plane_load_balancer.as_mut().unwrap().vrid = None;
-    assert_eq!(ignored_condition(&external).unwrap().status, ConditionStatus::False);
-    assert_eq!(ignored_condition(&cluster("c1", "10.0.0.100", 0)), None);
+fn fields_without_effect_cause_one_warning() {
+    type Change = fn(&mut BaremetalClusterSpec);
+    let external = |spec: &mut BaremetalClusterSpec| {
+        spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
+    };
+    let cases: [(&str, Change, &[&str]); 8] = [
+        ("internal", |_| {}, &[]),
+        ("internal with a device", |s| s.network_device = Some("bond0".into()), &[]),
+        ("no name", |s| s.network_type = Some(String::new()), &[]),
+        ("a network", |s| s.network_type = Some("kube-ovn".into()), &["spec.networkType"]),
+        ("external", |s| s.control_plane_load_balancer.as_mut().unwrap().vrid = None, &[]),
+        ("external with vrid", |_| {}, &["spec.controlPlaneLoadBalancer.vrid"]),
+        (
+            "external with everything",
+            |s| {
+                s.network_device = Some("bond0".into());
+                s.network_type = Some("kube-ovn".into());
+            },
+            &["spec.controlPlaneLoadBalancer.vrid", "spec.networkDevice", "spec.networkType"],
+        ),
+        (
+            "no load balancer",
+            |s| {
+                s.control_plane_load_balancer = None;
+                s.network_device = Some("bond0".into());
+            },
+            &["spec.networkDevice"],
+        ),
+    ];
+    for (name, change, want) in cases {
+        let mut cluster = cluster("c1", "10.0.0.100", 0);
+        if name.starts_with("external") {
+            external(&mut cluster.spec);
+        }
+        change(&mut cluster.spec);
+        let condition = ignored_condition(&cluster);
+        let is_warning = condition.status == ConditionStatus::True;
+        assert_eq!((condition.kind, is_warning), (Type::FieldsIgnored, !want.is_empty()), "{name}");
+        assert!(want.iter().all(|field| condition.message.contains(field)), "{name}: {}", condition.message);
+        assert_eq!(condition.message.matches("spec.").count(), want.len(), "{name}: {}", condition.message);
+    }
 }
