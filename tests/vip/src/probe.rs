@@ -40,8 +40,8 @@ pub fn wait_until<T>(
     }
 }
 
-/// Runs `lose`, and measures from then until a client connects to the endpoint again. A
-/// loss must end what serves at once: a connection that is still accepted counts.
+/// Measures from before `lose` runs until a client connects to the endpoint after it has
+/// returned. A loss must end what serves at once: a connection that is still accepted counts.
 ///
 /// # Errors
 /// When nothing is served in time.
@@ -51,8 +51,9 @@ pub fn time_failover(
     patience: Duration,
 ) -> anyhow::Result<Duration> {
     let namespace = File::open(format!("/run/netns/{}", network.switch()))?;
-    lose()?;
+    // What `lose` takes to return is part of what clients see.
     let start = Instant::now();
+    lose()?;
     let measured = thread::spawn(move || {
         setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).context("enter the clients' namespace")?;
         let endpoint = SocketAddr::from((ENDPOINT, PORT));

@@ -43,6 +43,12 @@ fn endpoint_follows_the_quorum() {
     let mut site = start();
     let holder = site.wait_holder(PATIENCE, |_| true).unwrap();
     wait_write(&site, "first");
+    let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
+    let write_beside = |name: &str| {
+        let namespace = site.network.namespace(holder);
+        write_through(&namespace, &address(holder).to_string(), &pki, name).unwrap()
+    };
+    assert!(write_beside("before"), "its own API server takes no write");
 
     // A partition: the holder is alone, and serves no write although it is told to.
     site.network.set_cable(holder, false).unwrap();
@@ -54,10 +60,7 @@ fn endpoint_follows_the_quorum() {
         Ok(if found.len() == 1 { Ok(()) } else { Err(format!("{found:?}")) })
     })
     .unwrap();
-    let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
-    let own = address(holder).to_string();
-    let namespace = site.network.namespace(holder);
-    assert!(!write_through(&namespace, &own, &pki, "minority").unwrap(), "a minority took a write");
+    assert!(!write_beside("minority"), "a minority took a write");
     wait_write(&site, "partitioned");
     wait_until("the minority drops the endpoint", OVERLAP, || {
         Ok(if site.network.holds(holder)? { Err("held".to_owned()) } else { Ok(()) })
