@@ -166,15 +166,20 @@ impl Election {
         if let Some(spec) = &mut lease.spec {
             spec.renew_time = Some(MicroTime(self.clock.now()));
         }
-        if let Some(renewed) = keep_unless_conflict(self.replace_lease(&lease).await)? {
-            return Ok(Some(renewed));
+        self.replace_held(lease).await
+    }
+
+    /// `None` when another replica holds the Lease.
+    async fn replace_held(&self, mut lease: Lease) -> Result<Option<Lease>, AttemptError> {
+        if let Some(written) = keep_unless_conflict(self.replace_lease(&lease).await)? {
+            return Ok(Some(written));
         }
         let found = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await??;
         let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
         let Some(found) = found.filter(|found| holder(found).as_deref() == Some(&*self.identity)) else {
             return Ok(None);
         };
-        // The answer to an earlier renewal was lost, or a label was changed.
+        // The answer to a renewal was lost or not awaited, or a label was changed.
         lease.metadata = found.metadata;
         keep_unless_conflict(self.replace_lease(&lease).await)
     }
@@ -186,8 +191,9 @@ impl Election {
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(self.clock.now()));
         }
-        match self.replace_lease(&lease).await {
-            Ok(_) => tracing::info!(lease = NAME, "leadership released"),
+        match self.replace_held(lease).await {
+            Ok(Some(_)) => tracing::info!(lease = NAME, "leadership released"),
+            Ok(None) => tracing::info!(lease = NAME, "another replica holds the Lease: nothing to release"),
             Err(error) => log_failure("release", &error),
         }
     }

@@ -56,6 +56,35 @@ async fn a_shutdown_releases_the_lease() {
     assert!(second.wait(true).await <= RETRY_PERIOD);
 }
 
+/// The leader ends while a renewal that the API server has done is not answered yet.
+#[tokio::test(start_paused = true)]
+async fn release_succeeds_after_an_unanswered_renewal() {
+    let fake = FakeApi::new();
+    let mut first = Replica::start(&fake, "a");
+    first.wait(true).await;
+    let mut second = Replica::start(&fake, "b");
+    sleep(Duration::from_millis(2500)).await;
+    let renewal = Matching::any().user("a").verb(Verb::Update).resource("leases");
+    let lost = fake.faults().lose_responses(renewal, 1);
+    sleep(RETRY_PERIOD).await;
+    assert!(lost.is_met() && first.is_leading());
+    first.stop.send_replace(true);
+    first.task.await.unwrap();
+    assert!(second.wait(true).await <= RETRY_PERIOD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_another_holder_is_not_released() {
+    let fake = FakeApi::new();
+    let mut first = Replica::start(&fake, "a");
+    first.wait(true).await;
+    let key = ("leases.coordination.k8s.io", "own", NAME);
+    fake.edit(key, |lease| lease["spec"]["holderIdentity"] = "b".into());
+    first.stop.send_replace(true);
+    first.task.await.unwrap();
+    assert_eq!(fake.look(key.0, key.1, key.2).unwrap()["spec"]["holderIdentity"], "b");
+}
+
 #[tokio::test(start_paused = true)]
 async fn failed_renewals_within_the_deadline_change_nothing() {
     let fake = FakeApi::new();
