@@ -69,7 +69,7 @@ pub struct Context {
     pub server_url: String,
     pub isos: Arc<SeedIsos>,
     pub versions: ApiVersions,
-    /// How long machines have waited for what no watch announces.
+    /// How long objects have waited for what no watch announces.
     pub waits: Intervals,
     pub pool_writes: pool::Throttle,
     pub workloads: WorkloadClients,
@@ -159,7 +159,7 @@ async fn run_controller<K, F>(
     K: Resource<DynamicType = ()> + Clone + Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
     F: Future<Output = Result<Action, StoreError>> + Send + 'static,
 {
-    let failures = Failures::default();
+    let (failures, waits) = (Failures::default(), context.waits.clone());
     let (counted, policy) = (failures.clone(), failures.clone());
     let backlog = Arc::new(Backlog::new(kind_name::<K>(), context.metrics.clone()));
     let (waiting, begun, queued) = (backlog.clone(), backlog.clone(), backlog.clone());
@@ -199,6 +199,7 @@ async fn run_controller<K, F>(
                 let key = key_of(&key);
                 waiting.note_begun(&key);
                 failures.reset_count(&key);
+                waits.reset_count(kind_name::<K>(), &key);
             }
             std::future::ready(())
         })
@@ -240,3 +241,6 @@ fn handle_failure<K: Resource<DynamicType = ()>>(
     }
     Action::requeue(interval)
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::cluster_api;
 use crate::config::Config;
-use crate::controllers::lead_controllers;
+use crate::controllers::{Context, lead_controllers};
 use crate::health::Readiness;
 use crate::metrics::Metrics;
 use crate::run::{Setup, assemble_parts};
@@ -87,6 +87,11 @@ impl Setting {
             setup.readiness.set_ready();
             Box::pin(lead_controllers(parts.context, std::future::pending())).await;
         });
+    }
+
+    /// What its controllers share; none of them is started.
+    pub(crate) async fn context(&self) -> Context {
+        assemble_parts(&self.setup).await.unwrap().context
     }
 
     fn resource(kind: &str) -> ApiResource {

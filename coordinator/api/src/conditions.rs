@@ -27,7 +27,8 @@ pub enum Type {
     NodeLinked,
     /// `BaremetalCluster`: an API server answers at the control-plane endpoint.
     EndpointReady,
-    /// `MachineInventoryPool`: every member exists and is in this pool alone.
+    /// `MachineInventoryPool`: every member exists, is in this pool alone, can be used,
+    /// and its node has a name of its own.
     MembersValid,
     /// `MachineInventory`: the installed system has attached.
     Installed,
@@ -183,6 +184,22 @@ pub fn set_conditions(
             None => conditions.push(new),
         }
     }
+}
+
+/// Writes `failed` over what `conditions` say beside it: the transition time is that of
+/// `stored`, where the failure is shown already.
+pub fn set_failure(
+    conditions: &mut Vec<Condition>,
+    stored: &[Condition],
+    failed: &ConditionUpdate,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let shown = conditions.iter_mut().find(|condition| condition.type_ == failed.kind.as_str());
+    if let (Some(shown), Some(stored)) = (shown, find_condition(stored, failed.kind)) {
+        shown.clone_from(stored);
+    }
+    set_conditions(conditions, std::slice::from_ref(failed), generation, now);
 }
 
 /// Shows those of `kinds` that nothing was decided about as unknown.

@@ -3,15 +3,17 @@
 //! A [`Roster`] is kept up to date host by host, so that neither a claim nor a
 //! count depends on the size of the pool.
 
+mod hostnames;
 mod places;
 mod standing;
 mod tally;
 mod template;
+mod validity;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{self, ConditionUpdate, Type};
 use coordinator_api::names::label;
 use coordinator_api::pool::{MachineInventoryPool, MachineInventoryPoolStatus, PoolMember};
 use jiff::Timestamp;
@@ -20,14 +22,12 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
+use hostnames::Hostnames;
 use places::Places;
 use standing::describe_standing;
 pub use standing::{Exclusion, Standing, host_standing};
 use tally::Tally;
 pub use template::template_status;
-
-/// Members named in one message.
-const NAMED: usize = 8;
 
 /// Where a member stands in the order of the pool: listed ones by their position,
 /// then selected ones by name.
@@ -44,6 +44,7 @@ pub struct Roster {
     selected: BTreeMap<String, PoolMember>,
     members: HashMap<String, Member>,
     places: Places,
+    hostnames: Hostnames,
     tallies: Tallies,
 }
 
@@ -117,6 +118,7 @@ impl Roster {
             selected: BTreeMap::new(),
             members: HashMap::new(),
             places: Places::default(),
+            hostnames: Hostnames::default(),
             tallies: Tallies::default(),
             pool,
         };
@@ -188,25 +190,30 @@ impl Roster {
             self.selected.insert(host.to_owned(), member);
             self.add_member(host, (SELECTED, host.to_owned()));
         } else {
-            self.selected.remove(host);
             self.remove_member(host);
+            self.selected.remove(host);
         }
         true
     }
 
     fn add_member(&mut self, host: &str, place: Place) {
+        // The list may have it twice.
+        self.remove_member(host);
         let standing = Standing::Unavailable(Exclusion::Missing);
         let member = Member { place, standing, traits: Traits::default() };
         self.places.add_member(&member);
-        if let Some(twice) = self.members.insert(host.to_owned(), member) {
-            self.places.remove_member(&twice);
+        if let Some(entry) = self.find_entry(&member.place).cloned() {
+            self.hostnames.add_member(&entry);
         }
+        self.members.insert(host.to_owned(), member);
     }
 
     fn remove_member(&mut self, host: &str) {
-        if let Some(member) = self.members.remove(host) {
-            self.places.remove_member(&member);
-            self.tallies.discount(&member.traits);
+        let Some(member) = self.members.remove(host) else { return };
+        self.places.remove_member(&member);
+        self.tallies.discount(&member.traits);
+        if let Some(entry) = self.find_entry(&member.place).cloned() {
+            self.hostnames.remove_member(&entry);
         }
     }
 
@@ -306,16 +313,6 @@ impl Roster {
         i32::try_from(counted.map(|(_, count)| count).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
-    /// Names of the first members with that standing.
-    fn name_members(&self, exclusion: Exclusion) -> Vec<&str> {
-        let places = self.places.with_standing(Standing::Unavailable(exclusion), None);
-        places
-            .take(NAMED)
-            .filter_map(|place| self.find_entry(place))
-            .map(|member| member.name.as_str())
-            .collect()
-    }
-
     /// The pool's status.
     #[must_use]
     pub fn project_status(&self, now: Timestamp) -> MachineInventoryPoolStatus {
@@ -330,66 +327,12 @@ impl Roster {
             unavailable: self.count_members(|standing| matches!(standing, Standing::Unavailable(_))),
         };
         let valid = self.check_members();
-        let ready = ConditionUpdate { kind: Type::Ready, ..valid.clone() };
+        let available = format!("{} of {} members available", status.available, status.total);
+        let message = if valid.message.is_empty() { available } else { valid.message.clone() };
+        let ready = ConditionUpdate { kind: Type::Ready, message, ..valid.clone() };
         let generation = self.pool.metadata.generation;
         conditions::set_conditions(&mut status.conditions, &[valid, ready], generation, now);
         status
-    }
-
-    fn check_members(&self) -> ConditionUpdate {
-        if self.pool.spec.selector.is_some() && self.selector.is_none() {
-            let message =
-                "spec.selector has an operator or values that no label can match: correct matchExpressions";
-            return condition_false(Type::MembersValid, Reason::SelectorInvalid, message);
-        }
-        let rules = [
-            (Exclusion::Missing, Reason::MemberMissing, "register the host or remove the entry"),
-            (
-                Exclusion::OtherPool,
-                Reason::MemberInAnotherPool,
-                "another pool holds it: remove the entry from one of the two",
-            ),
-            (
-                Exclusion::NoPlanSecret,
-                Reason::PlanSecretMissing,
-                "it has no plan Secret: boot the seed ISO on the host to have it created",
-            ),
-            (
-                Exclusion::BareMetalHost,
-                Reason::InventoryTaken,
-                "a BareMetalHost names it: remove the entry, or the annotation of that",
-            ),
-            (Exclusion::Deleting, Reason::MemberNotReady, "it is being deleted: remove the entry"),
-            (
-                Exclusion::Quarantined,
-                Reason::MemberNotReady,
-                "two systems claim its identity: see its condition Ready",
-            ),
-            (
-                Exclusion::PlanFailed,
-                Reason::MemberNotReady,
-                "its plan failed: see the machine that holds it, or its condition Ready",
-            ),
-            (
-                Exclusion::Marked,
-                Reason::MemberNotReady,
-                "it is marked Unavailable: see its Events and its condition Ready",
-            ),
-            (Exclusion::NotAttached, Reason::MemberNotReady, "it is not attached: check the host"),
-            (
-                Exclusion::CarriesNode,
-                Reason::MemberNotReady,
-                "it carries a node that no machine holds: see its condition Ready",
-            ),
-        ];
-        for (exclusion, reason, action) in rules {
-            let named = self.name_members(exclusion);
-            if !named.is_empty() {
-                let message = format!("MachineInventory {}: {action}", named.join(", "));
-                return condition_false(Type::MembersValid, reason, message);
-            }
-        }
-        condition_true(Type::MembersValid, Reason::MembersFound, "")
     }
 }
 

@@ -42,25 +42,25 @@ impl Failures {
     }
 }
 
-/// Growing intervals by object, for what nothing announces.
+/// Growing intervals by kind and object, for what nothing announces.
 #[derive(Clone, Debug, Default)]
-pub struct Intervals(Arc<Mutex<HashMap<Key, u32>>>);
+pub struct Intervals(Arc<Mutex<HashMap<(&'static str, Key), u32>>>);
 
 impl Intervals {
-    fn lock_counts(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
+    fn lock_counts(&self) -> MutexGuard<'_, HashMap<(&'static str, Key), u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[must_use]
-    pub fn next_interval(&self, key: &Key) -> Duration {
+    pub fn next_interval(&self, kind: &'static str, key: &Key) -> Duration {
         let mut attempts = self.lock_counts();
-        let attempt = attempts.entry(key.clone()).or_default();
+        let attempt = attempts.entry((kind, key.clone())).or_default();
         *attempt = attempt.saturating_add(1);
         retry::failure_backoff(*attempt)
     }
 
-    pub fn reset_count(&self, key: &Key) {
-        self.lock_counts().remove(key);
+    pub fn reset_count(&self, kind: &'static str, key: &Key) {
+        self.lock_counts().remove(&(kind, key.clone()));
     }
 }
 
@@ -83,9 +83,10 @@ mod tests {
     #[test]
     fn intervals_grow_until_reset() {
         let (intervals, key) = (Intervals::default(), Key::new("fleet", "machine-1"));
-        assert_eq!(intervals.next_interval(&key), Duration::from_secs(1));
-        assert_eq!(intervals.next_interval(&key), Duration::from_secs(2));
-        intervals.reset_count(&key);
-        assert_eq!(intervals.next_interval(&key), Duration::from_secs(1));
+        let next = |kind| intervals.next_interval(kind, &key).as_secs();
+        assert_eq!([next("BaremetalMachine"), next("BaremetalMachine")], [1, 2]);
+        assert_eq!(next("Metal3Machine"), 1, "another object of that name");
+        intervals.reset_count("BaremetalMachine", &key);
+        assert_eq!([next("BaremetalMachine"), next("Metal3Machine")], [1, 2]);
     }
 }

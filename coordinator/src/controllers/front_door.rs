@@ -32,7 +32,7 @@ use super::Context;
 use super::index::Key;
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
-use crate::store::{Class, StoreError, plan_record, status};
+use crate::store::{Class, StoreError, kind_name, plan_record, status};
 use crate::telemetry::chain;
 use crate::traces::note_trace;
 
@@ -129,7 +129,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
     };
     write_state(&context, &*machine, &gathered, outcome.state.as_ref(), &applied).await?;
     applied?;
-    Ok(requeue_after(&context, &key, &outcome, gathered.now))
+    Ok(requeue_after::<K>(&context, &key, &outcome, gathered.now))
 }
 
 /// Secrets that were read for a decision, with what a write to them needs.
@@ -263,21 +263,22 @@ async fn announce_blocker<K: FrontDoor>(
     }
 }
 
-fn requeue_after(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp) -> Action {
+fn requeue_after<K>(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp) -> Action {
+    let kind = kind_name::<K>();
     let is_exhausted = outcome
         .state
         .as_ref()
         .and_then(|state| state.blocker.as_ref())
         .is_some_and(|blocker| blocker.reason == coordinator_api::conditions::Reason::PoolExhausted);
     match outcome.wake {
-        Wake::Backoff => Action::requeue(context.waits.next_interval(key)),
+        Wake::Backoff => Action::requeue(context.waits.next_interval(kind, key)),
         Wake::At(at) => {
-            context.waits.reset_count(key);
+            context.waits.reset_count(kind, key);
             let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
             Action::requeue(wait.max(retry::CONFLICT_RETRY_MIN))
         }
         Wake::OnChange => {
-            context.waits.reset_count(key);
+            context.waits.reset_count(kind, key);
             if is_exhausted { Action::requeue(RESERVATION_RECHECK) } else { Action::await_change() }
         }
     }

@@ -73,8 +73,9 @@ async fn show_failure(key: &Key, context: &Context, error: StoreError) -> StoreE
     let Some((pool, mut projected)) = projected.filter(|_| error.class() != Class::Conflict) else {
         return error;
     };
-    let failed = effect_failed(&chain(&error));
-    conditions::set_conditions(&mut projected.conditions, &[failed], pool.metadata.generation, now);
+    let stored = pool.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+    let (failed, generation) = (effect_failed(&chain(&error)), pool.metadata.generation);
+    conditions::set_failure(&mut projected.conditions, stored, &failed, generation, now);
     let shown = status::write_status(&context.client, &*pool, &projected).await;
     shown.err().unwrap_or(error)
 }

@@ -8,6 +8,7 @@ use coordinator_api::conditions::{
 };
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
+use coordinator_core::assignment::effect_failed;
 use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -39,7 +40,10 @@ pub async fn reconcile(
         Err(error) => return Err(show_failure(&registration, error, &context).await),
     };
     let token = if registration.annotations().contains_key(annotation::ROTATE_TOKEN) {
-        rotate(&registration, stored, &context).await?
+        match rotate(&registration, stored, &context).await {
+            Ok(token) => token,
+            Err(error) => return Err(show_failure(&registration, error, &context).await),
+        }
     } else {
         stored.token
     };
@@ -88,17 +92,23 @@ async fn show_duplicate(
     status::write_status(&context.client, registration, &projected).await.map(drop)
 }
 
-/// A Secret that holds something else needs an operator.
+/// What a conflict interrupted shows itself with the next reconcile.
 async fn show_failure(
     registration: &MachineRegistration,
     error: StoreError,
     context: &Context,
 ) -> StoreError {
-    if error.class() != Class::Terminal {
+    if error.class() == Class::Conflict {
         return error;
     }
-    let message = format!("{}; correct or delete it: it is created again", chain(&error));
-    let failed = condition_false(Type::Ready, Reason::ApiRequestFailed, message);
+    let failed = match &error {
+        // A Secret that holds something else needs an operator.
+        StoreError::Taken { .. } => {
+            let message = format!("{}; correct or delete it: it is created again", chain(&error));
+            condition_false(Type::Ready, Reason::ApiRequestFailed, message)
+        }
+        _ => effect_failed(&chain(&error)),
+    };
     let projected = with_conditions(registration, &[failed], context);
     status::write_status(&context.client, registration, &projected).await.err().unwrap_or(error)
 }

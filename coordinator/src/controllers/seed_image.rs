@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::conditions;
 use coordinator_api::registration::MachineRegistration;
-use coordinator_api::seed_image::SeedImage;
+use coordinator_api::seed_image::{SeedImage, SeedImageStatus};
+use coordinator_core::assignment::effect_failed;
 use coordinator_core::retry;
 use coordinator_core::seed_image::{self, Progress};
 use kube::runtime::controller::Action;
@@ -13,7 +15,7 @@ use serde_json::json;
 use super::Context;
 use super::index::{Key, Triggers, registration_key};
 use crate::seed_iso::{Prepared, SeedIsoError};
-use crate::store::{self, StoreError, status};
+use crate::store::{self, Class, StoreError, status};
 use crate::telemetry::chain;
 
 /// Interval after an error that may end by itself.
@@ -49,16 +51,19 @@ pub async fn reconcile_seed_image(
     let mut projected = seed_image::seed_image_status(&image, &progress, now);
     let catalog = context.cache.image_catalog().and_then(|catalog| catalog.data.clone());
     seed_image::project_fit(&mut projected, &image, &catalog.unwrap_or_default(), now);
+    // The stored status has the answer, and the new token.
+    if seed_image::is_answered(&image) {
+        return match clear_request(&image, &context).await {
+            // The change comes back as an event.
+            Ok(()) => Ok(Action::await_change()),
+            Err(error) => Err(show_failure(&image, projected, error, &context).await),
+        };
+    }
     let before = image.status.as_ref().and_then(|status| status.state);
     let written = status::write_status(&context.client, &*image, &projected).await?;
     if written.is_some() && before != projected.state {
         let state: &str = projected.state.map_or("", Into::into);
         tracing::info!(state, "seed image changed its state");
-    }
-    // After a write the change comes back as an event, and with it the version
-    // that clearing the request depends on.
-    if written.is_none() && seed_image::is_answered(&image) {
-        clear_request(&image, &context).await?;
     }
     let wait = retry.or_else(|| seed_image::remaining_lifetime(&image, context.clock.now()));
     Ok(wait.map_or_else(Action::await_change, Action::requeue))
@@ -103,6 +108,22 @@ fn project_build(
             (Progress::Failed(error.reason(), error.status_text()), interval)
         }
     }
+}
+
+/// What a conflict interrupted shows itself with the next reconcile.
+async fn show_failure(
+    image: &SeedImage,
+    mut projected: SeedImageStatus,
+    error: StoreError,
+    context: &Context,
+) -> StoreError {
+    if error.class() == Class::Conflict {
+        return error;
+    }
+    let stored = image.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+    let (failed, generation) = (effect_failed(&chain(&error)), image.metadata.generation);
+    conditions::set_failure(&mut projected.conditions, stored, &failed, generation, context.clock.now());
+    status::write_status(&context.client, image, &projected).await.err().unwrap_or(error)
 }
 
 /// The `resourceVersion` is the precondition: from a stale cache the next

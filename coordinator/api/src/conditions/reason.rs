@@ -264,8 +264,10 @@ pub enum Reason {
     DuplicateIdentity,
     /// A member of the pool does not exist.
     MemberMissing,
-    /// A member cannot be used: not attached, failed, quarantined, marked, deleted, or with a node that no machine holds.
+    /// A member cannot be used: not attached, not approved, failed, quarantined, marked, deleted, with managed disks, or with a node that no machine holds.
     MemberNotReady,
+    /// Ours: the nodes of several members would have one name.
+    HostnameShared,
     /// Another pool holds a member.
     MemberInAnotherPool,
     /// Every member exists and belongs to this pool alone.

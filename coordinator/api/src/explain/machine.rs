@@ -196,8 +196,15 @@ pub(super) const REASONS: &[Entry] = &[
     (
         MemberNotReady,
         act(
-            "a member is not attached, failed, quarantined, not approved, in deletion, or carries a node that no machine holds",
+            "a member is not attached, failed, quarantined, not approved, in deletion, has managed disks, or carries a node that no machine holds",
             "look at the member that the message names: `kubectl baremetal why machineinventory/HOST`",
+        ),
+    ),
+    (
+        HostnameShared,
+        act(
+            "two members have one `hostname`, or one has the name of the other: the second node cannot join, or takes the place of the first",
+            "give each entry of the pool a `hostname` of its own",
         ),
     ),
     (

@@ -1,5 +1,6 @@
 use super::*;
 use crate::samples;
+use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::names::annotation;
@@ -189,6 +190,10 @@ fn members_valid_while_usable_or_running_plan() {
         (Unavailable(Exclusion::CarriesNode), Reason::MemberNotReady),
         (Unavailable(Exclusion::PlanFailed), Reason::MemberNotReady),
         (Unavailable(Exclusion::Marked), Reason::MemberNotReady),
+        (Unavailable(Exclusion::NotApproved), Reason::MemberNotReady),
+        (Unavailable(Exclusion::ManagedDisks), Reason::MemberNotReady),
+        // It ends by itself.
+        (Unavailable(Exclusion::CustomPlan), Reason::MembersFound),
     ] {
         let mut roster = Roster::new(samples::pool(&["a"]));
         roster.set_standing("a", standing);
@@ -196,6 +201,56 @@ fn members_valid_while_usable_or_running_plan() {
         let status = if want == Reason::MembersFound { "True" } else { "False" };
         assert_eq!((valid.status.as_str(), valid.reason.as_str()), (status, want.as_str()), "{standing:?}");
     }
+}
+
+#[test]
+fn ready_says_how_many_are_available() {
+    let mut roster = Roster::new(samples::pool(&["a", "b"]));
+    roster.set_standing("a", Standing::Available);
+    let ready = |roster: &Roster| {
+        let conditions = roster.project_status(Timestamp::UNIX_EPOCH).conditions;
+        conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap()
+    };
+    assert_eq!(ready(&roster).message, "MachineInventory b: register the host or remove the entry");
+    roster.set_standing("b", Standing::Allocated);
+    assert_eq!(ready(&roster).message, "1 of 2 members available");
+}
+
+#[test]
+fn hostname_of_two_members_makes_pool_invalid() {
+    let named = |entries: &[(&str, Option<&str>)]| {
+        let mut pool = Arc::unwrap_or_clone(samples::pool(&[]));
+        let entry = |(name, hostname): &(&str, Option<&str>)| PoolMember {
+            name: (*name).to_owned(),
+            hostname: hostname.map(str::to_owned),
+            ..PoolMember::default()
+        };
+        pool.spec.machine_inventories = entries.iter().map(entry).collect();
+        pool.spec.selector = Some(serde_json::from_value(serde_json::json!({})).unwrap());
+        let mut roster = Roster::new(Arc::new(pool));
+        for (name, _) in entries {
+            roster.set_standing(name, Standing::Available);
+        }
+        roster
+    };
+    let valid = |roster: &Roster| roster.project_status(Timestamp::UNIX_EPOCH).conditions.remove(0);
+    for (name, entries, want) in [
+        ("two hostnames", &[("a", Some("n1")), ("b", Some("n2"))][..], Reason::MembersFound),
+        ("one hostname", &[("a", Some("n1")), ("b", Some("n1"))], Reason::HostnameShared),
+        ("the name of another member", &[("a", None), ("b", Some("a"))], Reason::HostnameShared),
+        ("names exchanged", &[("a", Some("b")), ("b", Some("a"))], Reason::MembersFound),
+        ("one member twice", &[("a", Some("n1")), ("a", Some("n1"))], Reason::MembersFound),
+    ] {
+        assert_eq!(valid(&named(entries)).reason, want.as_str(), "{name}");
+    }
+    let mut roster = named(&[("a", Some("c"))]);
+    roster.set_selected("c", true);
+    roster.set_standing("c", Standing::Available);
+    let message =
+        "the nodes of MachineInventory a, c would all be called c: give each entry a hostname of its own";
+    assert_eq!(valid(&roster).message, message);
+    roster.set_selected("c", false);
+    assert_eq!(valid(&roster).reason, Reason::MembersFound.as_str());
 }
 
 fn selecting(members: &[&str]) -> Roster {

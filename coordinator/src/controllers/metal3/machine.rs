@@ -31,7 +31,7 @@ use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::controllers::metal3::host;
 use crate::controllers::metal3::index::template_of_machine;
-use crate::store::{self, Class, StoreError, metal3, status};
+use crate::store::{self, Class, StoreError, kind_name, metal3, status};
 use crate::telemetry::chain;
 
 /// A host that is reserved for another machine is free again by then, or claimed.
@@ -145,10 +145,11 @@ pub(super) async fn reconcile(
         }
     }
     applied?;
+    let kind = kind_name::<Metal3Machine>();
     if is_retried {
-        return Ok(Action::requeue(context.waits.next_interval(&key)));
+        return Ok(Action::requeue(context.waits.next_interval(kind, &key)));
     }
-    context.waits.reset_count(&key);
+    context.waits.reset_count(kind, &key);
     let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
     Ok(match (is_exhausted, is_rechecked) {
         (true, _) => Action::requeue(RECHECK),

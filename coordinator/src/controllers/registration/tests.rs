@@ -1,5 +1,5 @@
 use coordinator_api::names::{label, registration_secret};
-use fake_apiserver::Verb;
+use fake_apiserver::{Matching, Refusal, Verb};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -98,6 +98,31 @@ async fn annotation_rotates_the_token_once() {
     assert_eq!(setting.count(mark, Verb::Patch, "secrets"), 1);
     let events = setting.fake.look_at_all("events");
     assert_eq!(events.iter().filter(|event| event["reason"] == "TokenRotated").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_rotation_is_shown_until_it_succeeds() {
+    let setting = registered().await;
+    for (resource, cause) in
+        [("secrets", "replace the token of"), ("machineregistrations", "clear annotation rotate-token of")]
+    {
+        let writes = Matching::any().user("coordinator").verb(Verb::Patch).resource(resource);
+        let refused = setting.fake.faults().fail(writes.subresource(""), 2, Refusal::Forbidden);
+        let (former, mark) = (read_token(&setting), setting.fake.journal().mark());
+        let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
+        setting.patch("MachineRegistration", "hosts", rotate).await;
+        setting.settle().await;
+        assert!(refused.is_met(), "{cause}");
+        let ready = read_shown(&setting).ready;
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ApiRequestFailed")));
+        assert!(ready["message"].as_str().unwrap().contains(cause), "{ready}");
+        tokio::time::sleep(Duration::from_mins(12)).await;
+        let shown = read_shown(&setting);
+        assert_eq!((&shown.ready["status"], &shown.token), (&json!("True"), &read_token(&setting)));
+        assert_ne!(shown.token, former);
+        let patches = setting.count(mark, Verb::Patch, "machineregistrations");
+        assert!(patches <= 5, "{patches} requests for one rotation");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -248,6 +248,43 @@ async fn download_opens_once_lacking_replica_ends() {
 }
 
 #[tokio::test]
+async fn refused_clearing_is_shown_until_it_succeeds() {
+    let mut setting = Setting::new().await;
+    let (_, old, _) = setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let clear_request = Matching::any().user(USER).verb(Verb::Patch).resource("seedimages").subresource("");
+    let refused = setting.fake.faults().fail(clear_request, 2, Refusal::Forbidden);
+    let mark = setting.fake.journal().mark();
+    setting.request_rebuild().await;
+    setting.wait_until("rebuilt", |(state, token, _)| state == "Completed" && *token != old).await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let ready = |setting: &Setting| {
+        let object = setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap()
+    };
+    assert!(refused.is_met());
+    let failed = ready(&setting);
+    assert_eq!(
+        (text(&failed, "/status"), text(&failed, "/reason")),
+        ("False".into(), "ApiRequestFailed".into())
+    );
+    assert!(text(&failed, "/message").contains("clear spec.retriggerBuild of"), "{failed}");
+    tokio::time::sleep(Duration::from_mins(12)).await;
+    let (state, _, asked) = read_shown(&setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap());
+    assert_eq!(
+        (state.as_str(), asked, text(&ready(&setting), "/status")),
+        ("Completed", false, "True".into())
+    );
+    let counts = setting.fake.journal().since(mark).into_iter().filter(|entry| {
+        let request = &entry.request;
+        request.user == USER && request.resource == "seedimages" && request.verb == Verb::Patch
+    });
+    // Started, completed, two refusals and how they are shown, cleared, ready.
+    assert!(counts.count() <= 7, "the failure is written again and again");
+}
+
+#[tokio::test]
 async fn imported_networks_change_an_image_once() {
     let mut setting = Setting::new().await;
     setting.wait_until("completed", |(state, ..)| state == "Completed").await;

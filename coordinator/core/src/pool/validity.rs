@@ -1,0 +1,92 @@
+//! Whether the members of a pool can be used.
+
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+
+use super::{Exclusion, Roster, Standing};
+
+/// Members named in one message.
+const NAMED: usize = 8;
+
+/// What makes a pool invalid, in the order in which it is said.
+const RULES: [(Exclusion, Reason, &str); 12] = [
+    (Exclusion::Missing, Reason::MemberMissing, "register the host or remove the entry"),
+    (
+        Exclusion::OtherPool,
+        Reason::MemberInAnotherPool,
+        "another pool holds it: remove the entry from one of the two",
+    ),
+    (
+        Exclusion::NoPlanSecret,
+        Reason::PlanSecretMissing,
+        "it has no plan Secret: boot the seed ISO on the host to have it created",
+    ),
+    (
+        Exclusion::BareMetalHost,
+        Reason::InventoryTaken,
+        "a BareMetalHost names it: remove the entry, or the annotation of that",
+    ),
+    (Exclusion::Deleting, Reason::MemberNotReady, "it is being deleted: remove the entry"),
+    (
+        Exclusion::Quarantined,
+        Reason::MemberNotReady,
+        "two systems claim its identity: see its condition Ready",
+    ),
+    (
+        Exclusion::PlanFailed,
+        Reason::MemberNotReady,
+        "its plan failed: see the machine that holds it, or its condition Ready",
+    ),
+    (
+        Exclusion::Marked,
+        Reason::MemberNotReady,
+        "it is marked Unavailable: see its Events and its condition Ready",
+    ),
+    (Exclusion::NotAttached, Reason::MemberNotReady, "it is not attached: check the host"),
+    (
+        Exclusion::CarriesNode,
+        Reason::MemberNotReady,
+        "it carries a node that no machine holds: see its condition Ready",
+    ),
+    (Exclusion::NotApproved, Reason::MemberNotReady, "it is not approved: see its condition Approved"),
+    (
+        Exclusion::ManagedDisks,
+        Reason::MemberNotReady,
+        "its spec.storage is not supported: remove that field or the entry",
+    ),
+];
+
+impl Roster {
+    /// Names of the first members with that standing.
+    fn name_members(&self, exclusion: Exclusion) -> Vec<&str> {
+        let places = self.places.with_standing(Standing::Unavailable(exclusion), None);
+        places
+            .take(NAMED)
+            .filter_map(|place| self.find_entry(place))
+            .map(|member| member.name.as_str())
+            .collect()
+    }
+
+    pub(super) fn check_members(&self) -> ConditionUpdate {
+        if self.pool.spec.selector.is_some() && self.selector.is_none() {
+            let message =
+                "spec.selector has an operator or values that no label can match: correct matchExpressions";
+            return condition_false(Type::MembersValid, Reason::SelectorInvalid, message);
+        }
+        if let Some((hostname, members)) = self.hostnames.first_shared() {
+            let named: Vec<_> = members.take(NAMED).collect();
+            let message = format!(
+                "the nodes of MachineInventory {} would all be called {hostname}: give each entry a hostname of its own",
+                named.join(", ")
+            );
+            return condition_false(Type::MembersValid, Reason::HostnameShared, message);
+        }
+        for (exclusion, reason, action) in RULES {
+            let named = self.name_members(exclusion);
+            if !named.is_empty() {
+                let message = format!("MachineInventory {}: {action}", named.join(", "));
+                return condition_false(Type::MembersValid, reason, message);
+            }
+        }
+        condition_true(Type::MembersValid, Reason::MembersFound, "")
+    }
+}
