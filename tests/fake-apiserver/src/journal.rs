@@ -8,6 +8,9 @@ use tokio::time::Instant;
 
 use crate::request::{Request, Verb};
 
+/// Requests at one moment that are taken without a pause.
+const MOST_AT_ONCE: usize = 500;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -99,6 +102,12 @@ impl Journal {
     pub(crate) fn record_request(&self, request: Request, outcome: Outcome, changed: bool) {
         let at = self.started.elapsed();
         self.lock().push(Entry { at, request, outcome, changed });
+    }
+
+    /// Whether so many requests came at this moment of tokio's clock that it stands still for them.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let now = self.started.elapsed();
+        self.lock().iter().rev().take_while(|entry| entry.at == now).count() >= MOST_AT_ONCE
     }
 
     /// Everything so far, in the order in which the server finished it (a watch: began it).

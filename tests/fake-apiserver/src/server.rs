@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -28,6 +29,10 @@ use crate::request::{Call, Request, Verb};
 use crate::rules::Action;
 use crate::store::Store;
 use crate::watch::Watch;
+
+/// What a request waits while the clock stands still for requests: clients that answer each
+/// other without end must not hold up the deadline of a test.
+const CROWD_PAUSE: Duration = Duration::from_secs(1);
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
@@ -134,6 +139,9 @@ impl Connection {
             Ok(target) => target,
             Err(failure) => return Ok(reject(&failure)),
         };
+        if self.server.journal.is_crowded() {
+            tokio::time::sleep(CROWD_PAUSE).await;
+        }
         let latency = self.server.faults.current_latency();
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;

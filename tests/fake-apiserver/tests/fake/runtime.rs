@@ -7,7 +7,7 @@ use fake_apiserver::{End, FakeApi, Matching, Outage};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use serde_json::json;
 use tokio::time::sleep;
@@ -103,4 +103,19 @@ async fn servers_share_no_state() {
         }
         assert_eq!(fake.journal().counts().requests, 2, "{index}");
     }
+}
+
+/// A deadline in virtual time ends a test in which requests never end.
+#[tokio::test(start_paused = true)]
+async fn endless_requests_let_time_pass() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("busy"));
+    let asks = async {
+        loop {
+            maps.list(&ListParams::default()).await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(2), asks).await.is_err());
+    let requests = fake.journal().counts().requests;
+    assert!((1000..=2000).contains(&requests), "{requests}");
 }
