@@ -69,6 +69,28 @@ fn unbuildable_image_is_refused_with_next_action() {
 }
 
 #[test]
+fn conditions_name_how_far_the_build_is() {
+    let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
+    let ongoing = Progress::Started;
+    let failed = Progress::Failed(Reason::BaseImageNotFound, "why".into());
+    for (progress, ready, built) in [
+        (Progress::Completed(download), "True ResourcesSuccessfullyCreated", "True SeedImageBuildSuccess"),
+        (ongoing, "True ResourcesSuccessfullyCreated", "False SeedImageBuildOngoing"),
+        (failed, "False BaseImageNotFound", "False SeedImageBuildFailure"),
+        (Progress::Refused("why"), "False SeedImageBuildFailure", "False SeedImageBuildFailure"),
+        (Progress::NoRegistration("r".into()), "False RegistrationNotFound", "False RegistrationNotFound"),
+        (Progress::Expired, "False SeedImageBuildDeadline", "False SeedImageBuildDeadline"),
+    ] {
+        let status = seed_image_status(&image(), &progress, minute(0));
+        let shown = [Type::Ready, Type::SeedImageReady].map(|kind| {
+            let found = conditions::find_condition(&status.conditions, kind).unwrap();
+            format!("{} {}", found.status, found.reason)
+        });
+        assert_eq!(shown, [ready, built], "{progress:?}");
+    }
+}
+
+#[test]
 fn a_registration_is_waited_for() {
     assert_eq!(decide_build(&image(), None, minute(0)), Decision::AwaitRegistration);
     assert_eq!(decide_build(&image(), Some(&registration()), minute(0)), Decision::Begin);
