@@ -4,7 +4,6 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::coordinator::CAPI;
 use crate::dump::text;
 use crate::world::World;
 
@@ -46,31 +45,46 @@ runcmd:
     )
 }
 
-/// Group, version and names of a kind that is written here.
-pub(crate) fn resource(kind: &str) -> ApiResource {
-    let (group, version) = match kind {
-        "Machine" | "Cluster" => ("cluster.x-k8s.io", CAPI),
-        "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
-        "Secret" | "ConfigMap" | "Node" => ("", "v1"),
-        "BareMetalHost" => ("metal3.io", "v1alpha1"),
-        "IPPool" | "IPClaim" | "IPAddress" => ("ipam.metal3.io", "v1alpha1"),
-        "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", CAPI),
-        "IPAddressClaim" => ("ipam.cluster.x-k8s.io", CAPI),
-        _ => (INFRASTRUCTURE, "v1beta1"),
-    };
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
 impl World {
+    /// Group, version and names of a kind that is written here.
+    fn resource(&self, kind: &str) -> ApiResource {
+        let (group, version) = match kind {
+            "Machine" | "Cluster" => ("cluster.x-k8s.io", self.cluster_api),
+            "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
+            "Secret" | "ConfigMap" | "Node" => ("", "v1"),
+            "BareMetalHost" => ("metal3.io", "v1alpha1"),
+            "IPPool" | "IPClaim" | "IPAddress" => ("ipam.metal3.io", "v1alpha1"),
+            "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", self.cluster_api),
+            "IPAddressClaim" => ("ipam.cluster.x-k8s.io", "v1beta2"),
+            _ => (INFRASTRUCTURE, "v1beta1"),
+        };
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+    }
+
+    /// As Cluster API refers to an object: by group, at v1beta1 by group and version.
+    fn reference(&self, kind: &str, name: &str) -> Value {
+        let ApiResource { group, api_version, .. } = self.resource(kind);
+        if self.cluster_api == "v1beta1" {
+            return json!({ "apiVersion": api_version, "kind": kind, "name": name, "namespace": NAMESPACE });
+        }
+        json!({ "apiGroup": group, "kind": kind, "name": name })
+    }
+
+    /// An ownerReference to a controller.
+    pub(crate) fn owner(&self, kind: &str, name: &str, uid: &str) -> Value {
+        let version = self.resource(kind).api_version;
+        json!({ "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true })
+    }
+
     pub(crate) fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.operator.clone(), namespace, &resource(kind))
+        Api::namespaced_with(self.operator.clone(), namespace, &self.resource(kind))
     }
 
     /// Creates an object in [`NAMESPACE`]; the answer is its UID.
     pub async fn create(&self, kind: &str, name: &str, rest: Value) -> String {
         let mut object = json!({ "metadata": { "name": name } });
         merge(&mut object, rest);
-        let resource = resource(kind);
+        let resource = self.resource(kind);
         object["apiVersion"] = json!(resource.api_version);
         object["kind"] = json!(resource.kind);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
@@ -106,27 +120,47 @@ impl World {
         }
     }
 
-    /// A Cluster and its `BaremetalCluster`.
+    /// A Cluster and its `BaremetalCluster`, whose endpoint is known.
     pub async fn apply_cluster(&self, name: &str) {
-        let reference = json!({ "apiGroup": INFRASTRUCTURE, "kind": "BaremetalCluster", "name": name });
-        let registry = json!({ "cpaas.io/registry-address": "registry.example" });
-        let control_plane = json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": name });
-        let spec = json!({ "infrastructureRef": reference, "controlPlaneRef": control_plane });
-        let metadata = json!({ "annotations": registry, "finalizers": [CLUSTER_FINALIZER] });
-        let cluster = json!({ "metadata": metadata, "spec": spec });
-        let uid = self.create("Cluster", name, cluster).await;
+        let endpoint = json!({ "host": "10.0.2.2", "port": 6443 });
+        self.apply_cluster_of(name, json!({ "controlPlaneEndpoint": endpoint })).await;
         self.set_infrastructure_provisioned(name, true);
-        let spec = json!({ "controlPlaneEndpoint": { "host": "10.0.2.2", "port": 6443 } });
-        let owners = json!({ "metadata": { "ownerReferences": [owner("Cluster", name, &uid)] } });
-        let mut object = json!({ "spec": spec });
-        merge(&mut object, owners);
-        self.create("BaremetalCluster", name, object).await;
+    }
+
+    /// A Cluster and its `BaremetalCluster` with this spec.
+    pub async fn apply_cluster_of(&self, name: &str, spec: Value) {
+        let registry = json!({ "cpaas.io/registry-address": "registry.example" });
+        let metadata = json!({ "annotations": registry, "finalizers": [CLUSTER_FINALIZER] });
+        let references = json!({
+            "infrastructureRef": self.reference("BaremetalCluster", name),
+            "controlPlaneRef": self.reference("KubeadmControlPlane", name),
+        });
+        let uid = self.create("Cluster", name, json!({ "metadata": metadata, "spec": references })).await;
+        let owners = json!({ "ownerReferences": [self.owner("Cluster", name, &uid)] });
+        self.create("BaremetalCluster", name, json!({ "metadata": owners, "spec": spec })).await;
     }
 
     /// What Cluster API read of the infrastructure of a Cluster.
     pub fn set_infrastructure_provisioned(&self, cluster: &str, is: bool) {
+        let status = match self.cluster_api {
+            "v1beta1" => json!({ "infrastructureReady": is }),
+            _ => json!({ "initialization": { "infrastructureProvisioned": is } }),
+        };
+        self.edit_cluster_status(cluster, status);
+    }
+
+    /// Cluster API has reached the API server of the workload cluster.
+    pub fn set_control_plane_initialized(&self, cluster: &str) {
+        let status = match self.cluster_api {
+            "v1beta1" => json!({ "controlPlaneReady": true }),
+            _ => json!({ "initialization": { "controlPlaneInitialized": true } }),
+        };
+        self.edit_cluster_status(cluster, status);
+    }
+
+    fn edit_cluster_status(&self, cluster: &str, status: Value) {
         self.fake.edit(("clusters.cluster.x-k8s.io", NAMESPACE, cluster), |object| {
-            object["status"]["initialization"]["infrastructureProvisioned"] = json!(is);
+            merge(object, json!({ "status": status }));
         });
     }
 
@@ -167,13 +201,13 @@ impl World {
             "clusterName": "c1",
             "version": version,
             "bootstrap": { "dataSecretName": format!("{name}-bootstrap") },
-            "infrastructureRef": { "apiGroup": INFRASTRUCTURE, "kind": "BaremetalMachine", "name": name },
+            "infrastructureRef": self.reference("BaremetalMachine", name),
         });
         let held = json!({ "finalizers": [MACHINE_FINALIZER] });
         let uid = self.create("Machine", name, json!({ "metadata": held, "spec": spec })).await;
         let metadata = json!({
             "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
-            "ownerReferences": [owner("Machine", name, &uid)],
+            "ownerReferences": [self.owner("Machine", name, &uid)],
         });
         let spec = json!({ "machineInventoryPoolRef": { "name": pool } });
         self.create("BaremetalMachine", name, json!({ "metadata": metadata, "spec": spec })).await;
@@ -213,7 +247,8 @@ impl World {
             "apiVersion": "v1", "kind": "Node",
             "metadata": { "name": name, "labels": labels }, "spec": spec,
         });
-        let nodes: Api<DynamicObject> = Api::all_with(self.workload.client("kubelet"), &resource("Node"));
+        let nodes: Api<DynamicObject> =
+            Api::all_with(self.workload.client("kubelet"), &self.resource("Node"));
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     }
 
@@ -242,11 +277,6 @@ impl World {
             }
         }
     }
-}
-
-pub(crate) fn owner(kind: &str, name: &str, uid: &str) -> Value {
-    let version = resource(kind).api_version;
-    json!({ "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true })
 }
 
 pub(crate) fn merge(into: &mut Value, from: Value) {

@@ -28,8 +28,6 @@ use crate::network::Network;
 
 /// Pause before a process that ended is started again.
 const RESTART: Duration = Duration::from_secs(1);
-/// Cluster API's version here.
-pub(crate) const CAPI: &str = "v1beta2";
 /// Namespace of the coordinator.
 pub(crate) const OWN_NAMESPACE: &str = "baremetal-system";
 
@@ -106,7 +104,7 @@ async fn run_process(site: Site, name: String, client: kube::Client) {
     let setup = Setup {
         config,
         client: client.clone(),
-        versions: cluster_api::at_version(CAPI),
+        versions: cluster_api::at_version(cluster_api::wait_for_version(&client).await),
         metrics: Metrics::default(),
         traces: Traces::default(),
         readiness: Readiness::default(),

@@ -10,13 +10,15 @@ use crate::world::World;
 const LINES: usize = 40;
 /// Characters of each of them.
 const WIDTH: usize = 240;
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "machineregistrations.elemental.cattle.io",
     "machineinventories.elemental.cattle.io",
     "machineinventorypools.infrastructure.cluster.x-k8s.io",
     "baremetalmachines.infrastructure.cluster.x-k8s.io",
     "machines.cluster.x-k8s.io",
     "clusters.cluster.x-k8s.io",
+    "baremetalclusters.infrastructure.cluster.x-k8s.io",
+    "seedimages.elemental.cattle.io",
     "baremetalhosts.metal3.io",
     "metal3machines.infrastructure.cluster.x-k8s.io",
     "ipclaims.ipam.metal3.io",

@@ -12,6 +12,7 @@ use proto::plan::{CustomInstruction, Upgrade};
 use proto::v1alpha1::SystemState;
 use simulated_host::SimulatedSystem;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// What happens at the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +32,19 @@ pub enum Side {
     After,
 }
 
+/// A call into the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// What was asked for.
+    pub verb: &'static str,
+    /// When.
+    pub at: Instant,
+}
+
 #[derive(Default)]
 struct Set {
-    /// Their verbs, in order.
-    calls: Vec<&'static str>,
+    /// In order.
+    calls: Vec<Call>,
     at: Option<(usize, Side, Fault)>,
     triggered: Option<Fault>,
 }
@@ -57,7 +67,7 @@ impl FaultPoint {
         set.at = Some((set.calls.len() + call, side, fault));
     }
 
-    pub(crate) fn calls(&self) -> Vec<&'static str> {
+    pub(crate) fn calls(&self) -> Vec<Call> {
         self.set().calls.clone()
     }
 
@@ -84,7 +94,7 @@ impl FaultPoint {
         let due = {
             let mut set = self.set();
             if side == Side::Before {
-                set.calls.push(verb);
+                set.calls.push(Call { verb, at: Instant::now() });
             }
             let calls = set.calls.len();
             let hit = set.at.take_if(|(at, when, _)| *at == calls && *when == side);

@@ -16,7 +16,7 @@ use simulated_host::firmware::Identity;
 use simulated_host::{Behaviour, Medium, Program, SimulatedHost, SimulatedSystem};
 use tokio::task::JoinHandle;
 
-use crate::fault_injection::{Fault, FaultPoint, FaultySystem, Side};
+use crate::fault_injection::{Call, Fault, FaultPoint, FaultySystem, Side};
 use crate::network::Network;
 
 /// Pause between two checks for a requested reboot.
@@ -27,6 +27,8 @@ const BOOT: Duration = Duration::from_secs(20);
 const RESTART: Duration = Duration::from_secs(2);
 /// A host with this address reaches no coordinator.
 pub const STRANDED_ADDRESS: &str = "192.0.2.66/24";
+/// No host reaches a coordinator at this name.
+pub const UNREACHABLE_COORDINATOR: &str = "unreachable.example";
 /// What the seed ISO installs.
 pub(crate) const FIRST_IMAGE: &str = "oci:registry.example/os:v0";
 
@@ -123,9 +125,9 @@ impl Host {
         self.machine.faults.is_armed()
     }
 
-    /// Calls into the operating system so far: the verb of each.
+    /// Calls into the operating system so far.
     #[must_use]
-    pub fn calls(&self) -> Vec<&'static str> {
+    pub fn calls(&self) -> Vec<Call> {
         self.machine.faults.calls()
     }
 

@@ -31,9 +31,9 @@ mod table;
 mod world;
 
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
-pub use fault_injection::{Fault, Side};
+pub use fault_injection::{Call, Fault, Side};
 pub use history::{Violation, WrittenPlan};
-pub use host::{Host, STRANDED_ADDRESS};
-pub use outcome::{Outcome, Undisturbed};
+pub use host::{Host, STRANDED_ADDRESS, UNREACHABLE_COORDINATOR};
+pub use outcome::{Outcome, Undisturbed, Write};
 pub use table::Table;
 pub use world::{DEADLINE, World};

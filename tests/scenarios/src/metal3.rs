@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster_api::{MACHINE_FINALIZER, bootstrap_data, merge, owner};
+use crate::cluster_api::{MACHINE_FINALIZER, bootstrap_data, merge};
 use crate::dump::text;
 use crate::world::World;
 
@@ -45,7 +45,7 @@ impl World {
         let uid = self.create("Cluster", name, json!({ "spec": { "infrastructureRef": reference } })).await;
         let spec = json!({ "controlPlaneEndpoint": { "host": "10.0.2.2", "port": 6443 } });
         let mut object = json!({ "spec": spec });
-        merge(&mut object, json!({ "metadata": { "ownerReferences": [owner("Cluster", name, &uid)] } }));
+        merge(&mut object, json!({ "metadata": { "ownerReferences": [self.owner("Cluster", name, &uid)] } }));
         self.create("Metal3Cluster", name, object).await;
         self.apply_kubeconfig().await;
     }
@@ -73,7 +73,7 @@ impl World {
         let mut object = json!({
             "metadata": {
                 "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
-                "ownerReferences": [owner("Machine", name, &uid)],
+                "ownerReferences": [self.owner("Machine", name, &uid)],
             },
             "spec": { "image": { "url": "oci://registry.example/os:v1" } },
         });

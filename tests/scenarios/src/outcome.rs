@@ -3,9 +3,13 @@
 
 use std::time::Duration;
 
-use fake_apiserver::Request;
+use fake_apiserver::{Counts, Entry, Request, Verb};
 use kube::ResourceExt as _;
+use serde_json::Value;
+use tokio::time::Instant;
 
+use crate::dump::text;
+use crate::fault_injection::Call;
 use crate::world::{COORDINATOR, World};
 
 /// After it every component has said what it has to say.
@@ -22,8 +26,23 @@ pub struct Outcome {
     pub inventory: Vec<String>,
     /// Machines that are left, and their phases.
     pub machines: Vec<String>,
+    /// Pool and cluster: numbers and conditions.
+    pub others: Vec<String>,
+    /// What the plan Secret holds.
+    pub secret: Vec<String>,
     /// Boots of the host, that of the medium included.
     pub boots: u32,
+}
+
+/// A write of the coordinator.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Its number among all writes, counted from 1.
+    pub number: usize,
+    /// What was written.
+    pub request: Request,
+    /// When.
+    pub at: Instant,
 }
 
 /// A lifecycle that met no fault: what those with one are compared with.
@@ -31,23 +50,52 @@ pub struct Outcome {
 pub struct Undisturbed {
     /// Its end.
     pub outcome: Outcome,
-    /// Writes of the coordinator, in their order.
-    pub writes: Vec<Request>,
-    /// Calls of the agent into the operating system: the verb of each.
-    pub calls: Vec<&'static str>,
+    /// Writes of the coordinator, in their order, without the renewals of a Lease that follow
+    /// the first: each does the same.
+    pub writes: Vec<Write>,
+    /// Calls of the agent into the operating system, in their order.
+    pub calls: Vec<Call>,
+    /// What it cost.
+    pub cost: Counts,
 }
 
 impl Undisturbed {
     /// Runs it.
     pub async fn run() -> Self {
+        let started = Instant::now();
         let mut world = World::without_coordinator();
         let outcome = world.run_lifecycle().await;
-        let ours = world.fake.journal().entries().into_iter().map(|entry| entry.request);
-        let writes = ours.filter(|request| request.user == COORDINATOR && request.verb.is_write()).collect();
+        let writes = list_writes(world.fake.journal().entries(), started);
         let calls = world.host("host-1").calls();
+        let cost = world.count_requests(0);
         world.check_invariants().await;
-        Self { outcome, writes, calls }
+        Self { outcome, writes, calls, cost }
     }
+}
+
+fn list_writes(entries: Vec<Entry>, started: Instant) -> Vec<Write> {
+    let is_write = |entry: &Entry| entry.request.user == COORDINATOR && entry.request.verb.is_write();
+    let ours = entries.into_iter().filter(is_write).enumerate();
+    let mut writes: Vec<_> = ours
+        .map(|(before, entry)| Write { number: before + 1, request: entry.request, at: started + entry.at })
+        .collect();
+    let mut is_renewed = false;
+    writes.retain(|Write { request, .. }| {
+        let is_renewal = request.verb == Verb::Patch && request.resource == "leases";
+        !is_renewal || !std::mem::replace(&mut is_renewed, true)
+    });
+    writes
+}
+
+fn list_conditions(object: &Value) -> Vec<String> {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let mut conditions: Vec<_> = conditions
+        .map(|found| {
+            format!("{}={} {}", text(found, "/type"), text(found, "/status"), text(found, "/reason"))
+        })
+        .collect();
+    conditions.sort();
+    conditions
 }
 
 /// `reprovision-0123…` is `reprovision`.
@@ -98,7 +146,28 @@ impl World {
                 .iter()
                 .map(|machine| format!("{} {}", machine["metadata"]["name"], machine["status"]["phase"]))
                 .collect(),
+            others: self.describe_others(),
+            secret: self.describe_secret(host),
             boots: self.host(host).boots(),
         }
+    }
+
+    fn describe_others(&self) -> Vec<String> {
+        let pools = self.fake.look_at_all("machineinventorypools.infrastructure.cluster.x-k8s.io");
+        let clusters = self.fake.look_at_all("baremetalclusters.infrastructure.cluster.x-k8s.io");
+        let describe = |object: &Value| {
+            let mut facts = list_conditions(object);
+            let numbers = object["status"].as_object().into_iter().flatten();
+            let numbers = numbers.filter(|(name, value)| value.is_number() && *name != "observedGeneration");
+            facts.extend(numbers.map(|(name, value)| format!("{name}={value}")));
+            facts
+        };
+        pools.iter().chain(&clusters).flat_map(describe).collect()
+    }
+
+    fn describe_secret(&self, host: &str) -> Vec<String> {
+        let secret = self.get_object("secrets", host).unwrap_or_default();
+        let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key.clone());
+        [text(&secret, "/type").to_owned()].into_iter().chain(keys).collect()
     }
 }

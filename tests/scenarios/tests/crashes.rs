@@ -5,22 +5,21 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use fake_apiserver::{End, Matching, Outage};
-use scenarios::{Fault, Outcome, Side, Undisturbed, World};
+use scenarios::{Call, Fault, Outcome, Side, Undisturbed, World, Write};
 
 async fn stops_at_every_write(side: fake_apiserver::Side) {
     let Undisturbed { outcome: want, writes, .. } = Undisturbed::run().await;
     assert_eq!(want.plans, ["reprovision 1", "clean 2"]);
-    for (before, write) in writes.iter().enumerate() {
+    for Write { number, request, .. } in &writes {
         let mut world = World::without_coordinator();
-        world.stop_coordinator_at(before + 1, side);
+        world.stop_coordinator_at(*number, side);
         let outcome = world.run_lifecycle().await;
-        let case = format!("{side:?} write {} of {}, {write}", before + 1, writes.len());
+        let case = format!("{side:?} write {number}, {request}");
         assert!(world.all_stops_reached(), "{case} never came");
         assert_eq!(outcome, want, "{case}\n{}", world.dump());
         world.expect_nothing("machineinventory/host-1").await;
         world.check_invariants().await;
     }
-    println!("{} writes, stopped {side:?} each", writes.len());
 }
 
 // Fault: the coordinator is killed before any of its writes.
@@ -35,20 +34,20 @@ async fn coordinator_killed_after_any_write_recovers() {
     stops_at_every_write(fake_apiserver::Side::After).await;
 }
 
+/// Every third write begins a case: the kills after it come at the two writes that follow.
 #[tokio::test(start_paused = true)]
 async fn coordinator_killed_three_times_recovers() {
+    use fake_apiserver::Side::{After, Before};
     let Undisturbed { outcome: want, writes, .. } = Undisturbed::run().await;
-    let writes = writes.len();
-    for write in 1..=writes {
+    for Write { number, request, .. } in writes.iter().step_by(3) {
         let mut world = World::without_coordinator();
-        for (again, side) in
-            [fake_apiserver::Side::After, fake_apiserver::Side::Before, fake_apiserver::Side::After]
-                .into_iter()
-                .enumerate()
-        {
-            world.stop_coordinator_at(write + again, side);
+        for (again, side) in [After, Before, After].into_iter().enumerate() {
+            world.stop_coordinator_at(number + again, side);
         }
-        assert_eq!(world.run_lifecycle().await, want, "from write {write} of {writes}\n{}", world.dump());
+        let outcome = world.run_lifecycle().await;
+        let case = format!("three kills from write {number}, {request}");
+        assert!(world.all_stops_reached(), "{case} did not all come");
+        assert_eq!(outcome, want, "{case}\n{}", world.dump());
         world.check_invariants().await;
     }
 }
@@ -111,10 +110,9 @@ fn expect_boots(want: &Outcome, verb: &str, side: Side, fault: Fault) -> Outcome
 
 async fn ends_at_every_call(fault: Fault) {
     let Undisturbed { outcome: want, calls, .. } = Undisturbed::run().await;
-    let live = calls.iter().take_while(|verb| **verb != "reboot").count() + 1;
+    let live = calls.iter().take_while(|call| call.verb != "reboot").count() + 1;
     let calls = if fault == Fault::Killed { &calls[..] } else { &calls[live..] };
-    println!("calls into the operating system: {calls:?}");
-    for (before, verb) in calls.iter().enumerate() {
+    for (before, Call { verb, .. }) in calls.iter().enumerate() {
         for side in [Side::Before, Side::After] {
             let world = run_with_fault(before + 1, side, fault).await;
             let case = format!("{fault:?} {side:?} call {} of {}, {verb}", before + 1, calls.len());
@@ -137,6 +135,37 @@ async fn agent_killed_at_any_call_recovers() {
 #[tokio::test(start_paused = true)]
 async fn installed_host_recovers_from_power_cut_anywhere() {
     ends_at_every_call(Fault::PowerCut).await;
+}
+
+/// The last write before a call, and the first one after it; of none of them Leases.
+fn find_neighbours<'a>(writes: &'a [Write], call: &Call) -> Vec<&'a Write> {
+    let writes: Vec<_> = writes.iter().filter(|write| write.request.resource != "leases").collect();
+    let next = writes.partition_point(|write| write.at <= call.at);
+    writes[next.saturating_sub(1)..writes.len().min(next + 1)].to_vec()
+}
+
+// Fault: agent and coordinator are both killed: the agent at any call, the coordinator at the write before or after it.
+// Shown: nothing: each continues from what is stored.
+#[tokio::test(start_paused = true)]
+async fn agent_and_coordinator_killed_together_recover() {
+    use fake_apiserver::Side::{After, Before};
+    let Undisturbed { outcome: want, writes, calls, .. } = Undisturbed::run().await;
+    for (before, call) in calls.iter().enumerate() {
+        for Write { number, request, .. } in find_neighbours(&writes, call) {
+            for (side, of_write) in [(Side::Before, After), (Side::After, Before)] {
+                let mut world = World::without_coordinator();
+                world.plan_fault(before + 1, side, Fault::Killed);
+                world.stop_coordinator_at(*number, of_write);
+                let outcome = without_repeats(world.run_lifecycle().await, Fault::Killed);
+                let case = format!("{side:?} {}, {of_write:?} write {number}, {request}", call.verb);
+                assert!(!world.host("host-1").has_pending_fault(), "{case}: the call never came");
+                assert!(world.all_stops_reached(), "{case}: the write never came");
+                assert_eq!(outcome, want, "{case}\n{}", world.dump());
+                world.expect_nothing("machineinventory/host-1").await;
+                world.check_invariants().await;
+            }
+        }
+    }
 }
 
 /// The identity key was only in memory: nothing was installed, so the same

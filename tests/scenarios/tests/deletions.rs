@@ -120,6 +120,7 @@ async fn deleted_namespace_ends_with_clean_hosts() {
         let effects = world.host("host-1").system().effects();
         assert!(effects.iter().any(|effect| effect.contains("workload")), "{effects:?}");
         assert!(!world.host("host-1").disk().state().node_identity().exists(), "seed {seed}");
+        world.check_invariants().await;
     }
 }
 
@@ -191,6 +192,7 @@ async fn vanished_inventory_leaves_its_node_alone() {
     world.delete_machine("m-1").await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     assert_eq!(world.host("host-1").system().effects(), before, "a host without owner is not wiped");
+    world.check_invariants().await;
 }
 
 // Fault: the host of a deleted machine does not answer.
@@ -261,6 +263,7 @@ async fn vanished_machine_leaves_its_host_unavailable() {
     assert!(world.inventory("host-1").unwrap().claim().is_some(), "no destructive step on a guess");
     world.delete("MachineInventory", "host-1").await;
     world.wait_until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;
+    world.check_invariants().await;
 }
 
 /// Points of a machine's lifecycle at which it is deleted.

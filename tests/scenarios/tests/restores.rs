@@ -272,6 +272,7 @@ async fn host_with_an_unknown_node_is_not_claimed() {
     assert!(why.contains("1 carrying a node"), "{why}");
     world.advance_time(Duration::from_hours(1)).await;
     assert_eq!(world.host("host-1").system().effects(), before);
+    world.check_invariants().await;
 }
 
 /// Objects of the seeds' systems carry no UID and no generation of a claim.

@@ -11,14 +11,15 @@ use agent::host::network::{NetworkError, NetworkObserver};
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use tokio::io::DuplexStream;
 
-use super::Machine;
+use super::{Machine, UNREACHABLE_COORDINATOR};
 
 impl Transport for Machine {
     type Stream = DuplexStream;
 
     async fn dial(&self, config: &Config) -> Result<DuplexStream, ConnectError> {
         let failed = |source| ConnectError::Away { address: config.address(), source };
-        if self.stranded.load(Ordering::SeqCst) || self.deaf.load(Ordering::SeqCst) {
+        let is_cut_off = self.stranded.load(Ordering::SeqCst) || self.deaf.load(Ordering::SeqCst);
+        if is_cut_off || config.host == UNREACHABLE_COORDINATOR {
             return Err(failed(io::ErrorKind::NetworkUnreachable.into()));
         }
         self.network.dial(&self.name).map_err(failed)

@@ -1,38 +1,15 @@
-//! Each rule of Cluster API's contracts for infrastructure providers, v1beta2 and
-//! v1beta1, as a test with the name of the rule.
-
-#![allow(clippy::unwrap_used, clippy::panic)]
+//! The rules for what a provider does, at v1beta2.
 
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::crds;
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use scenarios::World;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
-const METADATA: &str = include_str!("../../../coordinator/config/metadata.yaml");
+use crate::definitions::schema;
+
 const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
-const DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
-
-fn infrastructure() -> Vec<CustomResourceDefinition> {
-    let mut kinds = crds::all();
-    kinds.retain(|crd| crd.spec.group == "infrastructure.cluster.x-k8s.io");
-    kinds
-}
-
-fn schema(kind: &str, path: &str) -> Value {
-    let crd = infrastructure().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
-    let schema = json!(crd.spec.versions[0].schema);
-    let place = format!("/openAPIV3Schema/properties/{}", path.replace('/', "/properties/"));
-    schema.pointer(&place).cloned().unwrap_or_else(|| panic!("{kind} has no {path}"))
-}
-
-fn documents(text: &str) -> Vec<Value> {
-    serde_norway::Deserializer::from_str(text).map(|document| Value::deserialize(document).unwrap()).collect()
-}
+pub(crate) const DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
 
 async fn running() -> World {
     let world = World::with_hosts(&["host-1"]).await;
@@ -41,52 +18,18 @@ async fn running() -> World {
     world
 }
 
-fn baremetal_cluster(world: &World, name: &str) -> Value {
+pub(crate) fn baremetal_cluster(world: &World, name: &str) -> Value {
     world.get_object(CLUSTERS, name).unwrap()
 }
 
-fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array().unwrap();
     conditions.iter().find(|condition| condition["type"] == kind).unwrap()
 }
 
-fn ready(world: &World) -> (String, String) {
+pub(crate) fn ready(world: &World) -> (String, String) {
     let found = world.machine_condition("m-1", Type::Ready).unwrap();
     (found.status, found.reason)
-}
-
-// All resources
-
-#[test]
-fn all_resources_scope_and_naming() {
-    for crd in infrastructure() {
-        let names = &crd.spec.names;
-        assert_eq!(crd.spec.scope, "Namespaced", "{}", names.kind);
-        assert_eq!(crd.metadata.name, Some(format!("{}.{}", names.plural, crd.spec.group)));
-        assert_eq!(names.plural, format!("{}s", names.kind.to_lowercase()), "Cluster API computes it");
-    }
-}
-
-#[test]
-fn all_resources_version_labels() {
-    for crd in infrastructure() {
-        let labels = crd.metadata.labels.unwrap_or_default();
-        for contract in ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"] {
-            assert_eq!(labels.get(contract).map(String::as_str), Some("v1beta1"), "{}", crd.spec.names.kind);
-        }
-    }
-}
-
-#[test]
-fn all_resources_categories() {
-    for crd in infrastructure() {
-        assert_eq!(
-            crd.spec.names.categories,
-            Some(vec!["cluster-api".to_owned()]),
-            "{}",
-            crd.spec.names.kind
-        );
-    }
 }
 
 // InfraCluster
@@ -101,6 +44,7 @@ async fn infra_cluster_control_plane_endpoint() {
         (&json!(1), &json!(512))
     );
     assert_eq!(endpoint["properties"]["port"]["maximum"].as_f64(), Some(65535.0));
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,6 +52,7 @@ async fn infra_cluster_initialization_completed() {
     let world = running().await;
     let status = &baremetal_cluster(&world, "c1")["status"];
     assert_eq!((&status["initialization"]["provisioned"], &status["ready"]), (&json!(true), &json!(true)));
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,6 +71,7 @@ async fn infra_cluster_failure_domains() {
     world.wait_until("one domain", |world| domains(world) == listed(&["d2"])).await;
     world.delete("MachineInventoryPool", "pool").await;
     world.wait_until("no domain", |world| domains(world).is_null()).await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,14 +81,7 @@ async fn infra_cluster_conditions() {
     for kind in ["Ready", "Paused", "EndpointReady"] {
         assert!(!condition(&cluster, kind)["reason"].as_str().unwrap().is_empty(), "{kind}");
     }
-}
-
-#[test]
-fn infra_cluster_terminal_failures_are_not_reported() {
-    let status = schema("BaremetalCluster", "status");
-    assert!(
-        status["properties"]["failureReason"].is_null() && status["properties"]["failureMessage"].is_null()
-    );
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,6 +101,7 @@ async fn infra_cluster_externally_managed() {
     world.wait_idle().await;
     let external = baremetal_cluster(&world, "external");
     assert!(external["status"].is_null() && external["spec"]["controlPlaneEndpoint"].is_null());
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,6 +116,7 @@ async fn infra_cluster_pausing() {
             })
             .await;
     }
+    world.check_invariants().await;
 }
 
 // InfraMachine
@@ -187,6 +128,7 @@ async fn infra_machine_provider_id() {
     assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-1"));
     let bounds = schema("BaremetalMachine", "spec/providerID");
     assert_eq!((&bounds["minLength"], &bounds["maxLength"]), (&json!(1), &json!(512)));
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,6 +136,7 @@ async fn infra_machine_initialization_completed() {
     let world = running().await;
     let status = world.machine("m-1").unwrap().status.unwrap();
     assert!(status.ready && status.initialization.unwrap().provisioned == Some(true));
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,6 +145,7 @@ async fn infra_machine_addresses() {
     let addresses = world.machine("m-1").unwrap().status.unwrap().addresses;
     let known = ["Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"];
     assert!(!addresses.is_empty() && addresses.iter().all(|address| known.contains(&address.kind.as_str())));
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,6 +164,7 @@ async fn infra_machine_failure_domain() {
     assert_eq!(machine.status.unwrap().failure_domain.as_deref(), Some("d2"));
     let action = "none of its members is in failure domain d3";
     world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    world.check_invariants().await;
 }
 
 // Fault: the host of a running machine loses its power.
@@ -242,6 +187,7 @@ async fn infra_machine_ready_during_the_entire_lifecycle() {
     assert!(world.machine("m-1").unwrap().status.unwrap().ready, "it stays provisioned");
     world.host_mut("host-1").power_on();
     world.wait_until("it is ready again", |world| ready(world).0 == "True").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,6 +199,7 @@ async fn infra_machine_conditions_are_unknown_at_first() {
         let found = world.machine_condition("m-1", kind).unwrap();
         assert_eq!((found.status.as_str(), found.reason.as_str()), ("Unknown", "NotDecided"), "{kind:?}");
     }
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,6 +209,7 @@ async fn infra_machine_terminal_failures_are_not_reported() {
     world.wait_idle().await;
     let status = world.machine("m-1").unwrap().status.unwrap();
     assert_eq!((status.failure_reason, status.failure_message), (None, None));
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,6 +228,7 @@ async fn infra_machine_waits_for_cluster_infrastructure() {
     world.set_infrastructure_provisioned("c1", false);
     world.wait_idle().await;
     assert_eq!(world.phase("m-1"), Some(Phase::Running), "what is provisioned stays so");
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -289,6 +238,7 @@ async fn infra_machine_waits_for_bootstrap_data() {
     world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, "create it").await;
     world.apply_bootstrap("m-1", &scenarios::bootstrap_data()).await;
     world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,6 +257,7 @@ async fn infra_machine_pausing() {
     let annotate = |value: Value| json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
     world.patch("BaremetalMachine", "m-1", annotate(json!("true"))).await;
     world.wait_until("it is paused by annotation", is_paused).await;
+    world.check_invariants().await;
 }
 
 /// The same hosts come back to a control plane or deployment whose pool says so.
@@ -335,72 +286,10 @@ async fn pool_gives_former_hosts_back() {
     apply("m-3").await;
     let machine = world.machine("m-3").unwrap();
     assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-2"), "the first was another's");
-}
-
-// Templates
-
-#[test]
-fn infra_machine_template_and_cluster_template() {
-    for (kind, spec) in [
-        ("BaremetalMachineTemplate", "machineInventoryPoolRef"),
-        ("BaremetalClusterTemplate", "controlPlaneLoadBalancer"),
-    ] {
-        let template = schema(kind, "spec/template");
-        assert!(template["properties"]["spec"]["properties"][spec].is_object(), "{kind}");
-        for field in ["labels", "annotations"] {
-            assert!(template["properties"]["metadata"]["properties"][field].is_object(), "{kind}: {field}");
-        }
-    }
-}
-
-/// A rule in the schema cannot see the annotation of the dry run: a policy can.
-#[test]
-fn infra_templates_immutability_lets_dry_runs_pass() {
-    for kind in ["BaremetalMachineTemplate", "BaremetalClusterTemplate"] {
-        assert!(!schema(kind, "spec").to_string().contains("oldSelf"), "{kind}: a rule on changes");
-    }
-    let policies = documents(RIGHTS);
-    let policy = policies.iter().find(|document| {
-        document["kind"] == "ValidatingAdmissionPolicy"
-            && document["metadata"]["name"] == "baremetal-templates"
-    });
-    let policy = policy.unwrap();
-    let matched = &policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"];
-    assert_eq!(*matched, json!(["baremetalclustertemplates", "baremetalmachinetemplates"]));
-    let expression = policy["spec"]["validations"][0]["expression"].as_str().unwrap();
-    assert!(
-        expression.contains("request.dryRun") && expression.contains("'topology.cluster.x-k8s.io/dry-run'")
-    );
-    let is_bound = |document: &&Value| {
-        document["kind"] == "ValidatingAdmissionPolicyBinding"
-            && document["spec"]["policyName"] == "baremetal-templates"
-    };
-    assert_eq!(policies.iter().filter(is_bound).count(), 1);
+    world.check_invariants().await;
 }
 
 // clusterctl
-
-#[test]
-fn clusterctl_metadata_contract_is_that_of_the_definitions() {
-    let metadata: Value = serde_norway::from_str(METADATA).unwrap();
-    let version: Vec<u64> = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse().unwrap()).collect();
-    let series = metadata["releaseSeries"].as_array().unwrap();
-    let current = series.iter().find(|series| series["major"] == version[0] && series["minor"] == version[1]);
-    let contract = format!("cluster.x-k8s.io/{}", current.unwrap()["contract"].as_str().unwrap());
-    for crd in infrastructure() {
-        assert!(crd.metadata.labels.unwrap().contains_key(&contract), "{}", crd.spec.names.kind);
-    }
-}
-
-#[test]
-fn clusterctl_move_labels() {
-    for crd in crds::all() {
-        let labels = crd.metadata.labels.unwrap_or_default();
-        for label in ["clusterctl.cluster.x-k8s.io", "clusterctl.cluster.x-k8s.io/move"] {
-            assert!(labels.contains_key(label), "{}: {label}", crd.spec.names.kind);
-        }
-    }
-}
 
 /// A plan in flight holds the move of its host back.
 #[tokio::test(start_paused = true)]
@@ -415,23 +304,7 @@ async fn clusterctl_block_move() {
     world.wait_running("m-1").await;
     world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
     world.wait_until("the move may go on", |world| !blocks(world)).await;
-}
-
-#[test]
-fn multi_tenancy_and_rights_of_the_managers() {
-    let flags = <coordinator::config::Config as clap::CommandFactory>::command();
-    for flag in ["namespace", "watch-filter"] {
-        assert!(flags.get_arguments().any(|argument| argument.get_long() == Some(flag)), "{flag}");
-    }
-    let roles = documents(RIGHTS);
-    let aggregated = roles
-        .iter()
-        .find(|role| role["metadata"]["labels"]["cluster.x-k8s.io/aggregate-to-manager"] == "true");
-    let resources = aggregated.unwrap()["rules"][0]["resources"].clone();
-    let listed: Vec<String> = serde_json::from_value(resources).unwrap();
-    for crd in infrastructure().iter().filter(|crd| crd.spec.names.kind.starts_with("Baremetal")) {
-        assert!(listed.contains(&crd.spec.names.plural), "{}", crd.spec.names.kind);
-    }
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -452,4 +325,5 @@ async fn infra_machine_template_autoscaling_from_zero() {
     }
     world.delete("MachineInventoryPool", "pool").await;
     world.wait_until("nothing is known without the pool", |world| !has_capacity(world)).await;
+    world.check_invariants().await;
 }

@@ -1,0 +1,70 @@
+//! Coordinators of a world: starts, kills, and kills at a write.
+
+use std::sync::PoisonError;
+
+use fake_apiserver::{Matching, Side, Stopped};
+
+use super::{COORDINATOR, World};
+
+impl World {
+    /// One more coordinator; the user of its requests has its name.
+    pub fn start_coordinator(&self, name: &str) {
+        self.fake.authorize(name, self.rules.clone());
+        let process = self.site.start(name);
+        self.coordinators.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), process);
+    }
+
+    /// kill -9.
+    pub fn kill_coordinator(&self, name: &str) {
+        let process = self.coordinators.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        drop(process);
+    }
+
+    /// kill -9 and a start.
+    pub fn restart_coordinator(&self) {
+        self.kill_coordinator(COORDINATOR);
+        self.start_coordinator(COORDINATOR);
+    }
+
+    /// The coordinator is started again with this agent for its hosts.
+    pub fn serve_agent(&mut self, file: &[u8]) {
+        let path = self.directory.path().join("agent");
+        std::fs::write(&path, file).unwrap();
+        self.site.config.agent_path = Some(path);
+        self.restart_coordinator();
+    }
+
+    /// The coordinator is started again with this URL for its hosts; its certificate has the
+    /// names of the former ones too.
+    pub fn move_coordinator(&mut self, url: &str) {
+        self.site.config.server_names = self.site.config.certificate_names();
+        url.clone_into(&mut self.site.config.server_url);
+        self.restart_coordinator();
+    }
+
+    /// The coordinator is killed at its `write`th write from now, counted from 1,
+    /// and is started again.
+    pub fn stop_coordinator_at(&self, write: usize, side: Side) {
+        let stopped = self.fake.faults().stop(COORDINATOR, Matching::writes(), write, side);
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner).push(stopped);
+    }
+
+    /// Whether every planned stop was reached.
+    #[must_use]
+    pub fn all_stops_reached(&self) -> bool {
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Stopped::is_reached)
+    }
+
+    /// Restarts a coordinator that was stopped as planned.
+    pub(super) fn restart_stopped(&self) {
+        let died = {
+            let mut stops = self.stops.lock().unwrap_or_else(PoisonError::into_inner);
+            let planned = stops.len();
+            stops.retain(|stop| !stop.is_reached());
+            stops.len() < planned
+        };
+        if died {
+            self.restart_coordinator();
+        }
+    }
+}
