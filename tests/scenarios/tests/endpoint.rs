@@ -14,15 +14,19 @@ use serde_json::json;
 
 const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
 
-fn cluster_condition(world: &World, kind: Type) -> Option<Condition> {
-    let object = world.get_object(CLUSTERS, "c1")?;
+fn condition_of(world: &World, cluster: &str, kind: Type) -> Option<Condition> {
+    let object = world.get_object(CLUSTERS, cluster)?;
     let cluster: BaremetalCluster = serde_json::from_value(object).unwrap();
     find_condition(&cluster.status?.conditions, kind).cloned()
 }
 
 async fn wait_reason(world: &World, kind: Type, reason: Reason) -> String {
+    wait_reason_of(world, "c1", kind, reason).await
+}
+
+async fn wait_reason_of(world: &World, cluster: &str, kind: Type, reason: Reason) -> String {
     let found = |world: &World| {
-        let condition = cluster_condition(world, kind)?;
+        let condition = condition_of(world, cluster, kind)?;
         (condition.reason == reason.as_str()).then_some(condition.message)
     };
     world.wait_until(reason.as_str(), |world| found(world).is_some()).await;
@@ -32,9 +36,7 @@ async fn wait_reason(world: &World, kind: Type, reason: Reason) -> String {
 /// What a control plane provider and Cluster API do once the first node serves.
 async fn initialize_control_plane(world: &World) {
     world.apply_kubeconfig().await;
-    world.fake.edit(("clusters.cluster.x-k8s.io", scenarios::NAMESPACE, "c1"), |object| {
-        object["status"]["initialization"]["controlPlaneInitialized"] = json!(true);
-    });
+    world.set_control_plane_initialized("c1");
 }
 
 async fn with_control_plane() -> World {
@@ -158,7 +160,7 @@ async fn wrong_device_and_late_changes_are_said() {
 async fn endpoint_that_falls_silent_is_said() {
     let world = World::with_hosts(&["host-1"]).await;
     wait_reason(&world, Type::EndpointReady, Reason::KubeconfigMissing).await;
-    assert_eq!(cluster_condition(&world, Type::Ready).unwrap().reason, Reason::EndpointKnown.as_str());
+    assert_eq!(condition_of(&world, "c1", Type::Ready).unwrap().reason, Reason::EndpointKnown.as_str());
     initialize_control_plane(&world).await;
     wait_reason(&world, Type::EndpointReady, Reason::EndpointReachable).await;
     world.workload.faults().outage(Outage::Refused);
@@ -177,5 +179,65 @@ async fn endpoint_that_falls_silent_is_said() {
     assert_eq!(object["status"]["ready"], true, "what is provisioned stays so");
     world.workload.faults().outage(Outage::Over);
     wait_reason(&world, Type::Ready, Reason::EndpointKnown).await;
+    world.check_invariants().await;
+}
+
+// Fault: a BaremetalCluster names neither endpoint nor load balancer.
+// Shown: `EndpointReady` and `Ready` of the BaremetalCluster: `EndpointMissing`, until it names one.
+#[tokio::test(start_paused = true)]
+async fn cluster_without_endpoint_waits_for_one() {
+    let world = World::new().await;
+    world.apply_cluster_of("c1", json!({})).await;
+    wait_reason(&world, Type::EndpointReady, Reason::EndpointMissing).await;
+    wait_reason(&world, Type::Ready, Reason::EndpointMissing).await;
+    world
+        .expect_why(
+            "baremetalcluster/c1",
+            Reason::EndpointMissing,
+            "neither spec.controlPlaneEndpoint nor spec.controlPlaneLoadBalancer is set",
+            "set spec.controlPlaneLoadBalancer of the BaremetalCluster",
+        )
+        .await;
+    let balancer = json!({ "type": "External", "host": "10.0.2.9", "port": 6443 });
+    world.patch("BaremetalCluster", "c1", json!({ "spec": { "controlPlaneLoadBalancer": balancer } })).await;
+    wait_reason(&world, Type::Ready, Reason::EndpointKnown).await;
+    wait_reason(&world, Type::FieldsIgnored, Reason::FieldsSupported).await;
+    world.check_invariants().await;
+}
+
+// Fault: a cluster is made with the address and port of the internal endpoint of another one, or with its vrid.
+// Shown: `NetworkConfigValid=False` of the newer BaremetalCluster: `AddressTaken`, `RouterIdShared`.
+#[tokio::test(start_paused = true)]
+async fn shared_address_and_shared_vrid_are_said() {
+    let world = World::new().await;
+    for (name, host, vrid) in [("c1", "10.9.0.100", 9), ("c2", "10.9.0.100", 8), ("c3", "10.9.0.101", 9)] {
+        let balancer = json!({ "type": "Internal", "host": host, "port": 6443, "vrid": vrid });
+        world.apply_cluster_of(name, json!({ "controlPlaneLoadBalancer": balancer })).await;
+        // The older of two clusters has the address: creation times are whole seconds.
+        world.wait_idle().await;
+    }
+    let kind = Type::NetworkConfigValid;
+    wait_reason_of(&world, "c1", kind, Reason::NetworkConfigAccepted).await;
+    for (name, reason, cause, action) in [
+        (
+            "c2",
+            Reason::AddressTaken,
+            "another BaremetalCluster has the same address and port",
+            "delete one of the two clusters",
+        ),
+        (
+            "c3",
+            Reason::RouterIdShared,
+            "another cluster of the network has the same vrid",
+            "change spec.controlPlaneLoadBalancer.vrid",
+        ),
+    ] {
+        let message = wait_reason_of(&world, name, kind, reason).await;
+        assert!(message.contains("BaremetalCluster fleet/c1"), "{message}");
+        world.expect_why(&format!("baremetalcluster/{name}"), reason, cause, action).await;
+    }
+    let other_id = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 7 } } });
+    world.patch("BaremetalCluster", "c3", other_id).await;
+    wait_reason_of(&world, "c3", kind, Reason::NetworkConfigAccepted).await;
     world.check_invariants().await;
 }

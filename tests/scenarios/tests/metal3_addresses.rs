@@ -285,3 +285,41 @@ async fn a_paused_claim_of_cluster_api_waits() {
         world.check_invariants().await;
     }
 }
+
+// Fault: an IPPool is missing, then has a range without an address.
+// Shown: condition `Ready` of the IPAddressClaim: `AllocationFailed`, and of the IPPool: `PoolInvalid`; the claim gets
+// its address once the range is corrected.
+#[tokio::test(start_paused = true)]
+async fn claim_on_unusable_pool_waits_for_correction() {
+    let world = World::with_metal3().await;
+    world.apply_metal3_cluster("c1").await;
+    apply_address_claim(&world, "a", "net").await;
+    let is_refused = |world: &World| reason_of(world, "a") == Reason::AllocationFailed.as_str();
+    world.wait_until("it waits for its pool", is_refused).await;
+    let missing = "no IPPool net in this namespace";
+    world
+        .expect_why("ipaddressclaim/a", Reason::AllocationFailed, missing, "create or restore ippool/net")
+        .await;
+    apply_pool(&world, "net", json!({ "pools": [{ "start": "10.0.0.9", "end": "10.0.0.1" }], "prefix": 24 }))
+        .await;
+    let is_invalid = |world: &World| {
+        let pool = world.get_object(POOLS, "net").unwrap();
+        pool["status"]["conditions"].to_string().contains(Reason::PoolInvalid.as_str())
+    };
+    world.wait_until("the pool is refused", is_invalid).await;
+    world
+        .expect_why(
+            "ippool/net",
+            Reason::PoolInvalid,
+            "start is above end",
+            "correct the field that the message names",
+        )
+        .await;
+    world.wait_idle().await;
+    assert!(is_refused(&world) && world.fake.look_at_all(ADDRESSES).is_empty());
+    let corrected = json!({ "pools": [{ "start": "10.0.0.1", "end": "10.0.0.9" }] });
+    world.patch("IPPool", "net", json!({ "spec": corrected })).await;
+    world.wait_until("it has an address", |world| given_to(world, "a").as_deref() == Some("10.0.0.1")).await;
+    world.expect_nothing("ippool/net").await;
+    world.check_invariants().await;
+}

@@ -4,6 +4,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coordinator_api::conditions::{Reason, Type};
 use fake_apiserver::Side;
 use scenarios::{NAMESPACE, World, bootstrap_data};
 use serde_json::{Value, json};
@@ -76,7 +77,11 @@ async fn rendered_data_reaches_host_and_is_returned() {
         assert!(network.contains(part), "{part}: {network}");
     }
     assert_eq!(read("network_data.json"), secret(&world, "m-1-networkdata", "networkData"));
-    assert_eq!(world.metal3_machine("m-1").unwrap()["status"]["renderedData"]["name"], "workers-0");
+    let status = world.metal3_machine("m-1").unwrap()["status"].clone();
+    assert_eq!(status["renderedData"]["name"], "workers-0");
+    let conditions = status["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|found| found["type"] == Type::Metal3DataReady.as_str()).unwrap();
+    assert_eq!(ready["reason"], Reason::Metal3DataSecretsReady.as_str());
     world.delete_metal3_machine("m-1").await;
     assert!(!seed.join("network_data.json").exists(), "a cleaned host keeps no document of its machine");
     for kind in [DATA, CLAIMS, "ipclaims.ipam.metal3.io", ADDRESSES] {

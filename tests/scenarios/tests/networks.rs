@@ -109,3 +109,27 @@ async fn restarted_coordinator_takes_no_network_back() {
     world.expect_nothing("baremetalmachine/m-1").await;
     world.check_invariants().await;
 }
+
+// Fault: `spec.network` of a host is written in a language that is not rendered.
+// Shown: condition `BootstrapReady` of the machine: `NetworkInvalid`; it goes on once that is corrected.
+#[tokio::test(start_paused = true)]
+async fn network_that_cannot_be_rendered_is_said() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let network = json!({ "configurator": "nmstate", "config": { "interfaces": [] } });
+    world.patch("MachineInventory", "host-1", json!({ "spec": { "network": network } })).await;
+    world.apply_machine("m-1").await;
+    let action = "set it to none and give network-config version 2";
+    world.wait_for_reason("m-1", Type::BootstrapReady, Reason::NetworkInvalid, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::NetworkInvalid,
+            "spec.network.configurator nmstate cannot be rendered",
+            "give another network in spec.network",
+        )
+        .await;
+    assert!(world.plans().is_empty(), "the host gets nothing");
+    world.patch("MachineInventory", "host-1", json!({ "spec": { "network": null } })).await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
+}

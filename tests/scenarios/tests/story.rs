@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coordinator_api::conditions::{Reason, Type};
 use fake_apiserver::{Counts, Verb};
 use k8s_openapi::api::core::v1::Secret;
 use scenarios::{Table, World};
@@ -35,6 +36,8 @@ async fn host_becomes_a_node_twice() {
     world.wait_idle().await;
     table.add("register, install, attach", world.count_requests(mark));
     within("registration", &world.count_requests(mark), 6, 6);
+    let approved = world.host_condition("host-1", Type::Approved).unwrap();
+    assert_eq!((&*approved.status, &*approved.reason), ("True", Reason::ApprovedAutomatically.as_str()));
     idles(&world, "an idle host").await;
 
     world.apply_catalog().await;
