@@ -90,7 +90,9 @@ test-upgrade: parts ## Run hosts of this and of the former release with coordina
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust
-	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --lib --bins --tests
+	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --package kubectl-baremetal --lib --bins --tests
+	# Its other test compares it with a real API server.
+	cargo test --package fake-apiserver --lib --test fake
 
 .PHONY: explore
 explore: ## Play random inputs and events by a new seed, which is printed (CASES=1000; SEED=n repeats a run)
