@@ -1,4 +1,5 @@
 use super::*;
+use coordinator_api::conditions::{self, Type};
 use coordinator_api::registration::{MachineRegistrationSpec, MachineRegistrationStatus};
 use coordinator_api::seed_image::SeedImageSpec;
 
@@ -70,11 +71,10 @@ fn unbuildable_image_is_refused_with_next_action() {
 
 #[test]
 fn conditions_name_how_far_the_build_is() {
-    let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
     let ongoing = Progress::Started;
     let failed = Progress::Failed(Reason::BaseImageNotFound, "why".into());
     for (progress, ready, built) in [
-        (Progress::Completed(download), "True ResourcesSuccessfullyCreated", "True SeedImageBuildSuccess"),
+        (Progress::Completed(download()), "True ResourcesSuccessfullyCreated", "True SeedImageBuildSuccess"),
         (ongoing, "True ResourcesSuccessfullyCreated", "False SeedImageBuildOngoing"),
         (failed, "False BaseImageNotFound", "False SeedImageBuildFailure"),
         (Progress::Refused("why"), "False SeedImageBuildFailure", "False SeedImageBuildFailure"),
