@@ -88,7 +88,7 @@ fn conditions_of_machines_are_explained() {
         (
             Kind::BaremetalMachine,
             Type::PlanApplied,
-            &[HostCarriesNoNode, CleanupMissing, InputOutputFailed, PlanFailed],
+            &[HostCarriesNoNode, CleanupMissing, InputOutputFailed, PathsNotKept, PlanFailed],
         ),
         (Kind::BaremetalMachine, Type::NodeLinked, &[NodeProviderIDUnsupported, KubeconfigInvalid]),
         (Kind::Metal3Machine, Type::AssociateBareMetalHost, &[SelectorInvalid]),
@@ -101,8 +101,9 @@ fn conditions_of_what_machines_need_are_explained() {
     use Reason::*;
     check_conditions(&[
         (Kind::MachineInventory, Type::CoordinatorKnown, &[SettingsRefused]),
-        (Kind::MachineInventoryPool, Type::MembersValid, &[MemberNotReady, SelectorInvalid]),
+        (Kind::MachineInventoryPool, Type::MembersValid, &[HostnameShared, MemberNotReady, SelectorInvalid]),
         (Kind::MachineRegistration, Type::FieldsIgnored, &[FieldWithoutEffect]),
+        (Kind::SeedImage, Type::BaseImageInCatalog, &[BaseImageUnlisted]),
         (Kind::BaremetalCluster, Type::EndpointReady, &[EndpointMissing]),
         (Kind::BaremetalCluster, Type::LoadBalancerReady, &[HolderMissing, MemberFailed]),
         (Kind::BaremetalCluster, Type::NetworkDeviceReady, &[NetworkDeviceIsSlave]),
