@@ -68,11 +68,11 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	exit $$code
 
 .PHONY: test-lab
-test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min)
+test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator; faults, disks, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min; power cuts at flushes: make test-flushes)
 	@$(INPUTS)
 	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator
-	cargo test --package e2e --features slow --test qemu_faults --test qemu_bond --test qemu_update
+	cargo test --package e2e --features slow --test qemu_faults --test qemu_disks --test qemu_bond --test qemu_update
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
 	cargo test --package vip --features slow --test spread
 

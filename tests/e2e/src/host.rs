@@ -1,5 +1,6 @@
 //! The host under test: QEMU, or files that simulate one.
 
+pub mod disk_hash;
 pub mod disk_search;
 pub mod qemu;
 pub mod simulated;

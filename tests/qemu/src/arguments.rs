@@ -3,7 +3,9 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use crate::config::{BootOrder, Devices, Firmware, Forward, HostConfig, Link, Nic, Tpm};
+use serde_json::{Value, json};
+
+use crate::config::{BootOrder, Bus, DataDisk, Devices, Firmware, Forward, HostConfig, Link, Nic, Tpm};
 
 /// Where OVMF lies on Debian: 4 MiB variant, no Secure Boot.
 pub(crate) const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -72,23 +74,10 @@ fn disks(config: &HostConfig) -> Vec<String> {
         BootOrder::Disk => (",bootindex=2", ",bootindex=1"),
         BootOrder::Variables => ("", ""),
     };
-    let system = config.system_disk();
-    let drive = match &config.write_log {
-        Some(log) => recorded_drive(&system, log),
-        None if config.keeps_writes => format!("format=raw,file={}", system.display()),
-        None => format!("format=qcow2,file={}", config.overlay().display()),
-    };
-    let mut list = vec![
-        "-drive".into(),
-        // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost. What the
-        // guest trims is a hole in the file, as it is gone from a flash disk.
-        format!("if=none,id=system,cache=writeback,discard=unmap,{drive}"),
-        "-device".into(),
-        match config.devices {
-            Devices::Virtio => format!("virtio-blk-pci,drive=system,serial=system{disk}"),
-            Devices::Server => format!("nvme,drive=system,serial=system{disk}"),
-        },
-    ];
+    let mut list = if config.has_system_disk { system_disk(config, disk) } else { Vec::new() };
+    for (index, disk) in config.data_disks.iter().enumerate() {
+        list.extend(data_disk(index, disk));
+    }
     for (index, image) in config.images.iter().enumerate() {
         let drive = format!("if=none,id=image{index},format=raw,readonly=on,file={}", image.path.display());
         let device = format!("virtio-blk-pci,drive=image{index},serial={}", image.serial);
@@ -106,6 +95,55 @@ fn disks(config: &HostConfig) -> Vec<String> {
         }
     }
     list
+}
+
+fn system_disk(config: &HostConfig, order: &str) -> Vec<String> {
+    let system = config.system_disk();
+    let drive = match &config.write_log {
+        Some(log) => recorded_drive(&system, log),
+        None if config.keeps_writes => format!("format=raw,file={}", system.display()),
+        None => format!("format=qcow2,file={}", config.overlay().display()),
+    };
+    vec![
+        "-drive".into(),
+        // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost. What the
+        // guest trims is a hole in the file, as it is gone from a flash disk.
+        format!("if=none,id=system,cache=writeback,discard=unmap,{drive}"),
+        "-device".into(),
+        match config.devices {
+            Devices::Virtio => format!("virtio-blk-pci,drive=system,serial=system{order}"),
+            Devices::Server => format!("nvme,drive=system,serial=system{order}"),
+        },
+    ]
+}
+
+/// Commands of the monitor that plug in the same disk, behind virtio.
+pub(crate) fn plug_system_disk(disk: &Path) -> [Value; 2] {
+    let file = json!({ "driver": "file", "filename": disk, "discard": "unmap" });
+    let node = json!({ "driver": "raw", "node-name": "system", "discard": "unmap", "file": file });
+    let device =
+        json!({ "driver": "virtio-blk-pci", "id": "system-disk", "drive": "system", "serial": "system" });
+    [
+        json!({ "execute": "blockdev-add", "arguments": node }),
+        json!({ "execute": "device_add", "arguments": device }),
+    ]
+}
+
+fn data_disk(index: usize, disk: &DataDisk) -> Vec<String> {
+    let DataDisk { serial, path, bus } = disk;
+    let drive = format!("if=none,id=data{index},cache=writeback,format=raw,file={}", path.display());
+    let devices = match bus {
+        Bus::Virtio => vec![format!("virtio-blk-pci,drive=data{index},serial={serial}")],
+        Bus::NvmeTwoPaths => vec![
+            format!("nvme-subsys,id=subsystem{index},nqn={serial}"),
+            format!("nvme,id=path{index}a,serial={serial},subsys=subsystem{index}"),
+            format!("nvme,id=path{index}b,serial={serial},subsys=subsystem{index}"),
+            // At one controller by its bus, and at all of the subsystem since it is shared.
+            format!("nvme-ns,drive=data{index},bus=path{index}a,shared=on"),
+        ],
+    };
+    let devices = devices.into_iter().flat_map(|device| ["-device".to_owned(), device]);
+    ["-drive".to_owned(), drive].into_iter().chain(devices).collect()
 }
 
 /// Options of a disk whose writes are recorded in `log`, which exists.
@@ -147,14 +185,16 @@ fn channels(config: &HostConfig, sockets: &Path) -> Vec<String> {
     // append: the log of one host over all its boots.
     let mut list = vec!["-chardev".into(), format!("file,id=console,append=on,path={}", console.display())];
     list.extend(words("-serial chardev:console"));
-    for (id, socket) in [("monitor", "qmp"), ("agent", "agent")] {
+    for (id, socket) in [("monitor", "qmp"), ("control", "control"), ("agent", "agent")] {
         let path = sockets.join(socket);
         list.extend([
             "-chardev".into(),
             format!("socket,id={id},server=on,wait=off,path={}", path.display()),
         ]);
     }
-    list.extend(words("-mon chardev=monitor,mode=control -device virtio-serial-pci"));
+    // A monitor has one client: who waits for its end, and who gives it commands.
+    list.extend(words("-mon chardev=monitor,mode=control -mon chardev=control,mode=control"));
+    list.extend(words("-device virtio-serial-pci"));
     list.extend(words("-device virtserialport,chardev=agent,name=org.qemu.guest_agent.0"));
     list
 }
@@ -185,6 +225,10 @@ mod tests {
         server.devices = Devices::Server;
         let mut forgetful = plain.clone();
         forgetful.keeps_writes = false;
+        let mut diskless = plain.clone();
+        diskless.has_system_disk = false;
+        let data = |serial: &str, bus| DataDisk { serial: serial.into(), path: "/x".into(), bus };
+        diskless.data_disks = vec![data("one", Bus::Virtio), data("two", Bus::NvmeTwoPaths)];
         let mut recorded = plain.clone();
         recorded.write_log = Some(PathBuf::from("/d/log"));
         let cases = [
@@ -201,6 +245,10 @@ mod tests {
             ("writes are kept", &plain, "discard=unmap,format=raw,file=/d/system.raw", true),
             ("writes are not kept", &forgetful, "discard=unmap,format=qcow2,file=/d/overlay.qcow2", true),
             ("writes are recorded", &recorded, "log.file.filename=/d/log", true),
+            ("no system disk", &diskless, "drive=system", false),
+            ("another disk", &diskless, "virtio-blk-pci,drive=data0,serial=one", true),
+            ("a disk with two paths", &diskless, "nvme,id=path1b,serial=two,subsys=subsystem1", true),
+            ("at both", &diskless, "nvme-ns,drive=data1,bus=path1a,shared=on", true),
             ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (
                 "a process a connection",

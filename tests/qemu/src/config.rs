@@ -75,6 +75,26 @@ pub struct Nic {
     pub link: Link,
 }
 
+/// What a data disk is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bus {
+    /// A virtio controller of its own.
+    Virtio,
+    /// An `NVMe` subsystem with two controllers: two paths to one disk.
+    NvmeTwoPaths,
+}
+
+/// A disk beside the system's that the host may write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataDisk {
+    /// Serial number, which is in the names of `/dev/disk/by-id` in the host.
+    pub serial: String,
+    /// The raw image.
+    pub path: PathBuf,
+    /// Where it is plugged in.
+    pub bus: Bus,
+}
+
 /// A read-only disk that the host finds by its serial number, or by the label of the file system on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageDisk {
@@ -103,6 +123,8 @@ pub struct HostConfig {
     pub translations_mib: u32,
     /// Size of the system disk in GiB; it takes room only as it is written.
     pub disk_gib: u32,
+    /// Whether the system disk is plugged in; see [`crate::Host::plug_system_disk`].
+    pub has_system_disk: bool,
     /// Whether what the host writes to the system disk is there when it is started again. It always is after a reset.
     pub keeps_writes: bool,
     /// Where the next boot's writes to the system disk are recorded, see [`crate::WriteLog`].
@@ -117,6 +139,8 @@ pub struct HostConfig {
     pub cd: Option<PathBuf>,
     /// What boots first.
     pub boot_order: BootOrder,
+    /// Disks beside the system's, with their images made by the caller.
+    pub data_disks: Vec<DataDisk>,
     /// Read-only disks.
     pub images: Vec<ImageDisk>,
     /// Network cards, in order.
@@ -152,6 +176,7 @@ impl HostConfig {
             memory_mib: 2048,
             translations_mib: 256,
             disk_gib: 16,
+            has_system_disk: true,
             keeps_writes: true,
             write_log: None,
             firmware: Firmware::Uefi,
@@ -159,6 +184,7 @@ impl HostConfig {
             tpm: Tpm::Emulated,
             cd: None,
             boot_order: BootOrder::Disk,
+            data_disks: Vec::new(),
             images: Vec::new(),
             nics: vec![nic(1, Ipv4Addr::new(10, 0, 2, 0)), nic(2, Ipv4Addr::new(10, 77, 0, 0))],
         }

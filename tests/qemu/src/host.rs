@@ -9,18 +9,21 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::arguments::{OVMF_CODE, TPM_SOCKET, arguments, tpm_arguments};
-use crate::config::{BootOrder, Firmware, HostConfig, Tpm};
+use crate::arguments::{TPM_SOCKET, arguments, plug_system_disk, tpm_arguments};
+use crate::config::{BootOrder, HostConfig, Tpm};
 use crate::console;
 use crate::error::LabError;
 use crate::guest_agent::{self, Output};
+use crate::prepare::prepare;
 use crate::process::Process;
-use crate::qmp::Monitor;
+use crate::qmp::{self, Monitor};
 
 /// How long an `exec` may take when the caller names no limit.
 const EXEC: Duration = Duration::from_mins(3);
 /// How long swtpm may take to open its socket.
 const TPM_START: Duration = Duration::from_mins(2);
+/// How long QEMU may take for a command of its monitor.
+const COMMAND: Duration = Duration::from_mins(1);
 /// How often a wait looks again.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -31,6 +34,8 @@ pub enum Stop {
     PowerOff,
     /// We pulled the plug.
     PowerCut,
+    /// It reset itself, see [`Host::stay_off_after_reset`].
+    Reset,
     /// QEMU ended by itself, or did not start again: what it said.
     Crash(String),
 }
@@ -66,6 +71,7 @@ struct Shared {
     boots: AtomicU64,
     boot_start: AtomicU64,
     cut: AtomicBool,
+    stays_off: AtomicBool,
 }
 
 /// One life of QEMU.
@@ -99,6 +105,7 @@ impl Host {
             boots: AtomicU64::new(0),
             boot_start: AtomicU64::new(0),
             cut: AtomicBool::new(false),
+            stays_off: AtomicBool::new(false),
         });
         let mut host =
             Self { shared, supervisor: None, agent: tokio::sync::Mutex::new(()), sync: AtomicU64::new(1) };
@@ -146,6 +153,24 @@ impl Host {
     /// Sets what is tried first: seen at the next boot.
     pub fn set_boot_order(&self, order: BootOrder) {
         lock(&self.shared.config).boot_order = order;
+    }
+
+    /// Whether the next reset leaves the host off, with its disks as they are then.
+    pub fn stay_off_after_reset(&self, stays_off: bool) {
+        self.shared.stays_off.store(stays_off, Ordering::SeqCst);
+    }
+
+    /// Plugs the system disk into a host that runs without it and has [`crate::Devices::Virtio`]. It stays plugged in.
+    ///
+    /// # Errors
+    /// When QEMU refuses.
+    pub async fn plug_system_disk(&self) -> Result<(), LabError> {
+        let commands = plug_system_disk(&lock(&self.shared.config).system_disk());
+        let plugged = timeout(COMMAND, qmp::execute(&self.shared.socket("control"), &commands)).await;
+        let plugged = plugged.unwrap_or_else(|_| Err(format!("no answer within {COMMAND:?}")));
+        plugged.map_err(|said| LabError::Program { program: "qemu-system-x86_64", said })?;
+        lock(&self.shared.config).has_system_disk = true;
+        Ok(())
     }
 
     /// Records what the next boot writes to the system disk in a new file.
@@ -313,7 +338,7 @@ impl Shared {
         let list = arguments(&lock(&self.config), self.sockets.path());
         lock(&self.config).write_log = None;
         let log = self.directory.join("qemu.log");
-        for socket in ["qmp", "agent"] {
+        for socket in ["qmp", "control", "agent"] {
             // The former QEMU's: connecting to it would fail in a way that looks final.
             let _ = std::fs::remove_file(self.socket(socket));
         }
@@ -386,6 +411,7 @@ async fn supervise(shared: Arc<Shared>, mut boot: Boot) {
         let cut = shared.cut.load(Ordering::SeqCst);
         let stop = match after(reason.as_deref(), cut, &shared.said()) {
             Some(stop) => stop,
+            None if shared.stays_off.load(Ordering::SeqCst) => Stop::Reset,
             None => match shared.boot().await {
                 Ok(next) => {
                     boot = next;
@@ -398,41 +424,6 @@ async fn supervise(shared: Arc<Shared>, mut boot: Boot) {
         shared.state.send_replace(HostState::Off(stop));
         return;
     }
-}
-
-async fn prepare(config: &HostConfig) -> Result<(), LabError> {
-    let directory = &config.directory;
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| LabError::Prepare { path, source }
-    };
-    tokio::fs::create_dir_all(directory).await.map_err(failed(directory))?;
-    let disk = config.system_disk();
-    if !disk.exists() {
-        let file = tokio::fs::File::create_new(&disk).await.map_err(failed(&disk))?;
-        file.set_len(u64::from(config.disk_gib) << 30).await.map_err(failed(&disk))?;
-    }
-    if !config.keeps_writes {
-        lay_overlay(&disk, &config.overlay()).await?;
-    }
-    let variables = directory.join("uefi-variables.fd");
-    if config.firmware == Firmware::Uefi && !variables.exists() {
-        let template = Path::new(OVMF_CODE).with_file_name("OVMF_VARS_4M.fd");
-        tokio::fs::copy(&template, &variables).await.map_err(failed(&template))?;
-    }
-    Ok(())
-}
-
-/// A new one over what the disk is now.
-async fn lay_overlay(disk: &Path, overlay: &Path) -> Result<(), LabError> {
-    let mut command = tokio::process::Command::new("qemu-img");
-    command.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(disk).arg(overlay);
-    let made = command.output().await.map_err(|source| LabError::Start { program: "qemu-img", source })?;
-    if made.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-    Err(LabError::Program { program: "qemu-img", said })
 }
 
 #[cfg(test)]

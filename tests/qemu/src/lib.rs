@@ -12,11 +12,14 @@ mod error;
 mod guest_agent;
 mod host;
 mod images;
+mod prepare;
 mod process;
 mod qmp;
 mod write_log;
 
-pub use config::{BootOrder, Devices, Firmware, Forward, HostConfig, ImageDisk, Link, Nic, Tpm};
+pub use config::{
+    BootOrder, Bus, DataDisk, Devices, Firmware, Forward, HostConfig, ImageDisk, Link, Nic, Tpm,
+};
 pub use error::LabError;
 pub use guest_agent::Output;
 pub use host::{Host, HostState, Stop};

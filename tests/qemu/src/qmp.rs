@@ -1,9 +1,10 @@
-//! QEMU's monitor: only its events are of interest, and of them only why the machine stopped.
+//! QEMU's monitors. Of the events of one only those are of interest that say why the machine stopped; the other
+//! takes commands.
 
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -46,6 +47,36 @@ impl Monitor {
     }
 }
 
+/// Gives commands to a monitor, each after the answer to the former. The caller sets the deadline.
+pub(crate) async fn execute(socket: &Path, commands: &[Value]) -> Result<(), String> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    for command in std::iter::once(&json!({ "execute": "qmp_capabilities" })).chain(commands) {
+        write.write_all(format!("{command}\n").as_bytes()).await.map_err(|error| error.to_string())?;
+        loop {
+            let line = lines.next_line().await.map_err(|error| error.to_string())?;
+            let line = line.ok_or("the host went off")?;
+            match parse_answer(&line) {
+                Some(Ok(())) => break,
+                Some(Err(said)) => return Err(format!("{command}: {said}")),
+                None => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a command came to; none for greetings and events.
+fn parse_answer(line: &str) -> Option<Result<(), String>> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    let failed = value.get("error").map(|error| error.get("desc").unwrap_or(error).to_string());
+    match failed {
+        Some(said) => Some(Err(said)),
+        None => value.get("return").map(|_| Ok(())),
+    }
+}
+
 async fn connect(socket: &Path) -> UnixStream {
     loop {
         if let Ok(stream) = UnixStream::connect(socket).await {
@@ -58,6 +89,19 @@ async fn connect(socket: &Path) -> UnixStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_told_from_events() {
+        let cases = [
+            ("done", r#"{"return":{}}"#, Some(Ok(()))),
+            ("refused", r#"{"error":{"class":"GenericError","desc":"no"}}"#, Some(Err("\"no\"".to_owned()))),
+            ("greeting", r#"{"QMP":{"version":{}}}"#, None),
+            ("event", r#"{"event":"STOP"}"#, None),
+        ];
+        for (name, given, want) in cases {
+            assert_eq!(parse_answer(given), want, "{name}");
+        }
+    }
 
     #[test]
     fn reset_and_power_off_are_distinguished() {

@@ -39,7 +39,11 @@ const SOURCES: [(&str, &str, Demand); 10] = [
     ("tests/scenarios/tests", "The whole system, in one process", Demand::Every),
     ("tests/swtpm/tests", "Hosts with real TPMs in software", Demand::No),
     ("tests/control-plane/tests", "Real registries", Demand::No),
-    ("tests/e2e/tests", "Real API servers, and a QEMU host (`make test-lab`)", Demand::No),
+    (
+        "tests/e2e/tests",
+        "Real API servers (`make test`), and a QEMU host (`make test-lab`; `qemu_flushes` by `make test-flushes`)",
+        Demand::No,
+    ),
     ("tests/vip/tests", "The address of an internal endpoint, in network namespaces", Demand::No),
     ("agent/src/boot", "Early boot of a host", Demand::No),
     ("agent/src/plan", "Steps on a host", Demand::No),

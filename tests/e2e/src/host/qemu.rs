@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::qemu::{BootOrder, Host, HostConfig, Image, ImageDisk, ImageInputs, Tpm};
+use ::qemu::{BootOrder, DataDisk, Host, HostConfig, Image, ImageDisk, ImageInputs, Tpm};
 use anyhow::{Context as _, bail, ensure};
 
 use super::disk_search::{Secret, find_secrets};
@@ -99,6 +99,15 @@ impl Qemu {
     #[must_use]
     pub fn without_tpm(mut self) -> Self {
         self.config.tpm = Tpm::Absent;
+        self
+    }
+
+    /// The same host with these disks and no OS images: its system disk is plugged in later.
+    #[must_use]
+    pub fn with_data_disks(mut self, disks: Vec<DataDisk>) -> Self {
+        self.config.images.clear();
+        self.config.has_system_disk = false;
+        self.config.data_disks = disks;
         self
     }
 

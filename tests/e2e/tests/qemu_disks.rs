@@ -1,0 +1,206 @@
+//! A real host with several disks, whose own comes last: which one it installs on, and that no other is written to.
+
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ::qemu::{Bus, DataDisk};
+use coordinator_api::conditions::{Reason, Type, find_condition};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use coordinator_api::registration::MachineRegistration;
+use e2e::environment::Environment;
+use e2e::host::Host;
+use e2e::host::disk_hash::{Hash, hash_disk};
+use e2e::lifecycle::{Lifecycle, NAMESPACE, await_attached};
+use e2e::qemu_site::QemuSite;
+use e2e::watching::until;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+const LONG: Duration = Duration::from_mins(12);
+/// Of every disk but that of the system.
+const DISK_BYTES: u64 = 1 << 30;
+/// Serial numbers.
+const TWINS: [&str; 2] = ["twin-1", "twin-2"];
+const PART: &str = "part";
+const DATA: &str = "data";
+/// The disk that is missing at first.
+const SYSTEM: &str = "/dev/disk/by-id/virtio-system";
+
+/// Two disks of one model and size with two paths to each, a part of an array, and one with a file system.
+fn make_disks(directory: &Path) -> Vec<DataDisk> {
+    let make = |serial: &str, bus| {
+        let path = directory.join(serial);
+        make_disk(&path, DISK_BYTES);
+        DataDisk { serial: serial.to_owned(), path, bus }
+    };
+    let mut disks: Vec<_> = TWINS.iter().map(|serial| make(serial, Bus::NvmeTwoPaths)).collect();
+    disks.extend([PART, DATA].map(|serial| make(serial, Bus::Virtio)));
+    write_superblock(&directory.join(PART));
+    make_file_system(&directory.join(DATA));
+    disks
+}
+
+fn make_disk(path: &Path, bytes: u64) {
+    File::create_new(path).unwrap().set_len(bytes).unwrap();
+}
+
+fn make_file_system(disk: &Path) {
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk).status();
+    assert!(made.unwrap().success(), "{} has no file system", disk.display());
+}
+
+/// What a part of an array of Linux begins with, in version 1.2 of its format: without it no array can be
+/// made where the kernel has none.
+fn write_superblock(disk: &Path) {
+    const AT: u64 = 4096;
+    let mut block = [0; 256];
+    let numbers = |list: &[u32]| list.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+    let fields = [
+        ("magic number and version", 0, numbers(&[0xa92b_4efc, 1])),
+        ("array", 16, vec![1; 16]),
+        ("level", 72, numbers(&[1])),
+        ("number of parts", 92, numbers(&[2])),
+        ("where the data begin, in sectors", 128, numbers(&[2048])),
+        ("where this is, in sectors", 144, numbers(&[8])),
+        ("part", 168, vec![2; 16]),
+    ];
+    for (_, at, bytes) in fields {
+        block[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    let words = block.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap())));
+    let sum: u64 = words.sum();
+    let sum = u32::try_from((sum & 0xffff_ffff) + (sum >> 32)).unwrap();
+    block[216..220].copy_from_slice(&sum.to_le_bytes());
+    File::options().write(true).open(disk).unwrap().write_all_at(&block, AT).unwrap();
+}
+
+fn hash_disks(disks: &[DataDisk]) -> Vec<(&str, Hash)> {
+    disks.iter().map(|disk| (disk.serial.as_str(), hash_disk(&disk.path).unwrap())).collect()
+}
+
+struct Site<'a> {
+    environment: &'a Environment,
+    lifecycle: Lifecycle<'a>,
+    /// Of the host.
+    name: String,
+}
+
+impl Site<'_> {
+    fn inventories(&self) -> Api<MachineInventory> {
+        Api::namespaced(self.environment.management.admin.clone(), NAMESPACE)
+    }
+
+    async fn set_install(&self, install: Value) {
+        let registrations: Api<MachineRegistration> =
+            Api::namespaced(self.environment.management.admin.clone(), NAMESPACE);
+        let patch = json!({ "spec": { "config": { "elemental": { "install": install } } } });
+        registrations.patch("lab", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn name_device(&self, path: &str) {
+        let patch = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: path } } });
+        let patch = Patch::Merge(patch);
+        self.inventories().patch(&self.name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// What the host waits for, once that says `text`.
+    async fn await_waiting(&self, text: &str) -> String {
+        let message = |inventory: &MachineInventory| {
+            let condition = find_condition(inventory.conditions(), Type::Installed)?;
+            let is_waiting = condition.reason == Reason::InstallWaiting.as_str();
+            (is_waiting && condition.message.contains(text)).then(|| condition.message.clone())
+        };
+        let is_waiting = |inventory: &MachineInventory| message(inventory).is_some();
+        let seen = until(&self.inventories(), &self.name, LONG, is_waiting).await.unwrap();
+        message(&seen).unwrap()
+    }
+
+    async fn inside(&mut self, script: &str) -> String {
+        self.lifecycle.qemu().unwrap().inside(script).await.unwrap().trim().to_owned()
+    }
+
+    /// Several fit where none is named: each once, whatever paths lead to it, and the part of an array is none of them.
+    async fn boot_without_a_device(&mut self, iso: &Path) {
+        self.set_install(json!({ "device": null })).await;
+        self.lifecycle.qemu().unwrap().boot(iso).await.unwrap();
+        let message = self.await_waiting("3 disks fit the device selector").await;
+        let paths = self.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await;
+        assert_eq!(paths, "4", "the kernel hides two paths to each");
+        for serial in TWINS {
+            let listed = format!("model QEMU NVMe Ctrl, serial {serial}");
+            assert_eq!(message.matches(&listed).count(), 1, "{message}");
+        }
+        assert!(message.contains("[vda is a part of something larger (linux_raid_member)]"), "{message}");
+        assert!(message.contains("[ext4 on the whole disk]"), "{message}");
+        assert!(message.contains(annotation::INSTALL_DEVICE), "{message}");
+    }
+
+    /// The only one that is selected has a file system of somebody else.
+    async fn select_a_disk_with_data(&mut self) {
+        let selector = json!([{ "key": "Serial", "operator": "In", "values": [DATA] }]);
+        self.set_install(json!({ "device-selector": selector })).await;
+        self.inside("systemctl restart baremetal-agent-register").await;
+        self.await_waiting("is not empty: ext4 on the whole disk").await;
+    }
+
+    async fn name_a_part_of_an_array(&mut self) {
+        self.name_device(&format!("/dev/disk/by-id/virtio-{PART}")).await;
+        let wanted = "never installed on: vda is a part of something larger (linux_raid_member)";
+        self.await_waiting(wanted).await;
+    }
+
+    /// The disk that is named has a file system too: naming it is the permission.
+    async fn plug_the_named_disk_late(&mut self) {
+        self.name_device(SYSTEM).await;
+        self.await_waiting("is not there yet").await;
+        self.lifecycle.qemu().unwrap().host().unwrap().plug_system_disk().await.unwrap();
+        let attached = await_attached(&self.inventories(), &self.name, LONG).await.unwrap();
+        let host = attached.status.and_then(|status| status.host).unwrap();
+        assert_eq!(host.install.unwrap().device, SYSTEM);
+    }
+}
+
+// Fault: a live system has several disks that fit, two of them alike and with two paths to each.
+// Shown: condition `Installed`: `InstallWaiting` with each disk once; nothing is written.
+// Fault: the disk that is selected holds the file system of somebody else.
+// Shown: condition `Installed`: `InstallWaiting` with what is on it; nothing is written.
+// Fault: an operator names a disk that is a part of an array.
+// Shown: condition `Installed`: `InstallWaiting`; nothing is written.
+// Fault: the disk that is named appears late.
+// Shown: condition `Installed`: `InstallWaiting`; then it is installed on by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn real_host_installs_on_its_named_disk_alone() {
+    let site = QemuSite::start().await.unwrap();
+    let QemuSite { environment, host, base, progress, watching: _watching, .. } = site;
+    let Host::Qemu(qemu) = host else { unreachable!() };
+    let disks = make_disks(environment.directory.path());
+    let config = qemu.config();
+    std::fs::create_dir_all(&config.directory).unwrap();
+    make_disk(&config.system_disk(), u64::from(config.disk_gib) << 30);
+    make_file_system(&config.system_disk());
+    let before = hash_disks(&disks);
+    let mut host = Host::Qemu(Box::new(qemu.with_data_disks(disks.clone())));
+    let name = host.inventory();
+    let lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
+    let mut site = Site { environment: &environment, lifecycle, name };
+    let iso = site.lifecycle.create_seed(&base).await.unwrap();
+    progress.step("fault: several disks fit, two of them alike");
+    site.boot_without_a_device(&iso).await;
+    progress.step("fault: the disk that is selected is not empty");
+    site.select_a_disk_with_data().await;
+    progress.step("fault: the disk that is named is a part of an array");
+    site.name_a_part_of_an_array().await;
+    progress.step("fault: the disk that is named is plugged in late");
+    site.plug_the_named_disk_late().await;
+    site.lifecycle.qemu().unwrap().host_mut().unwrap().power_cut().await;
+    assert!(hash_disks(&disks) == before, "another disk than the named one was written to");
+    progress.end();
+}
