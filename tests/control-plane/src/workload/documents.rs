@@ -74,6 +74,8 @@ failSwapOn: false
 /// Bootstrap data as Cluster API's kubeadm provider writes it for a worker.
 pub(super) fn join(endpoint: &str, pin: &str, token: &Token) -> String {
     let Token(token) = token;
+    // As authors add keys to their nodes: it must not be left on a host that was cleaned either.
+    let key = uuid::Uuid::new_v4();
     format!(
         "## template: jinja
 #cloud-config
@@ -98,6 +100,10 @@ write_files:
         - effect: NoSchedule
           key: node.cluster.x-k8s.io/uninitialized
       
+-   path: /etc/kubernetes/encryption-config.yaml
+    owner: root:root
+    permissions: '0600'
+    content: \"{key}\"
 -   path: /run/cluster-api/placeholder
     owner: root:root
     permissions: '0640'

@@ -56,6 +56,16 @@ const VLAN_ON_BOND: [Look; 5] = [
     },
 ];
 
+/// Secrets of a control plane, which this host is not: they are planted where one has them.
+const PLANTED: [(&str, &str); 3] = [
+    ("the key of an authority", "/etc/kubernetes/pki/ca.key"),
+    ("a kubeconfig", "/etc/kubernetes/admin.conf"),
+    ("the data of etcd", "/var/lib/etcd/member/snap/db"),
+];
+/// A file of the bootstrap data.
+const ENCRYPTION_CONFIG: &str = "/etc/kubernetes/encryption-config.yaml";
+const KUBELET_KEY: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+
 impl Qemu {
     /// A host that reaches `environment`, not yet powered on. Builds the OS images
     /// when they are not in the cache.
@@ -206,17 +216,30 @@ impl Qemu {
     }
 
     /// The secrets of the node, which are on the disk now: the search finds them. Where it
-    /// did not join, its kubelet has none.
+    /// did not join, it has none of its kubelet or of its bootstrap data.
     pub(super) async fn note_secrets(&self, token: &str) -> anyhow::Result<Vec<Secret>> {
-        let pem = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-        let pem = self.inside(&format!("sync; test ! -e {pem} || cat {pem}")).await?;
+        let secret = |what, text: &str| Secret { what, text: text.to_owned() };
+        let mut secrets = vec![secret("the join token", token)];
+        for (what, path) in PLANTED {
+            secrets.push(secret(what, self.plant_secret(path).await?.trim()));
+        }
+        let written =
+            self.inside(&format!("test ! -e {ENCRYPTION_CONFIG} || cat {ENCRYPTION_CONFIG}")).await?;
+        let written = Some(written.trim()).filter(|text| !text.is_empty());
+        secrets.extend(written.map(|text| secret("a file of the bootstrap data", text)));
+        let pem = self.inside(&format!("sync; test ! -e {KUBELET_KEY} || cat {KUBELET_KEY}")).await?;
         let key = pem.split_once("PRIVATE KEY-----\n").and_then(|(_, key)| key.lines().next());
-        let key = key.map(|key| Secret { what: "the private key of the kubelet", text: key.to_owned() });
-        let token = Secret { what: "the join token", text: token.to_owned() };
-        let secrets: Vec<_> = std::iter::once(token).chain(key).collect();
+        secrets.extend(key.map(|key| secret("the private key of the kubelet", key)));
         let found = self.search_disk(&secrets).await?;
         ensure!(found.len() == secrets.len(), "the disk of a node holds {found:?} alone");
         Ok(secrets)
+    }
+
+    /// Writes a secret that no command line and so no log has.
+    async fn plant_secret(&self, path: &str) -> anyhow::Result<String> {
+        let write =
+            "umask 077; mkdir -p $(dirname $path); head -c 24 /dev/urandom | base64 >$path; cat $path";
+        self.inside(&format!("path={path}; {write}")).await
     }
 
     /// Looks for them on the whole disk.
