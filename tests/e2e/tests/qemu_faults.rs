@@ -6,12 +6,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::qemu::HostState;
+use ::qemu::{HostState, Stop};
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use e2e::environment::Environment;
 use e2e::host::Qemu;
+use e2e::host::disk_hash::hash_around;
 use e2e::lifecycle::Lifecycle;
 use e2e::qemu_site::QemuSite;
 use e2e::watching::until;
@@ -72,7 +73,8 @@ async fn boot_order(host: &Qemu) -> String {
 }
 
 /// An operator puts the CD first in the firmware while the ISO is in the drive:
-/// nothing is installed over, and the disk comes first again.
+/// nothing is installed over, and the disk comes first again. What the live system
+/// leaves for the agent of the disk is all that it writes.
 async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
     let host = lifecycle.qemu().unwrap();
     let before = install_record(host).await;
@@ -81,11 +83,19 @@ async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
         efibootmgr -q -o $cd,$(efibootmgr | sed -n 's/^BootOrder: //p' | sed \"s/,$cd\\|$cd,//\")";
     host.inside(cd_first).await.unwrap();
     assert!(boot_order(host).await.contains("DVD"));
+    let disk = host.config().system_disk();
     let machine = host.host_mut().unwrap();
     machine.power_cut().await;
+    let installed = hash_around(&disk, "persistent").unwrap();
+    machine.stay_off_after_reset(true);
     machine.power_on().await.unwrap();
-    machine.wait_for_console("the boot order was changed", LONG).await.unwrap();
     let HostState::On(live) = machine.state() else { panic!("{:?}", machine.state()) };
+    assert_eq!(machine.wait_for_off(LONG).await.unwrap(), Stop::Reset);
+    let said = machine.console_of_this_boot();
+    assert!(said.contains("the boot order was changed"), "{said}");
+    assert_eq!(hash_around(&disk, "persistent").unwrap(), installed, "the ISO has written to the disk");
+    machine.stay_off_after_reset(false);
+    machine.power_on().await.unwrap();
     machine.wait_for_boot(live + 1, LONG).await.unwrap();
     assert_eq!(install_record(host).await, before, "the ISO has changed an installed host");
     assert!(boot_order(host).await.starts_with("elemental-shim"));
