@@ -1,4 +1,4 @@
-//! A real host is sent another agent: below its real unit, on its real disk.
+//! What operators send to a real host: a plan of their own, and another agent, below its real unit, on its real disk.
 
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
@@ -8,11 +8,17 @@ use std::time::Duration;
 use ::qemu::HostState;
 use agent::version::own_version;
 use coordinator_api::conditions::Reason;
+use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
+use coordinator_api::names::annotation;
 use e2e::agents;
+use e2e::environment::Environment;
 use e2e::host::{Host, Qemu};
-use e2e::lifecycle::Lifecycle;
+use e2e::lifecycle::{Lifecycle, NAMESPACE};
 use e2e::qemu_site::QemuSite;
-use kube::ResourceExt as _;
+use e2e::watching::until;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_mins(12);
 const WORKS: &str = "9.0.0";
@@ -36,6 +42,45 @@ async fn power_cycle(host: &mut Qemu) {
     machine.wait_for_boot(boot, PATIENCE).await.unwrap();
 }
 
+/// Until the host is powered off.
+async fn allow_plans_of_operators(host: &Qemu) {
+    let directory = "/run/systemd/system/baremetal-agent.service.d";
+    let option =
+        "[Service]\nExecStart=\nExecStart=/usr/bin/baremetal-agent --allow-custom-instructions run\n";
+    let script = format!(
+        "mkdir -p {directory}; printf '{option}' >{directory}/option.conf; \
+         systemctl daemon-reload; systemctl restart baremetal-agent"
+    );
+    host.inside(&script).await.unwrap();
+}
+
+/// An operator's plan runs with the arguments that it has, also where systemd would put a variable for them.
+async fn run_an_operators_plan(environment: &Environment, host: &Qemu, name: &str) {
+    const ARGUMENTS: [&str; 4] = ["${X}", "$X", "$$X", "100%"];
+    allow_plans_of_operators(host).await;
+    let write = ["-c", "printf '%s\n' \"$@\" >/run/arguments", "sh"];
+    let arguments: Vec<_> = write.into_iter().chain(ARGUMENTS).collect();
+    let instruction =
+        json!({ "name": "write", "command": "/bin/sh", "args": arguments, "env": ["X=replaced"] });
+    let secret = json!({
+        "metadata": { "name": "firmware", "annotations": { annotation::PLAN_TYPE: "custom" } },
+        "type": "elemental.cattle.io/plan",
+        "stringData": { "plan": json!({ "instructions": [instruction] }).to_string() },
+    });
+    environment.management.apply_secret(NAMESPACE, serde_json::from_value(secret).unwrap()).await.unwrap();
+    let inventories: Api<MachineInventory> = Api::namespaced(environment.management.admin.clone(), NAMESPACE);
+    let asked = json!({ "metadata": { "annotations": { annotation::CUSTOM_PLAN: "firmware" } } });
+    inventories.patch(name, &PatchParams::default(), &Patch::Merge(asked)).await.unwrap();
+    let has_run = |inventory: &MachineInventory| {
+        inventory
+            .plan()
+            .is_some_and(|plan| plan.kind == Some(PlanType::Custom) && plan.state == Some(PlanState::Applied))
+    };
+    until(&inventories, name, PATIENCE, has_run).await.unwrap();
+    let written = host.inside("cat /run/arguments").await.unwrap();
+    assert_eq!(written.lines().collect::<Vec<_>>(), ARGUMENTS);
+}
+
 // Fault: a host is sent an agent that ends at once.
 // Shown: condition `AgentUpdated`: `AgentUpdateFailed`, and an Event; the agent of before runs.
 #[tokio::test(flavor = "multi_thread")]
@@ -52,6 +97,9 @@ async fn real_host_runs_the_agent_that_attaches() {
     assert_eq!(stated, own_version().to_string());
     let Host::Qemu(qemu) = &mut host else { unreachable!() };
     await_program(qemu, |program| program == "/usr/bin/baremetal-agent").await;
+
+    progress.step("an operator's plan");
+    run_an_operators_plan(&environment, qemu, &name).await;
 
     progress.step("another agent comes over the stream");
     let newer = agents::with_version(file, WORKS).unwrap();
