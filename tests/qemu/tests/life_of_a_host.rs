@@ -1,4 +1,5 @@
-//! One QEMU host from the live ISO through install, upgrade and a broken upgrade, with the lab's `elemental`.
+//! One QEMU host from the live ISO through install, upgrade, other ways to persist and a broken upgrade, with the lab's
+//! `elemental`.
 //!
 //! It needs root and three variables, which `make test` sets: `AGENT`, `KUBERNETES_BIN`, `CONTAINERD_BIN`.
 
@@ -87,14 +88,69 @@ async fn an_upgrade_boots(host: &Host, machine_id: &str) {
     wait_for_assessment(host).await;
 }
 
-/// Boots 4 to 7: the new image is damaged and grub goes back to the old one; once that came up, it tries again.
+/// Arguments of the kernel in the boots that follow.
+async fn set_arguments(host: &Host, arguments: &str) {
+    let set = "grub-editenv /oem/grub_oem_env create && grub-editenv /oem/grub_oem_env set";
+    shell(host, &format!("{set} 'extra_cmdline={arguments}' && sync")).await;
+}
+
+/// Leaves a file of a former node in these directories, and what an upstream agent leaves of a plan that has come to
+/// its reboot.
+async fn request_cleanup(host: &Host, plan: &str, directories: &[&str]) {
+    for directory in directories {
+        shell(host, &format!("mkdir -p {directory}/pki && echo former >{directory}/pki/witness")).await;
+    }
+    let marks =
+        format!("mkdir -p done && echo {plan} >cleanup-requested && touch done/{plan}.reboot && sync");
+    shell(host, &format!("cd /var/lib/baremetal-agent && {marks}")).await;
+}
+
+/// The plan of the last wipe, and how many mount points it left alone.
+async fn read_receipt(host: &Host) -> String {
+    let receipt = "/var/lib/baremetal-agent/cleanup-receipt.json";
+    shell(host, &format!("jq -r '\"\\(.planId) \\(.kept | length)\"' {receipt}")).await
+}
+
+/// Boot 4: persistent paths are overlays, and early boot wipes a former node there.
+async fn an_overlay_persists_and_is_wiped(host: &Host) {
+    let upper = |path: &str| format!("/run/elemental/persistent/.state/{path}.overlay/upper");
+    let node = [upper("var-lib-kubelet"), upper("etc-kubernetes")];
+    let log = upper("var-log");
+    shell(host, &format!("mkdir -p {log} && echo kept >{log}/witness")).await;
+    request_cleanup(host, "reprovision-01", &[&node[0], &node[1]]).await;
+    set_arguments(host, "lab.persistence=overlay").await;
+    reboot(host, 4).await;
+    assert_eq!(running(host).await, "active_mode v1");
+    let kinds = "for path in kubelet containerd; do findmnt -no FSTYPE --mountpoint /var/lib/$path; done";
+    assert_eq!(shell(host, kinds).await, "overlay\next4");
+    assert_eq!(shell(host, "cat /var/log/witness").await, "kept");
+    assert_eq!(read_receipt(host).await, "reprovision-01 0");
+    let upper = "/run/elemental/persistent/.state/*.overlay/upper";
+    let left = format!("find /var/lib/kubelet /etc/kubernetes {upper} -path '*/pki/witness'");
+    assert_eq!(shell(host, &left).await, "");
+}
+
+/// Boot 5: without a sentinel the kernel's arguments say which system runs, and early boot wipes as well.
+async fn a_boot_without_sentinel_is_known(host: &Host) {
+    set_arguments(host, "lab.no_sentinel").await;
+    request_cleanup(host, "reprovision-02", &["/run/elemental/persistent/.state/var-lib-kubelet.bind"]).await;
+    reboot(host, 5).await;
+    assert_eq!(shell(host, "ls /run/elemental | grep -c '_mode$' || true").await, "0");
+    let status = shell(host, "baremetal-agent status").await;
+    assert!(status.contains("lab.example/os:v1 (active)"), "{status}");
+    assert_eq!(read_receipt(host).await, "reprovision-02 0");
+    assert_eq!(shell(host, "find /var/lib/kubelet -name witness").await, "");
+    set_arguments(host, "").await;
+}
+
+/// Boots 6 to 9: the new image is damaged and grub goes back to the old one; once that came up, it tries again.
 async fn broken_upgrade_falls_back_and_is_retried(host: &Host) {
     shell(host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs").await;
     let damage = "set -e; mkdir -p /tmp/state; mount LABEL=COS_STATE /tmp/state; \
         dd if=/dev/zero of=/tmp/state/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; sync; umount /tmp/state";
     shell(host, damage).await;
-    // Boot 4 is the damaged image, whose initramfs reboots.
-    reboot(host, 5).await;
+    // Boot 6 is the damaged image, whose initramfs reboots.
+    reboot(host, 7).await;
     assert_eq!(running(host).await, "passive_mode v1");
     host.wait_until("the end of the passive boot's trial", BOOT, || async {
         let listed = shell(host, "grub-editenv /oem/grubenv list").await;
@@ -102,7 +158,7 @@ async fn broken_upgrade_falls_back_and_is_retried(host: &Host) {
     })
     .await
     .unwrap();
-    reboot(host, 7).await;
+    reboot(host, 9).await;
     assert_eq!(running(host).await, "passive_mode v1");
     let listed = shell(host, "grub-editenv /oem/grubenv list").await;
     assert!(listed.contains("boot_assessment_check=yes"), "{listed}");
@@ -115,6 +171,8 @@ async fn a_host_installs_upgrades_and_falls_back() {
     the_live_iso_registers_and_installs(&host).await;
     let machine_id = the_disk_boots(&host).await;
     an_upgrade_boots(&host, &machine_id).await;
+    an_overlay_persists_and_is_wiped(&host).await;
+    a_boot_without_sentinel_is_known(&host).await;
     broken_upgrade_falls_back_and_is_retried(&host).await;
 
     // A good upgrade ends the fallback; a plug pulled after a sync costs nothing.
@@ -122,12 +180,12 @@ async fn a_host_installs_upgrades_and_falls_back() {
     host.power_cut().await;
     assert_eq!(host.state(), HostState::Off(Stop::PowerCut));
     host.power_on().await.unwrap();
-    host.wait_for_boot(8, BOOT).await.unwrap();
+    host.wait_for_boot(10, BOOT).await.unwrap();
     assert_eq!(running(&host).await, "active_mode v2");
 
     // The CD first: the ISO still knows that it is only a guest here, and the agent decides what to do.
     host.set_boot_order(BootOrder::Cd);
-    reboot(&host, 9).await;
+    reboot(&host, 11).await;
     assert_eq!(running(&host).await, "live_mode live");
     let _ = host.exec(&["systemctl", "--no-block", "poweroff"]).await;
     assert_eq!(host.wait_for_off(BOOT).await.unwrap(), Stop::PowerOff);
