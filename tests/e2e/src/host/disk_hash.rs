@@ -28,7 +28,7 @@ pub fn hash_disk(disk: &Path) -> io::Result<Hash> {
 /// # Errors
 /// When it cannot be read, or has no such partition.
 pub fn hash_around(disk: &Path, partition: &str) -> anyhow::Result<Hash> {
-    let columns = ["--show", "--raw", "--noheadings", "--output", "NAME,START,END"];
+    let columns = ["--raw", "--noheadings", "--output", "NAME,START,END"];
     let listed = Command::new("partx").args(columns).arg(disk).output().context("start partx")?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let without =

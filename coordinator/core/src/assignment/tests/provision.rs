@@ -107,6 +107,7 @@ fn bootstrap_data_without_socket_gets_the_default() {
         proto::plan::Step::WriteSeed(seed) => seed.user_data.as_ref(),
         _ => None,
     });
+    assert_eq!(assignment(&outcome).resolved.as_ref(), seed, "shown beside the data");
     let seed = String::from_utf8_lossy(seed.unwrap().expose());
     assert!(seed.contains("criSocket: \"unix:///var/run/containerd/containerd.sock\"\n"), "{seed}");
 }
@@ -151,12 +152,9 @@ fn stored_record_is_announced_when_same() {
     let record = assignment(&first).record.clone();
     let stored = |plan| Secrets { plan: Some(plan), ..read() };
     let again = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(record.clone())));
-    let resolved = assignment(&first).resolved.clone();
-    let text = String::from_utf8(resolved.as_ref().unwrap().expose().to_vec()).unwrap();
-    assert!(text.contains("provider-id"), "{text}");
     assert_eq!(
         assignment(&again),
-        &Assignment { record: record.clone(), is_stored: true, lost: None, resolved }
+        &Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None }
     );
     let foreign = render(&samples::reprovision(), Generation(1), "another").unwrap();
     let other = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(Box::new(foreign))));
