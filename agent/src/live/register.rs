@@ -191,14 +191,12 @@ async fn load_or_create(
     let mounted = mounts
         .mount(&found.partition, Access::Read)
         .map_err(|source| FindError::Mount { partition: found.partition.clone(), source })?;
-    match Identity::load(&mounted.state().identity())? {
-        Some(identity) => Ok(identity.copy_to(&here)?),
-        None => {
-            let disks = disks::read_disks(root);
-            let disk = disks.iter().find(|disk| disk.name == found.disk).map(Disk::name_and_path);
-            Err(RegisterError::KeyLost { disk: disk.unwrap_or_else(|| found.disk.clone()) })
-        }
+    if let Some(identity) = Identity::load(&mounted.state().identity())? {
+        return Ok(identity.copy_to(&here)?);
     }
+    let disks = disks::read_disks(root);
+    let disk = disks.iter().find(|disk| disk.name == found.disk).map(Disk::name_and_path);
+    Err(RegisterError::KeyLost { disk: disk.unwrap_or_else(|| found.disk.clone()) })
 }
 
 async fn until_registered<N: Transport + NetworkObserver>(

@@ -175,7 +175,7 @@ fn a_full_state_partition_delays_its_plan() {
     };
     let in_namespace = || {
         unshare(CloneFlags::CLONE_NEWNS).unwrap();
-        mount_tmpfs(&host.root.state().path());
+        mount_tmpfs(host.root.state().path());
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(play);
     };
     thread::scope(|scope| scope.spawn(in_namespace).join()).unwrap();

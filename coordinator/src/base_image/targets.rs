@@ -82,13 +82,11 @@ impl Targets {
     /// Whether the host of a URL may be asked, as far as its name says.
     pub(super) fn allows_uri(&self, uri: &Uri) -> bool {
         let host = uri.host().unwrap_or_default();
-        match host.trim_start_matches('[').trim_end_matches(']').parse() {
-            Ok(address) => self.allows_address(address),
-            Err(_) => {
-                let is_refused = || self.0.refused.iter().any(|source| source.is_host(host));
-                self.names_host(host) || !(is_internal(host) || is_refused())
-            }
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse() {
+            return self.allows_address(address);
         }
+        let is_refused = || self.0.refused.iter().any(|source| source.is_host(host));
+        self.names_host(host) || !(is_internal(host) || is_refused())
     }
 
     fn names_host(&self, host: &str) -> bool {

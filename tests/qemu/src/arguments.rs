@@ -225,10 +225,6 @@ mod tests {
         server.devices = Devices::Server;
         let mut forgetful = plain.clone();
         forgetful.keeps_writes = false;
-        let mut diskless = plain.clone();
-        diskless.has_system_disk = false;
-        let data = |serial: &str, bus| DataDisk { serial: serial.into(), path: "/x".into(), bus };
-        diskless.data_disks = vec![data("one", Bus::Virtio), data("two", Bus::NvmeTwoPaths)];
         let mut recorded = plain.clone();
         recorded.write_log = Some(PathBuf::from("/d/log"));
         let cases = [
@@ -245,10 +241,6 @@ mod tests {
             ("writes are kept", &plain, "discard=unmap,format=raw,file=/d/system.raw", true),
             ("writes are not kept", &forgetful, "discard=unmap,format=qcow2,file=/d/overlay.qcow2", true),
             ("writes are recorded", &recorded, "log.file.filename=/d/log", true),
-            ("no system disk", &diskless, "drive=system", false),
-            ("another disk", &diskless, "virtio-blk-pci,drive=data0,serial=one", true),
-            ("a disk with two paths", &diskless, "nvme,id=path1b,serial=two,subsys=subsystem1", true),
-            ("at both", &diskless, "nvme-ns,drive=data1,bus=path1a,shared=on", true),
             ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (
                 "a process a connection",
@@ -270,6 +262,23 @@ mod tests {
         ];
         for (name, config, text, want) in cases {
             let line = arguments(config, Path::new("/s")).join(" ");
+            assert_eq!(line.contains(text), want, "{name}: {line}");
+        }
+    }
+
+    #[test]
+    fn data_disks_have_their_bus() {
+        let data = |serial: &str, bus| DataDisk { serial: serial.into(), path: "/x".into(), bus };
+        let mut config = HostConfig::new("one", Path::new("/d"), 7);
+        config.has_system_disk = false;
+        config.data_disks = vec![data("one", Bus::Virtio), data("two", Bus::NvmeTwoPaths)];
+        let line = arguments(&config, Path::new("/s")).join(" ");
+        for (name, text, want) in [
+            ("no system disk", "drive=system", false),
+            ("another disk", "virtio-blk-pci,drive=data0,serial=one", true),
+            ("a disk with two paths", "nvme,id=path1b,serial=two,subsys=subsystem1", true),
+            ("at both", "nvme-ns,drive=data1,bus=path1a,shared=on", true),
+        ] {
             assert_eq!(line.contains(text), want, "{name}: {line}");
         }
     }

@@ -146,7 +146,7 @@ impl World {
             "v1beta1" => json!({ "infrastructureReady": is }),
             _ => json!({ "initialization": { "infrastructureProvisioned": is } }),
         };
-        self.edit_cluster_status(cluster, status);
+        self.edit_cluster_status(cluster, &status);
     }
 
     /// Cluster API has reached the API server of the workload cluster.
@@ -155,10 +155,10 @@ impl World {
             "v1beta1" => json!({ "controlPlaneReady": true }),
             _ => json!({ "initialization": { "controlPlaneInitialized": true } }),
         };
-        self.edit_cluster_status(cluster, status);
+        self.edit_cluster_status(cluster, &status);
     }
 
-    fn edit_cluster_status(&self, cluster: &str, status: Value) {
+    fn edit_cluster_status(&self, cluster: &str, status: &Value) {
         self.fake.edit(("clusters.cluster.x-k8s.io", NAMESPACE, cluster), |object| {
             merge(object, json!({ "status": status }));
         });

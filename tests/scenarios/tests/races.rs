@@ -139,7 +139,8 @@ fn list_intervals(entries: &[Entry]) -> BTreeMap<String, Vec<Duration>> {
             attempts.push(entry);
         }
     }
-    let between = |attempts: Vec<&Entry>| attempts.windows(2).map(|two| two[1].at - two[0].at).collect();
+    let between =
+        |attempts: Vec<&Entry>| attempts.windows(2).map(|two| two[1].at.saturating_sub(two[0].at)).collect();
     let repeated = attempts.into_iter().filter(|(_, attempts)| attempts.len() > 1);
     repeated.map(|(write, attempts)| (write, between(attempts))).collect()
 }
@@ -194,7 +195,7 @@ async fn leaders_with_different_caches_settle() {
         let of_leader = entries.iter().filter(|entry| entry.request.user == leader);
         let times: Vec<_> = of_leader.filter(is_of_pool).map(|entry| entry.at).collect();
         assert!(times.len() > 4, "{leader} had no other view of the pool: {times:?}");
-        let is_slow = |two: &[Duration]| two[1] - two[0] >= Duration::from_millis(500);
+        let is_slow = |two: &[Duration]| two[1].saturating_sub(two[0]) >= Duration::from_millis(500);
         assert!(times.windows(2).all(is_slow) && times.len() < 12, "{leader}: {times:?}");
     }
     // Little but the numbers of the pool is written by both.

@@ -229,75 +229,95 @@ mod tests {
         })
     }
 
+    /// Name, output, class, cause.
+    const OUTPUTS: &[(&str, &str, FailureClass, &str)] = &[
+        (
+            "full",
+            "level=error msg=\"write /x: no space left on device\"",
+            FailureClass::NoSpace,
+            "the disk is full",
+        ),
+        (
+            "registry down",
+            "Error: GET https://r/v2/: unexpected status code 503 Service Unavailable",
+            FailureClass::Transient,
+            "the registry is not available",
+        ),
+        (
+            "name server",
+            "Error: dial tcp: lookup r.example: no such host",
+            FailureClass::Transient,
+            "the registry's name cannot be resolved",
+        ),
+        (
+            "credentials",
+            "UNAUTHORIZED: authentication required",
+            FailureClass::Terminal,
+            "the registry refuses the host",
+        ),
+        (
+            "no such tag",
+            "MANIFEST_UNKNOWN: manifest unknown; map[Tag:v2]",
+            FailureClass::Terminal,
+            "the registry does not have the image",
+        ),
+        (
+            "port",
+            "parse \"10.0.2.100:5000/os:v1\": first path segment in URL cannot contain colon",
+            FailureClass::Terminal,
+            "the reference of the image is invalid",
+        ),
+        (
+            "no labels",
+            "undefined state partition",
+            FailureClass::Unknown,
+            "the disk's partitions are not visible",
+        ),
+        (
+            "the last counts",
+            "i/o timeout\nmanifest unknown",
+            FailureClass::Terminal,
+            "the registry does not have the image",
+        ),
+        (
+            "denied",
+            "GET https://r/v2/os/manifests/v1: DENIED: requested access to the resource is denied",
+            FailureClass::Terminal,
+            "the registry refuses the host",
+        ),
+        ("refused by the host itself", "open /x: permission denied: y", FailureClass::Unknown, ""),
+        ("disk in use", "umount: /x: target is busy", FailureClass::Transient, "the host is busy"),
+        ("bus", "Failed to connect to bus: Connection refused", FailureClass::Transient, "the host is busy"),
+        ("systemd", "Failed to get D-Bus connection", FailureClass::Transient, "the host is busy"),
+        ("fork", "fork: Resource temporarily unavailable", FailureClass::Transient, "the host is busy"),
+        ("device", "mount: /dev/vda5: Device or resource busy", FailureClass::Transient, "the host is busy"),
+        (
+            "job",
+            "Failed to stop x.service: Connection timed out",
+            FailureClass::Transient,
+            "the host is busy",
+        ),
+        (
+            "silent registry",
+            "dial tcp 10.0.0.1:443: connect: connection timed out",
+            FailureClass::Transient,
+            "the registry is not available",
+        ),
+        ("peer", "Transport endpoint is not connected", FailureClass::Transient, "the host is busy"),
+        ("nothing known", "Error: hm", FailureClass::Unknown, ""),
+    ];
+
     #[test]
     fn the_output_names_the_cause_before_the_code() {
-        use FailureClass::{NoSpace, Terminal, Transient, Unknown};
-        let cases = [
-            ("full", "level=error msg=\"write /x: no space left on device\"", NoSpace, "the disk is full"),
-            (
-                "registry down",
-                "Error: GET https://r/v2/: unexpected status code 503 Service Unavailable",
-                Transient,
-                "the registry is not available",
-            ),
-            (
-                "name server",
-                "Error: dial tcp: lookup r.example: no such host",
-                Transient,
-                "the registry's name cannot be resolved",
-            ),
-            (
-                "credentials",
-                "UNAUTHORIZED: authentication required",
-                Terminal,
-                "the registry refuses the host",
-            ),
-            (
-                "no such tag",
-                "MANIFEST_UNKNOWN: manifest unknown; map[Tag:v2]",
-                Terminal,
-                "the registry does not have the image",
-            ),
-            (
-                "port",
-                "parse \"10.0.2.100:5000/os:v1\": first path segment in URL cannot contain colon",
-                Terminal,
-                "the reference of the image is invalid",
-            ),
-            ("no labels", "undefined state partition", Unknown, "the disk's partitions are not visible"),
-            (
-                "the last counts",
-                "i/o timeout\nmanifest unknown",
-                Terminal,
-                "the registry does not have the image",
-            ),
-            (
-                "denied",
-                "GET https://r/v2/os/manifests/v1: DENIED: requested access to the resource is denied",
-                Terminal,
-                "the registry refuses the host",
-            ),
-            ("refused by the host itself", "open /x: permission denied: y", Unknown, ""),
-            ("disk in use", "umount: /x: target is busy", Transient, "the host is busy"),
-            ("bus", "Failed to connect to bus: Connection refused", Transient, "the host is busy"),
-            ("systemd", "Failed to get D-Bus connection", Transient, "the host is busy"),
-            ("fork", "fork: Resource temporarily unavailable", Transient, "the host is busy"),
-            ("device", "mount: /dev/vda5: Device or resource busy", Transient, "the host is busy"),
-            ("job", "Failed to stop x.service: Connection timed out", Transient, "the host is busy"),
-            (
-                "silent registry",
-                "dial tcp 10.0.0.1:443: connect: connection timed out",
-                Transient,
-                "the registry is not available",
-            ),
-            ("peer", "Transport endpoint is not connected", Transient, "the host is busy"),
-            ("nothing known", "Error: hm", Unknown, ""),
-        ];
-        for (name, output, class, cause) in cases {
+        for &(name, output, class, cause) in OUTPUTS {
             let error = fail(1, output);
             let SystemError::Failed { diagnosis, .. } = &error else { panic!("{error}") };
             assert_eq!((diagnosis.class, diagnosis.cause), (class, cause), "{name}");
-            assert_eq!(error.is_transient(), matches!(class, Transient | NoSpace), "{name}");
+            assert_eq!(
+                error.is_transient(),
+                matches!(class, FailureClass::Transient | FailureClass::NoSpace),
+                "{name}"
+            );
         }
     }
 

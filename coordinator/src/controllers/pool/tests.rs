@@ -1,5 +1,5 @@
 use coordinator_api::names::annotation;
-use fake_apiserver::{Matching, Refusal, Verb};
+use fake_apiserver::Verb;
 use serde_json::{Value, json};
 use tokio::time::advance;
 
@@ -141,8 +141,8 @@ async fn unreadable_pool_keeps_its_members() {
 #[tokio::test(start_paused = true)]
 async fn refused_hold_is_shown() {
     let setting = Setting::leading().await;
-    let writes = Matching::writes().user("coordinator").resource("machineinventories");
-    let refused = setting.fake.faults().fail(writes.subresource(""), 5, Refusal::Forbidden);
+    let writes = fake_apiserver::Matching::writes().user("coordinator").resource("machineinventories");
+    let refused = setting.fake.faults().fail(writes.subresource(""), 5, fake_apiserver::Refusal::Forbidden);
     create_host(&setting, "h1", json!({})).await;
     create_pool(&setting, "p1", &["h1"]).await;
     let shown = || {
@@ -154,33 +154,6 @@ async fn refused_hold_is_shown() {
     assert!(refused.is_met() && shown());
     tokio::time::sleep(Duration::from_mins(30)).await;
     assert!(!shown() && read_holder(&setting, "h1").is_some());
-}
-
-/// All of its members can be used, and yet it is not ready.
-#[tokio::test(start_paused = true)]
-async fn refused_hold_of_usable_member_is_written_once() {
-    let setting = Setting::leading().await;
-    create_host(&setting, "host-1", json!({})).await;
-    setting.settle().await;
-    let session = json!({ "replica": "r1", "bootId": "b1", "since": jiff::Timestamp::now() });
-    let host = json!({ "session": session, "carried": {} });
-    setting.fake.edit((INVENTORIES, NAMESPACE, "host-1"), |object| {
-        object["status"] = json!({ "plan": { "secretRef": { "name": "host-1" } }, "host": host });
-    });
-    let held = Matching::any().user("coordinator").verb(Verb::Patch).resource("machineinventories");
-    let refused = setting.fake.faults().fail(held.subresource(""), 1000, Refusal::Forbidden);
-    let mark = setting.fake.journal().mark();
-    create_pool(&setting, "workers", &["host-1"]).await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(refused.is_met());
-    let status = setting.fake.look(POOLS, NAMESPACE, "workers").unwrap()["status"].clone();
-    let shown = |kind: &str| {
-        let conditions = status["conditions"].as_array().unwrap();
-        conditions.iter().find(|one| one["type"] == kind).unwrap()["status"].clone()
-    };
-    assert_eq!((shown("MembersValid"), shown("Ready")), (json!("True"), json!("False")), "{status}");
-    let writes = setting.count(mark, Verb::Patch, "machineinventorypools");
-    assert!(writes <= 2, "{writes} writes");
 }
 
 #[tokio::test(start_paused = true)]

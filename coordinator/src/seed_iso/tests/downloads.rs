@@ -143,7 +143,7 @@ async fn a_replica_with_another_base_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_download_does_not_wait_for_a_long_fetch() {
+async fn download_does_not_wait_for_long_fetch() {
     let mut served = serve(by_hand()).await;
     let path = format!("secret/{}", served.complete().await.file);
     served.isos = Arc::new(served.replica());

@@ -9,11 +9,13 @@ use super::programs;
 pub(super) const PLUGIN: &str = "kubectl baremetal ";
 
 /// With the program that has it.
-pub(super) const OF_OTHERS: [(&str, &str); 14] = [
+pub(super) const OF_OTHERS: [(&str, &str); 16] = [
     ("--cloud-init", "elemental install"),
     ("--enable-bmh-name-based-preallocation", "the address manager of Metal3"),
     ("--flavor", "clusterctl generate cluster"),
     ("--in-place-updates", "the coordinator, once decision 43 is built"),
+    ("--disable-boot-entry", "elemental install"),
+    ("--expand-environment", "systemd-run"),
     ("--include-crd", "clusterctl delete"),
     ("--output", "kubectl get"),
     ("--reset-then-reuse-values", "helm upgrade"),

@@ -9,17 +9,18 @@ use super::kubectl;
 use super::options::PLUGIN;
 
 /// Programs of others, and how what stands behind them may begin. The rest of it is taken as it is.
-const OF_OTHERS: [(&str, &[&str]); 27] = [
+const OF_OTHERS: [(&str, &[&str]); 29] = [
     ("base64", &["-d"]),
     ("clusterctl", &["generate cluster", "generate provider", "init", "move", "upgrade"]),
     ("ctr", &["images import"]),
+    ("curl", &["--retry"]),
     ("docker", &["load", "login"]),
     ("elemental", &["build-iso", "install", "state", "upgrade"]),
     ("etcdctl", &["snapshot save"]),
     ("etcdutl", &["snapshot restore"]),
     ("gunzip", &[""]),
     ("helm", &["install", "rollback", "show values", "upgrade"]),
-    ("journalctl", &["-b", "-u"]),
+    ("journalctl", &["--rotate", "-b", "-u"]),
     ("kubeadm", &["init", "join", "upgrade apply", "upgrade node"]),
     ("mv", &["/etc/kubernetes/", "/var/lib/etcd", "/root/"]),
     ("netplan", &["try"]),
@@ -28,6 +29,7 @@ const OF_OTHERS: [(&str, &[&str]); 27] = [
     ("skopeo", &["copy"]),
     ("ssh", &["-L"]),
     ("systemctl", &["status"]),
+    ("systemd-run", &["--wait"]),
     ("tpm2_dictionarylockout", &["--clear-lockout"]),
     ("unshare", &["--net"]),
     ("watch", &["kubectl"]),

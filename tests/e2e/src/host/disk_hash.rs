@@ -20,7 +20,7 @@ pub type Hash = [u8; 32];
 /// # Errors
 /// When it cannot be read.
 pub fn hash_disk(disk: &Path) -> io::Result<Hash> {
-    hash_ranges(disk, &[0..u64::MAX])
+    hash_ranges(disk, std::iter::once(0..u64::MAX))
 }
 
 /// Hash of a disk without one of its partitions, by the name in its partition table.
@@ -33,7 +33,7 @@ pub fn hash_around(disk: &Path, partition: &str) -> anyhow::Result<Hash> {
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let without =
         parse_extent(&listed, partition).with_context(|| format!("no {partition} in {listed:?}"))?;
-    Ok(hash_ranges(disk, &[0..without.start, without.end..u64::MAX])?)
+    Ok(hash_ranges(disk, [0..without.start, without.end..u64::MAX])?)
 }
 
 /// Bytes of a partition, by the lines of partx.
@@ -46,11 +46,11 @@ fn parse_extent(listed: &str, partition: &str) -> Option<Range<u64>> {
     })
 }
 
-fn hash_ranges(disk: &Path, ranges: &[Range<u64>]) -> io::Result<Hash> {
+fn hash_ranges(disk: &Path, ranges: impl IntoIterator<Item = Range<u64>>) -> io::Result<Hash> {
     let mut disk = File::open(disk)?;
     let (mut hash, mut block) = (Sha256::new(), Vec::with_capacity(BLOCK));
     for Range { start, end } in ranges {
-        disk.seek(SeekFrom::Start(*start))?;
+        disk.seek(SeekFrom::Start(start))?;
         let mut left = disk.by_ref().take(end - start);
         while left.by_ref().take(BLOCK as u64).read_to_end(&mut block)? > 0 {
             hash.update(&block);

@@ -124,7 +124,7 @@ impl Caller {
             "data": { "resolved-value": "dg==" },
         });
         let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" });
-        let owned = json!({
+        let with_owner = json!({
             "metadata": { "ownerReferences": [owner] },
             "data": { "resolved-value": "dg==" },
         });
@@ -148,7 +148,7 @@ impl Caller {
             ("that and the bootstrap data", namespace, "bootstrap", &with_another, DENIED),
             ("that and no bootstrap data", namespace, "bootstrap", &without_value, DENIED),
             ("that and a label", namespace, "bootstrap", &labelled, DENIED),
-            ("that and an owner", namespace, "bootstrap", &owned, DENIED),
+            ("that and an owner", namespace, "bootstrap", &with_owner, DENIED),
             ("that for ever", namespace, "bootstrap", &frozen, DENIED),
             ("normalised data of another Secret", namespace, "kubeconfig", &resolved, DENIED),
         ];

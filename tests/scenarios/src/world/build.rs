@@ -36,13 +36,13 @@ const METAL3_RIGHTS: &str = concat!(
 );
 
 // Made once: schemas and rights of every world are the same.
-static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| kinds_of(coordinator_api::crds::all()));
-static METAL3_KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| kinds_of(coordinator_api::metal3::crds()));
+static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| kinds_of(&coordinator_api::crds::all()));
+static METAL3_KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| kinds_of(&coordinator_api::metal3::crds()));
 static RULES: LazyLock<Rules> = LazyLock::new(|| rules_of(""));
 static HOST_RULES: LazyLock<Rules> = LazyLock::new(|| rules_of(HOST_RIGHTS));
 static METAL3_RULES: LazyLock<Rules> = LazyLock::new(|| rules_of(METAL3_RIGHTS));
 
-fn kinds_of(definitions: Vec<CustomResourceDefinition>) -> Vec<Kind> {
+fn kinds_of(definitions: &[CustomResourceDefinition]) -> Vec<Kind> {
     definitions.iter().flat_map(Kind::from_crd).collect()
 }
 
