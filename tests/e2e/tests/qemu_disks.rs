@@ -106,9 +106,9 @@ impl Site<'_> {
     }
 
     async fn name_device(&self, path: &str) {
-        let patch = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: path } } });
-        let patch = Patch::Merge(patch);
-        self.inventories().patch(&self.name, &PatchParams::default(), &patch).await.unwrap();
+        let change = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: path } } });
+        let params = PatchParams::default();
+        self.inventories().patch(&self.name, &params, &Patch::Merge(change)).await.unwrap();
     }
 
     /// What the host waits for, once that says `text`.
