@@ -117,6 +117,11 @@ impl World {
         self.wait_running("m-1").await;
         self.delete_machine("m-1").await;
         self.wait_released("m-1", "host-1").await;
+        // A kill may come at what is written after that.
+        for _ in 0..3 {
+            self.advance_time(SETTLED).await;
+            self.restart_stopped();
+        }
         self.advance_time(SETTLED).await;
         self.outcome("host-1")
     }

@@ -39,7 +39,8 @@ async fn coordinator_killed_after_any_write_recovers() {
 async fn coordinator_killed_three_times_recovers() {
     use fake_apiserver::Side::{After, Before};
     let Undisturbed { outcome: want, writes, .. } = Undisturbed::run().await;
-    for Write { number, request, .. } in writes.iter().step_by(3) {
+    let last = writes.last().unwrap().number;
+    for Write { number, request, .. } in writes.iter().step_by(3).filter(|write| write.number + 2 <= last) {
         let mut world = World::without_coordinator();
         for (again, side) in [After, Before, After].into_iter().enumerate() {
             world.stop_coordinator_at(number + again, side);

@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Restarts a coordinator that was stopped as planned.
-    pub(super) fn restart_stopped(&self) {
+    pub(crate) fn restart_stopped(&self) {
         let died = {
             let mut stops = self.stops.lock().unwrap_or_else(PoisonError::into_inner);
             let planned = stops.len();

@@ -2,11 +2,10 @@
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
-use fake_apiserver::Outage;
 use scenarios::World;
 use serde_json::json;
 
-use crate::contract::{DOMAIN, baremetal_cluster, condition, ready};
+use crate::contract::{DOMAIN, baremetal_cluster, ready};
 
 async fn with_hosts(names: &[&str]) -> World {
     let mut world = World::with_cluster_api("v1beta1").await;
@@ -25,7 +24,6 @@ async fn machine_runs_and_gives_its_host_back() {
     assert!(status.ready && status.initialization.unwrap().provisioned == Some(true));
     assert_eq!(ready(&world), ("True".to_owned(), "Running".to_owned()));
     assert_eq!(baremetal_cluster(&world, "c1")["status"]["ready"], true);
-    world.expect_nothing("machine/m-1").await;
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
     assert_eq!(world.plans().len(), 2);
@@ -69,23 +67,6 @@ async fn infra_cluster_failure_domains_are_a_map() {
             baremetal_cluster(world, "c1")["status"]["failureDomains"] == domains
         })
         .await;
-    world.check_invariants().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn infra_cluster_endpoint_counts_after_control_plane_ready() {
-    let world = with_hosts(&["host-1"]).await;
-    world.workload.faults().outage(Outage::Refused);
-    world.apply_kubeconfig().await;
-    let shows = |kind: &'static str, reason: &'static str| {
-        move |world: &World| condition(&baremetal_cluster(world, "c1"), kind)["reason"] == reason
-    };
-    world.wait_until("nothing answers", shows("EndpointReady", "WorkloadUnreachable")).await;
-    assert!(shows("Ready", "EndpointKnown")(&world), "the first node is still to come");
-    world.set_control_plane_initialized("c1");
-    world.wait_until("it is not ready", shows("Ready", "WorkloadUnreachable")).await;
-    world.workload.faults().outage(Outage::Over);
-    world.wait_until("it is ready again", shows("Ready", "EndpointKnown")).await;
     world.check_invariants().await;
 }
 
