@@ -73,7 +73,7 @@ async fn unreachable_url_is_refused_by_attached_hosts() {
             "machineinventory/host-1",
             Reason::SettingsRefused,
             "did not attach by them 5 times",
-            "make the new URL reachable from the host",
+            "check that the host reaches the coordinator's URL",
         )
         .await;
     assert_eq!(std::fs::read_to_string(&config).unwrap(), former);
