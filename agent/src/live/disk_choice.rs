@@ -92,7 +92,7 @@ impl Rules<'_> {
         Some(format!("{} with UUID {}", found.record.inventory, found.record.smbios_uuid))
     }
 
-    /// What is on this disk that only a person may give up.
+    /// What is on this disk that only an operator may give up.
     fn contents(&self, disk: &Disk) -> Option<String> {
         let used = self.used.iter().find(|used| used.disk == disk.name).map(|used| used.contents.clone());
         let found: Vec<_> = contents::describe_foreign(disk).into_iter().chain(used).collect();

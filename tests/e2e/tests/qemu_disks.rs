@@ -143,7 +143,7 @@ impl Site<'_> {
         assert!(message.contains(annotation::INSTALL_DEVICE), "{message}");
     }
 
-    /// The only one that is selected has a file system of somebody else.
+    /// The only one that is selected has a foreign file system.
     async fn select_a_disk_with_data(&mut self) {
         let selector = json!([{ "key": "Serial", "operator": "In", "values": [DATA] }]);
         self.set_install(json!({ "device-selector": selector })).await;
@@ -170,7 +170,7 @@ impl Site<'_> {
 
 // Fault: a live system has several disks that fit, two of them alike and with two paths to each.
 // Shown: condition `Installed`: `InstallWaiting` with each disk once; nothing is written.
-// Fault: the disk that is selected holds the file system of somebody else.
+// Fault: the disk that is selected holds a foreign file system.
 // Shown: condition `Installed`: `InstallWaiting` with what is on it; nothing is written.
 // Fault: an operator names a disk that is a part of an array.
 // Shown: condition `Installed`: `InstallWaiting`; nothing is written.

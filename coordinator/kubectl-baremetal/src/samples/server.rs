@@ -59,7 +59,7 @@ pub(crate) fn look(fake: &FakeApi, kind: Kind, name: &str) -> Value {
     fake.look(&stored_under(kind), NAMESPACE, name).unwrap()
 }
 
-/// Nobody may list the kind any more; the answer comes when that was asked for a second time.
+/// The kind may not be listed any more; the answer comes when that was asked for a second time.
 pub(crate) fn forbid(fake: &FakeApi, kind: Kind) -> oneshot::Receiver<()> {
     let (sender, asked_again) = oneshot::channel();
     fake.faults().fail(on(kind, Verb::List), usize::MAX, Refusal::Forbidden);
