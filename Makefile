@@ -60,8 +60,11 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	cargo test --workspace --no-run
 	echo 'the QEMU host is tested beside all others; its output comes last' >&2
 	mkdir -p $(CARGO_TARGET_DIR)
-	cargo test --workspace --test qemu_host >$(CARGO_TARGET_DIR)/qemu-host.log 2>&1 & host=$$!
-	trap 'kill $$host 2>/dev/null || true' EXIT
+	# A process group of its own: cargo and the test end together, and QEMU with its parent.
+	setsid cargo test --workspace --test qemu_host >$(CARGO_TARGET_DIR)/qemu-host.log 2>&1 & host=$$!
+	trap 'kill -- -$$host 2>/dev/null || true' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
 	cargo test --workspace -- --skip qemu_host_becomes_node
 	wait $$host && code=0 || code=$$?
 	cat $(CARGO_TARGET_DIR)/qemu-host.log
