@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use coordinator_core::seed_image::platform::Platform;
 use proto::agent_mark::AgentMark;
 use proto::v1alpha1::AgentUpdate;
 use proto::{limits, proof};
@@ -77,12 +78,32 @@ impl AgentFile {
     }
 }
 
+/// The platform of the agent in a file; `None` where the file does not say so.
+#[must_use]
+pub fn read_platform(path: &Path) -> Option<Platform> {
+    let mark = AgentMark::find(&fs::read(path).ok()?)?;
+    Platform::of_architecture(&mark.architecture)
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
     use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
     use super::*;
+
+    #[test]
+    fn platform_of_hosts_is_that_of_the_agent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        assert_eq!(read_platform(&path), None);
+        for (architecture, want) in
+            [("x86_64", Some(Platform::Amd64)), ("aarch64", Some(Platform::Arm64)), ("riscv64", None)]
+        {
+            fs::write(&path, format!("\0baremetal-agent-version:0.2.0:{architecture};")).unwrap();
+            assert_eq!(read_platform(&path), want, "{architecture}");
+        }
+    }
 
     #[test]
     fn an_agent_is_signed_and_read_in_parts() {

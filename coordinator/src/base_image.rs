@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image::base::{BaseSource, parse_base};
+use coordinator_core::seed_image::platform::Platform;
 use coordinator_core::seed_image::{Base, BaseRecord};
 use http::{HeaderMap, Uri, header};
 use http_body_util::BodyExt as _;
@@ -78,6 +79,8 @@ pub struct Wanted {
     authority_secret: Option<String>,
     /// Digest of a manifest: this one, whatever the tag names now.
     manifest: Option<String>,
+    /// `spec.targetPlatform`.
+    platform: Option<Platform>,
 }
 
 impl Wanted {
@@ -90,6 +93,7 @@ impl Wanted {
             pull_secret: seed.spec.base_image_pull_secret.clone(),
             authority_secret: seed.spec.base_image_ca_secret.clone(),
             manifest: None,
+            platform: seed.spec.target_platform.as_deref().and_then(Platform::parse),
         }
     }
 
@@ -108,7 +112,8 @@ impl Wanted {
 impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
     fn from(text: &T) -> Self {
         let text = text.as_ref().to_owned();
-        Self { text, namespace: String::new(), pull_secret: None, authority_secret: None, manifest: None }
+        let namespace = String::new();
+        Self { text, namespace, pull_secret: None, authority_secret: None, manifest: None, platform: None }
     }
 }
 
@@ -121,6 +126,7 @@ pub struct BaseImages {
     fetcher: Fetcher,
     ledger: Arc<Ledger>,
     client: Option<Client>,
+    hosts: Platform,
     // One fetch of a base at a time: of two SeedImages with one base the second
     // finds it.
     fetching: Mutex<HashMap<String, Weak<KeyLock>>>,
@@ -140,7 +146,15 @@ impl BaseImages {
         refused.extend(networks.copied().map(BaseHost::Network));
         let targets = Targets::new(limits.allow_base.clone(), refused);
         let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
-        Ok(Self { directory, limits, fetcher, ledger, client: None, fetching: Mutex::default() })
+        // Coordinator and agent of an image are for one architecture.
+        let hosts = Platform::of_architecture(std::env::consts::ARCH).unwrap_or(Platform::Amd64);
+        Ok(Self { directory, limits, fetcher, ledger, client: None, hosts, fetching: Mutex::default() })
+    }
+
+    /// Takes images for hosts of this platform.
+    #[must_use]
+    pub fn for_hosts(self, hosts: Platform) -> Self {
+        Self { hosts, ..self }
     }
 
     /// Reads the Secrets that bases need; without a client there are none.
@@ -162,6 +176,10 @@ impl BaseImages {
     ) -> Result<BaseImage, BaseImageError> {
         let wanted = wanted.into();
         let source = parse_base(&wanted.text)?;
+        let hosts = self.hosts;
+        if let Some(asked) = wanted.platform.filter(|asked| *asked != hosts) {
+            return Err(BaseImageError::TargetPlatform { asked, hosts });
+        }
         let key = wanted.pointer_key(&source);
         // Downloads ask too: they must not wait for the fetch of another.
         if base == Base::Kept

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::agent_file::AgentFile;
+use crate::agent_file::{AgentFile, read_platform};
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{Authority, CaError};
 use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
@@ -348,6 +348,10 @@ fn open_isos(
     let Setup { config, client, clock, .. } = setup;
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let bases = bases.with_secrets(client.clone());
+    let bases = match config.agent_path.as_deref().and_then(read_platform) {
+        Some(hosts) => bases.for_hosts(hosts),
+        None => bases,
+    };
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     let bases = (bases, config.agent_path.clone());
     let isos = SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone());

@@ -71,7 +71,7 @@ pub struct SeedImageSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::quantity_value", default = "default_size")]
     pub size: Option<Value>,
-    /// `linux/amd64` or `linux/x86_64`; others are rejected.
+    /// `linux/amd64` (or `linux/x86_64`) or `linux/arm64` (or `linux/aarch64`): that of the coordinator's agent; others are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
     pub target_platform: Option<String>,

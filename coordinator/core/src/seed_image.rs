@@ -3,6 +3,7 @@
 pub mod base;
 mod catalog;
 pub mod image_files;
+pub mod platform;
 pub mod pull_secret;
 mod replicas;
 mod status;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use coordinator_api::conditions::Reason;
 use coordinator_core::seed_image::base::BaseRefusal;
 use coordinator_core::seed_image::image_files::Ambiguous;
+use coordinator_core::seed_image::platform::Platform;
 use coordinator_core::seed_image::pull_secret::PullSecretError;
 use http::StatusCode;
 
@@ -119,12 +120,22 @@ pub enum BaseImageError {
         files: String,
     },
     /// For other hosts.
-    #[error("{image} is for {found}: use an image for linux/amd64")]
+    #[error("{image} is for {found}: use an image for {hosts}")]
     Platform {
         /// Which image.
         image: String,
         /// Its platforms.
         found: String,
+        /// That of the agent.
+        hosts: Platform,
+    },
+    /// Asked for other hosts.
+    #[error("spec.targetPlatform is {asked}, and the agent is for {hosts}: use {hosts}, or remove it")]
+    TargetPlatform {
+        /// What was asked for.
+        asked: Platform,
+        /// That of the agent.
+        hosts: Platform,
     },
     /// Larger than `--base-image-size`.
     #[error("{url} is larger than --base-image-size allows: correct spec.baseImage, or raise the flag")]
@@ -244,7 +255,7 @@ impl BaseImageError {
             Self::NotFound { .. } => Reason::BaseImageNotFound,
             Self::NoIso { .. } => Reason::BaseImageWithoutISO,
             Self::SeveralIsos { .. } => Reason::BaseImageWithSeveralISOs,
-            Self::Platform { .. } => Reason::BaseImagePlatformMismatch,
+            Self::Platform { .. } | Self::TargetPlatform { .. } => Reason::BaseImagePlatformMismatch,
             Self::TooLarge { .. } => Reason::BaseImageTooLarge,
             Self::Digest { .. } | Self::Changed { .. } | Self::Corrupt { .. } => {
                 Reason::BaseImageDigestMismatch
@@ -269,6 +280,7 @@ impl BaseImageError {
             | Self::NoIso { .. }
             | Self::SeveralIsos { .. }
             | Self::Platform { .. }
+            | Self::TargetPlatform { .. }
             | Self::TooLarge { .. }
             | Self::Digest { .. }
             | Self::Changed { .. }

@@ -33,7 +33,7 @@ impl BaseImages {
         let mut registry = Registry::new(fetcher, image, wanted, credentials);
         let pinned = wanted.manifest.as_deref().or(image.digest());
         let reference = pinned.or(image.tag()).unwrap_or("latest");
-        let resolved = manifest::resolve_image(&mut registry, reference).await?;
+        let resolved = manifest::resolve_image(&mut registry, reference, self.hosts).await?;
         let stored = self.find_stored(&resolved.digest, digest).await;
         let image = if let Some(stored) = stored {
             stored

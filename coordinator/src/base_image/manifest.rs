@@ -1,6 +1,7 @@
 //! From a reference to the layers of the image for our hosts.
 
-use oci_spec::image::{Arch, Descriptor, Digest, DigestAlgorithm, ImageIndex, ImageManifest, Os};
+use coordinator_core::seed_image::platform::Platform;
+use oci_spec::image::{Descriptor, Digest, DigestAlgorithm, ImageIndex, ImageManifest, Os};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -35,21 +36,22 @@ struct Configuration {
     os: Option<String>,
 }
 
-/// The image of a tag or digest; of an index the one for linux/amd64.
+/// The image of a tag or digest; of an index the one for the platform of the hosts.
 pub(super) async fn resolve_image(
     registry: &mut Registry<'_>,
     reference: &str,
+    hosts: Platform,
 ) -> Result<Image, BaseImageError> {
     let pinned = reference.starts_with("sha256:").then_some(reference);
     let (digest, document) = fetch_manifest(registry, reference, pinned).await?;
     let index = match document {
         Document::Manifest(manifest) => {
-            check_platform(registry, &manifest).await?;
+            check_platform(registry, &manifest, hosts).await?;
             return Ok(Image { digest, layers: manifest.layers().clone() });
         }
         Document::Index(index) => index,
     };
-    let wanted = choose_platform(&index).map_err(|found| platform_error(registry, found))?;
+    let wanted = choose_platform(&index, hosts).map_err(|found| platform_error(registry, found, hosts))?;
     let wanted = sha256_of(registry, wanted)?;
     let (digest, document) = fetch_manifest(registry, &wanted, Some(&wanted)).await?;
     match document {
@@ -105,11 +107,11 @@ fn parse_document(bytes: &[u8]) -> Option<Document> {
 }
 
 /// The manifest for our hosts, or the platforms that there are.
-fn choose_platform(index: &ImageIndex) -> Result<&Descriptor, String> {
+fn choose_platform(index: &ImageIndex, hosts: Platform) -> Result<&Descriptor, String> {
     let mut found = vec![];
     for descriptor in index.manifests() {
         let Some(platform) = descriptor.platform() else { continue };
-        if *platform.os() == Os::Linux && *platform.architecture() == Arch::Amd64 {
+        if *platform.os() == Os::Linux && platform.architecture().to_string() == hosts.architecture() {
             return Ok(descriptor);
         }
         found.push(format!("{}/{}", platform.os(), platform.architecture()));
@@ -117,11 +119,15 @@ fn choose_platform(index: &ImageIndex) -> Result<&Descriptor, String> {
     Err(if found.is_empty() { "no platform".to_owned() } else { found.join(", ") })
 }
 
-fn platform_error(registry: &Registry<'_>, found: String) -> BaseImageError {
-    BaseImageError::Platform { image: registry.shown.clone(), found }
+fn platform_error(registry: &Registry<'_>, found: String, hosts: Platform) -> BaseImageError {
+    BaseImageError::Platform { image: registry.shown.clone(), found, hosts }
 }
 
-async fn check_platform(registry: &mut Registry<'_>, manifest: &ImageManifest) -> Result<(), BaseImageError> {
+async fn check_platform(
+    registry: &mut Registry<'_>,
+    manifest: &ImageManifest,
+    hosts: Platform,
+) -> Result<(), BaseImageError> {
     let config = manifest.config();
     if !CONFIGURATIONS.contains(&config.media_type().as_ref()) {
         return Ok(());
@@ -133,10 +139,10 @@ async fn check_platform(registry: &mut Registry<'_>, manifest: &ImageManifest) -
         return Err(registry.malformed("its configuration is not JSON"));
     };
     let (os, architecture) = (os.unwrap_or_default(), architecture.unwrap_or_default());
-    if (os.as_str(), architecture.as_str()) == ("linux", "amd64") {
+    if (os.as_str(), architecture.as_str()) == ("linux", hosts.architecture()) {
         return Ok(());
     }
-    Err(platform_error(registry, format!("{os}/{architecture}")))
+    Err(platform_error(registry, format!("{os}/{architecture}"), hosts))
 }
 
 #[cfg(test)]
@@ -155,18 +161,22 @@ mod tests {
                 "platform": { "os": os, "architecture": architecture },
             })
         };
-        for (platforms, want) in [
-            (vec!["linux/arm64", "linux/amd64", "unknown/unknown"], Ok('1')),
-            (vec!["linux/amd64"], Ok('0')),
-            (vec!["linux/arm64", "windows/amd64"], Err("linux/arm64, windows/amd64")),
-            (vec![], Err("no platform")),
+        let both = || vec!["linux/arm64", "linux/amd64", "unknown/unknown"];
+        for (platforms, hosts, want) in [
+            (both(), Platform::Amd64, Ok('1')),
+            (both(), Platform::Arm64, Ok('0')),
+            (vec!["linux/amd64"], Platform::Amd64, Ok('0')),
+            (vec!["linux/amd64"], Platform::Arm64, Err("linux/amd64")),
+            (vec!["linux/arm64", "windows/amd64"], Platform::Amd64, Err("linux/arm64, windows/amd64")),
+            (vec![], Platform::Arm64, Err("no platform")),
         ] {
             let digits = "0123".chars();
             let manifests: Vec<_> =
                 platforms.iter().zip(digits).map(|(platform, digit)| entry(platform, digit)).collect();
             let text = json!({ "schemaVersion": 2, "manifests": manifests }).to_string();
             let Some(Document::Index(index)) = parse_document(text.as_bytes()) else { panic!("{text}") };
-            let got = choose_platform(&index).map(|found| found.digest().digest().chars().next().unwrap());
+            let got =
+                choose_platform(&index, hosts).map(|found| found.digest().digest().chars().next().unwrap());
             assert_eq!(got, want.map_err(str::to_owned), "{platforms:?}");
         }
     }

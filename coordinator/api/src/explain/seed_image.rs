@@ -96,7 +96,10 @@ pub(super) const REASONS: &[Entry] = &[
     ),
     (
         BaseImagePlatformMismatch,
-        act("the image is not for linux/amd64", "name an image for linux/amd64 in spec.baseImage"),
+        act(
+            "the image, or spec.targetPlatform, is not for the platform of the coordinator's agent",
+            "name an image for the platform in the message in spec.baseImage, and correct spec.targetPlatform",
+        ),
     ),
     (
         BaseImageTooLarge,

@@ -5,8 +5,7 @@ use oci_spec::distribution::Reference;
 
 use coordinator_api::seed_image::SeedImageSpec;
 
-/// Platforms of hosts, as images and as `elemental` name them.
-const PLATFORMS: [&str; 2] = ["linux/amd64", "linux/x86_64"];
+use super::platform::Platform;
 
 /// Where a base ISO is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +65,10 @@ pub fn check_base(spec: &SeedImageSpec) -> Result<BaseSource, BaseRefusal> {
         ));
     }
     let platform = spec.target_platform.as_deref().unwrap_or_default();
-    if !platform.is_empty() && !PLATFORMS.contains(&platform) {
-        return Err(BaseRefusal("spec.targetPlatform is not supported: use linux/amd64, or remove it"));
+    if !platform.is_empty() && Platform::parse(platform).is_none() {
+        return Err(BaseRefusal(
+            "spec.targetPlatform is not supported: use linux/amd64 or linux/arm64, or remove it",
+        ));
     }
     let source = parse_base(text)?;
     let is_image = matches!(source, BaseSource::Image(_));
@@ -146,7 +147,8 @@ mod tests {
             ("registry.example/os", true, true, "", ""),
             ("registry.example/os", false, false, "linux/amd64", ""),
             ("registry.example/os", false, false, "linux/x86_64", ""),
-            ("registry.example/os", false, false, "linux/arm64", "spec.targetPlatform"),
+            ("registry.example/os", false, false, "linux/arm64", ""),
+            ("registry.example/os", false, false, "linux/riscv64", "spec.targetPlatform"),
             ("https://images.example/x.iso", false, true, "", ""),
             ("https://images.example/x.iso", true, false, "", "spec.baseImagePullSecret"),
             ("http://images.example/x.iso", false, true, "", "spec.baseImageCASecret"),
