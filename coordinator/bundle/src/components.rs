@@ -12,6 +12,8 @@ use crate::{IMAGE, VERSION};
 
 /// By this label `clusterctl` finds what belongs to a provider.
 const PROVIDER: (&str, &str) = ("cluster.x-k8s.io/provider", "infrastructure-baremetal");
+/// By this label of a node a Deployment says which programs its image has.
+const ARCHITECTURE: &str = "kubernetes.io/arch";
 /// Files of `coordinator/templates` that are released as they are.
 const TEMPLATES: [&str; 5] = [
     "cluster-template.yaml",
@@ -123,6 +125,19 @@ impl Sources {
             _ => 3,
         });
         Ok(objects)
+    }
+
+    /// The architecture of the nodes that the coordinator runs on, as images name it.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Parse`], [`Error::Place`].
+    pub fn architecture(&self) -> Result<String, Error> {
+        let documents = self.documents("config/manager.yaml")?;
+        let deployment = documents.iter().find(|document| kind(document) == "Deployment");
+        let selector = deployment.and_then(|found| found["spec"]["template"]["spec"].get("nodeSelector"));
+        let architecture = selector.and_then(|selector| selector.get(ARCHITECTURE)?.as_str());
+        let place = || format!("nodeSelector {ARCHITECTURE}");
+        Ok(architecture.ok_or_else(|| Error::Place { kind: "Deployment", place: place() })?.to_owned())
     }
 
     /// The components of the provider for `clusterctl`.
@@ -271,6 +286,14 @@ mod tests {
             assert_eq!(&spec["selector"]["matchLabels"][OWN], name);
             assert_eq!(&spec["template"]["metadata"]["labels"][OWN], name);
         }
+    }
+
+    #[test]
+    fn chart_and_manifests_name_one_architecture() {
+        let sources = Sources::of_checkout();
+        let values = sources.documents("chart/values.yaml").unwrap();
+        let own = sources.architecture().unwrap();
+        assert_eq!(values[0]["nodeSelector"][ARCHITECTURE].as_str(), Some(&*own));
     }
 
     #[test]

@@ -117,7 +117,12 @@ fn write_image(arguments: ImageArguments) -> anyhow::Result<()> {
         revision,
     };
     let archive = image.build()?;
-    let name = format!("baremetal-coordinator-{VERSION}-{}.oci.tar", image.architecture()?);
+    let (architecture, nodes) = (image.architecture()?, Sources::of_checkout().architecture()?);
+    ensure!(
+        architecture == nodes,
+        "the image is for {architecture}, the Deployment for nodes with {nodes}: correct kubernetes.io/arch in coordinator/config/manager.yaml and coordinator/chart/values.yaml"
+    );
+    let name = format!("baremetal-coordinator-{VERSION}-{architecture}.oci.tar");
     write_file(&output.join(name), &archive)
 }
 
