@@ -220,7 +220,7 @@ release: image sbom kubectl-plugin ## Write what operators install to dist/ (REL
 	@$(BUNDLE) manifests --output $(RELEASE)
 	$(BUNDLE) chart --output $(RELEASE)
 	install -D --mode 644 $(NOTICES) $(RELEASE)/THIRD-PARTY-LICENSES.txt
-	$(BUNDLE) contents --target $(TARGET) --notices $(RELEASE)/THIRD-PARTY-LICENSES.txt --output $(RELEASE)
+	$(BUNDLE) contents --program $(AGENT) --program $(COORDINATOR) --program $(PLUGIN) --target $(TARGET) --notices $(RELEASE)/THIRD-PARTY-LICENSES.txt --output $(RELEASE)
 
 # Where the archive of a release is served.
 RELEASE_URL ?= file://$(RELEASE)

@@ -1,4 +1,5 @@
-//! Whether SBOMs and licences of a release name each package that its programs are made of.
+//! Whether SBOMs and licences of a release name each package that its programs are made of, and whether the
+//! programs name paths of the machine that built them.
 
 use std::collections::BTreeSet;
 
@@ -86,6 +87,14 @@ pub fn check_bill(
     Ok(wrong)
 }
 
+/// The paths of the machine that are in a program; without the prefixes of the Makefile the compiler writes
+/// them into messages of panics.
+#[must_use]
+pub fn find_paths<'a>(program: &[u8], paths: &[&'a str]) -> Vec<&'a str> {
+    let is_inside = |path: &&&str| program.windows(path.len()).any(|window| window == path.as_bytes());
+    paths.iter().filter(is_inside).copied().collect()
+}
+
 /// The packages without an entry among the licences of one program: the part behind `# PROGRAM`, where each
 /// entry is a line of name, version and repository.
 #[must_use]
@@ -143,6 +152,20 @@ mod tests {
         ];
         assert_eq!(check(json!([old, bare])), want);
         assert!(check_bill("{}", &packages, &[]).is_err());
+    }
+
+    #[test]
+    fn paths_of_the_machine_are_found() {
+        let paths = ["/home/a/.cargo", "/build"];
+        for (program, want) in [
+            ("\0/cargo/registry/src/serde/lib.rs\0", vec![]),
+            ("\0/home/a/.cargo/registry\0", vec!["/home/a/.cargo"]),
+            ("/build", vec!["/build"]),
+            ("/home/a/.cargo/x\0/build/y", vec!["/home/a/.cargo", "/build"]),
+            ("", vec![]),
+        ] {
+            assert_eq!(find_paths(program.as_bytes(), &paths), want, "{program}");
+        }
     }
 
     #[test]

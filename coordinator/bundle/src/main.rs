@@ -8,7 +8,7 @@ use std::process::{Command as Process, ExitCode};
 use anyhow::{Context as _, ensure};
 use bundle::archive::{Entry, gzip, tar};
 use bundle::components::Sources;
-use bundle::contents::{PROGRAMS, check_bill, check_notices, parse_tree};
+use bundle::contents::{PROGRAMS, check_bill, check_notices, find_paths, parse_tree};
 use bundle::image::Image;
 use bundle::plugin::{Package, Plugin};
 use bundle::{IMAGE, VERSION};
@@ -35,8 +35,12 @@ enum Command {
     },
     /// The archive of `kubectl baremetal` and its krew manifest.
     Plugin(PluginArguments),
-    /// Fails where an SBOM or the licences lack a package that a program is made of.
+    /// Fails where an SBOM or the licences lack a package that a program is made of, or a program names a
+    /// path of this machine.
     Contents {
+        /// A static program; repeated.
+        #[arg(long = "program", required = true)]
+        programs: Vec<PathBuf>,
         /// What the programs are built for.
         #[arg(long)]
         target: String,
@@ -96,7 +100,9 @@ fn main() -> ExitCode {
         Command::Manifests { output } => write_manifests(&output),
         Command::Chart { output } => write_chart(&output),
         Command::Plugin(arguments) => write_plugin(&arguments),
-        Command::Contents { target, notices, output } => check_contents(&target, &notices, &output),
+        Command::Contents { programs, target, notices, output } => {
+            check_programs(&programs).and_then(|()| check_contents(&target, &notices, &output))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -149,6 +155,24 @@ fn write_plugin(arguments: &PluginArguments) -> anyhow::Result<()> {
     let Package { name, archive, manifest } = plugin.package(url)?;
     write_file(&output.join(name), &archive)?;
     write_file(&output.join("baremetal.yaml"), manifest.as_bytes())
+}
+
+fn check_programs(programs: &[PathBuf]) -> anyhow::Result<()> {
+    let name_path = |name| std::env::var(name).ok().filter(|path| path.len() > 1);
+    let home = name_path("CARGO_HOME").or_else(|| Some(format!("{}/.cargo", name_path("HOME")?)));
+    let checkout = std::env::current_dir()?.display().to_string();
+    let paths: Vec<_> = home.into_iter().chain(name_path("CARGO_TARGET_DIR")).chain([checkout]).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    for program in programs {
+        let found = find_paths(&read_file(program)?, &paths);
+        ensure!(
+            found.is_empty(),
+            "{} names {}, of this machine: add the path to REMAP of the Makefile and build again",
+            program.display(),
+            found.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// The packages that cargo builds a program of, and what the release says of it.
