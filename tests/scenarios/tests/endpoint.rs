@@ -206,7 +206,7 @@ async fn cluster_without_endpoint_waits_for_one() {
 }
 
 // Fault: a cluster is made with the address and port of the internal endpoint of another one, or with its vrid.
-// Shown: `NetworkConfigValid=False` of the newer BaremetalCluster: `AddressTaken`, `RouterIdShared`.
+// Shown: `NetworkConfigValid=False`: `AddressTaken` of the newer BaremetalCluster, `RouterIdShared` of both.
 #[tokio::test(start_paused = true)]
 async fn shared_address_and_shared_vrid_are_said() {
     let world = World::new().await;
@@ -217,7 +217,8 @@ async fn shared_address_and_shared_vrid_are_said() {
         world.wait_idle().await;
     }
     let kind = Type::NetworkConfigValid;
-    wait_reason_of(&world, "c1", kind, Reason::NetworkConfigAccepted).await;
+    let message = wait_reason_of(&world, "c1", kind, Reason::RouterIdShared).await;
+    assert!(message.contains("fleet/c3"), "{message}");
     for (name, reason, cause, action) in [
         (
             "c2",
@@ -238,6 +239,8 @@ async fn shared_address_and_shared_vrid_are_said() {
     }
     let other_id = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 7 } } });
     world.patch("BaremetalCluster", "c3", other_id).await;
-    wait_reason_of(&world, "c3", kind, Reason::NetworkConfigAccepted).await;
+    for name in ["c1", "c3"] {
+        wait_reason_of(&world, name, kind, Reason::NetworkConfigAccepted).await;
+    }
     world.check_invariants().await;
 }

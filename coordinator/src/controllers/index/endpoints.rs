@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use coordinator_core::load_balancer::Internal;
+use coordinator_core::load_balancer::{Internal, find_network};
 use ipnet::IpNet;
 
 use super::Key;
@@ -19,7 +19,8 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// The clusters that had or have the same address and port, where that changes.
+    /// The clusters that had or have the same address and port, or the same router id
+    /// in a network of the usual size, where that changes.
     pub(super) fn set_endpoint(&mut self, cluster: &Key, endpoint: Option<Internal>) -> BTreeSet<Key> {
         let former = match endpoint {
             Some(endpoint) => self.known.insert(cluster.clone(), endpoint),
@@ -36,12 +37,8 @@ impl Endpoints {
             self.by_router_id.remove(&entry(former));
         }
         self.by_router_id.extend(endpoint.map(entry));
-        [old, new]
-            .iter()
-            .flatten()
-            .flat_map(|shared| self.by_address.group_members(shared))
-            .cloned()
-            .collect()
+        let places = former.into_iter().chain(endpoint);
+        places.flat_map(|place| self.find_neighbours(place, find_network(place, &[]))).collect()
     }
 
     /// The clusters with its address and port, and those of `network` with its router id.
@@ -109,7 +106,11 @@ mod tests {
         assert_eq!(set(&mut endpoints, "a", Some("10.0.0.1")), keys([]), "the same");
         assert_eq!(set(&mut endpoints, "b", Some("10.0.0.1")), keys(["a", "b"]));
         assert_eq!(set(&mut endpoints, "a", Some("10.0.0.2")), keys(["a", "b"]));
-        assert_eq!(set(&mut endpoints, "b", None), keys([]), "no other has it");
+        assert_eq!(set(&mut endpoints, "c", Some("10.0.0.3")), keys(["a", "b", "c"]), "the same id");
+        assert_eq!(set(&mut endpoints, "c", None), keys(["a", "b"]));
+        assert_eq!(set(&mut endpoints, "c", Some("10.0.1.3")), keys(["c"]), "another network");
+        assert_eq!(set(&mut endpoints, "c", None), keys([]));
+        assert_eq!(set(&mut endpoints, "b", None), keys(["a"]));
         assert_eq!((endpoints.known.len(), endpoints.by_router_id.len()), (1, 1));
     }
 }
