@@ -15,6 +15,7 @@ use crate::paths::Root;
 
 const DUTY: &str = "duty.json";
 const SERVED: &str = "served";
+const CARRIED: &str = "carried.json";
 const STATE: &str = "state.json";
 
 /// Why a duty is not taken or not known.
@@ -70,6 +71,28 @@ impl NextAction for DutyFileError {
 /// [`DutyFileError`].
 pub fn read_duty(root: &Root) -> Result<Option<Duty>, DutyFileError> {
     read_message(root)?.map_or(Ok(None), |duty| Ok(Duty::parse(&duty)?))
+}
+
+/// Reads the duty, and leaves what was read for [`carried_duty`].
+///
+/// # Errors
+/// [`DutyFileError`]; what was left stays then.
+pub fn carry_duty(root: &Root) -> Result<Option<Duty>, DutyFileError> {
+    let message = read_message(root)?.unwrap_or_default();
+    let duty = Duty::parse(&message)?;
+    let path = root.load_balancer().join(CARRIED);
+    if !matches!(read_json::<LoadBalancerDuty>(&path), Ok(Some(carried)) if carried == message) {
+        durable::write(&path, &serde_json::to_vec_pretty(&message).unwrap_or_default())?;
+    }
+    Ok(duty)
+}
+
+/// The duty that the supervisor read last in this boot: that of keepalived and
+/// its check, also while the file in the state directory is damaged.
+#[must_use]
+pub fn carried_duty(root: &Root) -> Option<Duty> {
+    let message: LoadBalancerDuty = read_json(&root.load_balancer().join(CARRIED)).ok().flatten()?;
+    Duty::parse(&message).ok().flatten()
 }
 
 fn read_message(root: &Root) -> Result<Option<LoadBalancerDuty>, DutyFileError> {

@@ -86,7 +86,8 @@ pub async fn run(root: &Root, program: &Path) -> Result<(), AliveError> {
     let duties = FileChanges::watch_directory(&root.state().load_balancer()).map_err(AliveError::Watch)?;
     let network = NetworkChanges::open_watch().map_err(AliveError::Watch)?;
     std::fs::create_dir_all(root.load_balancer()).map_err(AliveError::Watch)?;
-    let mut supervisor = Supervisor { root, program, running: None, state: None };
+    let mut supervisor =
+        Supervisor { root, program, known: duty::carried_duty(root), running: None, state: None };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let ended = tokio::select! {
         never = supervisor.keep_duty(&duties, &network) => never.map(|never| match never {}),
@@ -101,6 +102,8 @@ struct Supervisor<'a> {
     root: &'a Root,
     /// This program, which keepalived runs as its check.
     program: &'a Path,
+    /// The duty that was read last.
+    known: Option<Duty>,
     running: Option<Running>,
     state: Option<LoadBalancerState>,
 }
@@ -120,17 +123,11 @@ impl Supervisor<'_> {
         loop {
             let (state, failed) = self.follow_duty().await;
             self.publish(state);
-            if failed {
-                tokio::select! {
-                    () = backoff.wait() => {}
-                    changed = duties.next() => changed.map_err(AliveError::Watch)?,
-                }
-                continue;
-            }
             tokio::select! {
                 changed = duties.next() => changed.map_err(AliveError::Watch)?,
-                changed = network.next() => changed.map_err(AliveError::Watch)?,
-                () = sleep(RECHECK) => backoff.succeeded(),
+                changed = network.next(), if !failed => changed.map_err(AliveError::Watch)?,
+                () = backoff.wait(), if failed => {}
+                () = sleep(RECHECK), if !failed => backoff.succeeded(),
                 ended = wait_ended(&mut self.running) => {
                     self.running = None;
                     let error = ended.map_or_else(AliveError::Start, AliveError::Ended);
@@ -146,17 +143,21 @@ impl Supervisor<'_> {
     /// tried again soon.
     async fn follow_duty(&mut self) -> (LoadBalancerState, bool) {
         let generation = duty::kept_generation(self.root);
-        let duty = match duty::read_duty(self.root) {
-            Ok(Some(duty)) => duty,
-            Ok(None) => {
-                self.stop().await;
-                return (LoadBalancerState { generation, ..LoadBalancerState::default() }, false);
+        let unread = match duty::carry_duty(self.root) {
+            Ok(duty) => {
+                self.known = duty;
+                None
             }
-            // What runs goes on: the file comes again from the coordinator.
-            Err(error) => return (failed_state(generation, &error.into()), true),
+            // The duty that was read last goes on: the file comes again from the coordinator.
+            Err(error) => Some(failed_state(generation, &error.into())),
+        };
+        let Some(duty) = self.known.clone() else {
+            self.stop().await;
+            let idle = LoadBalancerState { generation, ..LoadBalancerState::default() };
+            return unread.map_or((idle, false), |failed| (failed, true));
         };
         match self.do_duty(&duty).await {
-            Ok(state) => (state, false),
+            Ok(state) => unread.map_or((state, false), |failed| (failed, true)),
             Err(error) => {
                 // At a place that is gone nothing is held.
                 if matches!(error, AliveError::Placement(_)) {

@@ -245,6 +245,14 @@ impl Node {
         Ok(())
     }
 
+    /// Its keepalived, while it runs.
+    #[must_use]
+    pub fn keepalived(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.root().load_balancer().join("keepalived.pid")).ok()?;
+        let id = text.trim().parse().ok().filter(|id| Path::new(&format!("/proc/{id}/exe")).exists())?;
+        Some(Pid::from_raw(id))
+    }
+
     /// Takes the power away: everything ends at once, and what the kernel had is gone. The files stay.
     pub fn lose_power(&mut self) {
         (self.agent, self.api, self.etcd) = (None, None, None);

@@ -125,6 +125,30 @@ fn each_loss_moves_the_endpoint() {
     site.wait_holder(PATIENCE, |_| true).unwrap();
 }
 
+// Fault: the file with the duty of a control-plane host is damaged, and keepalived is killed.
+// Shown: `LoadBalancerReady`, with what the host says of the file.
+#[test]
+fn damaged_duty_does_not_end_the_duty() {
+    let (site, _) = started(1);
+    site.wait_holder(PATIENCE, |_| true).unwrap();
+    let node = &site.nodes[0];
+    std::fs::write(node.root().state().load_balancer().join("duty.json"), "{").unwrap();
+    wait_until("the damaged file is said", PATIENCE, || {
+        let message = node.state().failure.map(|failure| failure.message).unwrap_or_default();
+        Ok(if message.contains("cannot be parsed") { Ok(()) } else { Err(message) })
+    })
+    .unwrap();
+    let killed = node.keepalived();
+    assert!(killed.is_some(), "it goes on");
+    node.kill_keepalived().unwrap();
+    wait_until("keepalived was started again", PATIENCE, || {
+        let now = node.keepalived();
+        Ok(if now.is_some() && now != killed { Ok(()) } else { Err(format!("{now:?}")) })
+    })
+    .unwrap();
+    site.wait_holder(PATIENCE, |_| true).unwrap();
+}
+
 // Fault: all control-plane hosts lose power, and the management cluster is away.
 // Shown: nothing: the hosts hold the endpoint again from their own files.
 #[test]
