@@ -196,10 +196,13 @@ sbom: $(CYCLONEDX) ## Write what the programs are made of to dist/sbom (CycloneD
 	git ls-files -z --cached --others --exclude-standard | xargs --null cp --parents --target-directory "$$copy"
 	(cd "$$copy" && SOURCE_DATE_EPOCH=0 $(CYCLONEDX) cyclonedx --quiet --all --no-build-deps --format json --spec-version 1.5 --target $(TARGET))
 	mkdir -p $(RELEASE)/sbom
-	write() { sed "s|$$copy|.|g" "$$copy/$$1.cdx.json" >$(RELEASE)/sbom/$$2.cdx.json; echo $(RELEASE)/sbom/$$2.cdx.json; }
-	write agent/agent baremetal-agent
-	write coordinator/coordinator baremetal-coordinator
-	write coordinator/kubectl-baremetal/kubectl-baremetal kubectl-baremetal
+	write() {
+		sed --in-place "s|$$copy|.|g" "$$copy/$$2/$$1.cdx.json"
+		$(BUNDLE) bill --program $$1 --target $(TARGET) --glibc "$$(ldd --version | sed -n '1s/.* //p')" --libgcc "$$(gcc -dumpfullversion)" --input "$$copy/$$2/$$1.cdx.json" --output $(RELEASE)/sbom/$$3.cdx.json
+	}
+	write agent agent baremetal-agent
+	write coordinator coordinator baremetal-coordinator
+	write kubectl-baremetal coordinator/kubectl-baremetal kubectl-baremetal
 
 $(CYCLONEDX):
 	@echo 'building cargo-cyclonedx $(CYCLONEDX_VERSION) (once, about 2 min)…' >&2

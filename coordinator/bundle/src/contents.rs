@@ -1,9 +1,11 @@
-//! Whether SBOMs and licences of a release name each package that its programs are made of, and whether the
-//! programs name paths of the machine that built them.
+//! Whether SBOMs of a release name the packages that its programs are made of and no others, whether its
+//! licences name all of them, and whether the programs name paths of the machine that built them.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+
+use crate::bill::LIBRARIES;
 
 /// Programs of a release: the title of their licences, which is their package, and the name of their SBOM.
 pub const PROGRAMS: [(&str, &str); 3] = [
@@ -19,6 +21,14 @@ pub struct Package {
     version: String,
     /// It is one of this checkout: it has the licence of the checkout, and needs no notice.
     is_own: bool,
+}
+
+impl Package {
+    /// Whether it is the one of this name and version.
+    #[must_use]
+    pub fn is(&self, name: Option<&str>, version: Option<&str>) -> bool {
+        (name, version) == (Some(&self.name), Some(&self.version))
+    }
 }
 
 /// What is read of an SBOM.
@@ -82,6 +92,14 @@ pub fn check_bill(
             Some(_) => {}
         }
     }
+    for Component { name, version, .. } in &components {
+        let is_part = packages.iter().any(|package| package.is(Some(name), Some(version)));
+        if !is_part && LIBRARIES.iter().all(|(library, _)| library != name) {
+            wrong.push(format!("{name} {version} is no part of the program"));
+        }
+    }
+    let missing = LIBRARIES.iter().filter(|(name, _)| all.iter().all(|component| component.name != *name));
+    wrong.extend(missing.map(|(name, _)| format!("{name} is missing")));
     let named = paths.iter().filter(|path| text.contains(**path));
     wrong.extend(named.map(|path| format!("it names {path}, a path of this machine")));
     Ok(wrong)
@@ -141,16 +159,19 @@ mod tests {
         let licence = json!([{ "expression": "MIT" }]);
         let serde = json!({ "name": "serde", "version": "1.0.1", "licenses": licence });
         let derive = json!({ "name": "serde_derive", "version": "1.0.2", "licenses": licence });
+        let [glibc, libgcc] = LIBRARIES.map(|(name, _)| json!({ "name": name, "licenses": licence }));
         let check = |components| check_bill(&bill(&components), &packages, &["/checkout"]).unwrap();
-        assert_eq!(check(json!([serde, derive])), Vec::<String>::new());
+        assert_eq!(check(json!([serde, derive, glibc, libgcc])), Vec::<String>::new());
         let bare = json!({ "name": "serde_derive", "version": "1.0.2", "purl": "file:///checkout" });
         let old = json!({ "name": "serde", "version": "1.0.0", "licenses": licence });
         let want = [
             "serde 1.0.1 is missing",
             "serde_derive 1.0.2 has no licence",
+            "serde 1.0.0 is no part of the program",
+            "libgcc is missing",
             "it names /checkout, a path of this machine",
         ];
-        assert_eq!(check(json!([old, bare])), want);
+        assert_eq!(check(json!([old, bare, glibc])), want);
         assert!(check_bill("{}", &packages, &[]).is_err());
     }
 

@@ -4,6 +4,7 @@
 //! the same input.
 
 pub mod archive;
+pub mod bill;
 pub mod chart;
 pub mod components;
 pub mod contents;

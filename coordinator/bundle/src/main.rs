@@ -1,12 +1,13 @@
 //! `bundle image` writes the image of the coordinator, `bundle manifests` what `clusterctl` reads,
-//! `bundle chart` the Helm chart, `bundle plugin` what krew installs; `bundle contents` compares SBOMs and
-//! licences with what the programs are made of.
+//! `bundle chart` the Helm chart, `bundle plugin` what krew installs, `bundle bill` the SBOM of a program;
+//! `bundle contents` compares SBOMs and licences with what the programs are made of.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
 
 use anyhow::{Context as _, ensure};
 use bundle::archive::{Entry, gzip, tar};
+use bundle::bill::reduce_bill;
 use bundle::components::Sources;
 use bundle::contents::{PROGRAMS, check_bill, check_notices, find_paths, parse_tree};
 use bundle::image::Image;
@@ -35,8 +36,11 @@ enum Command {
     },
     /// The archive of `kubectl baremetal` and its krew manifest.
     Plugin(PluginArguments),
-    /// Fails where an SBOM or the licences lack a package that a program is made of, or a program names a
-    /// path of this machine.
+    /// The SBOM of a program: what `cargo cyclonedx` wrote without the packages of other programs, and with the
+    /// libraries beside the crates.
+    Bill(BillArguments),
+    /// Fails where an SBOM or the licences lack a package that a program is made of, an SBOM names another one,
+    /// or a program names a path of this machine.
     Contents {
         /// A static program; repeated.
         #[arg(long = "program", required = true)]
@@ -65,6 +69,28 @@ struct PluginArguments {
     #[arg(long)]
     url: String,
     /// Directory for both; their paths are printed.
+    #[arg(long)]
+    output: PathBuf,
+}
+
+#[derive(Args)]
+struct BillArguments {
+    /// The package of the program.
+    #[arg(long)]
+    program: String,
+    /// What it is built for.
+    #[arg(long)]
+    target: String,
+    /// Version of the C library.
+    #[arg(long)]
+    glibc: String,
+    /// Version of GCC's runtime.
+    #[arg(long)]
+    libgcc: String,
+    /// What `cargo cyclonedx` wrote.
+    #[arg(long)]
+    input: PathBuf,
+    /// The SBOM; its path is printed.
     #[arg(long)]
     output: PathBuf,
 }
@@ -100,6 +126,7 @@ fn main() -> ExitCode {
         Command::Manifests { output } => write_manifests(&output),
         Command::Chart { output } => write_chart(&output),
         Command::Plugin(arguments) => write_plugin(&arguments),
+        Command::Bill(arguments) => write_bill(&arguments),
         Command::Contents { programs, target, notices, output } => {
             check_programs(&programs).and_then(|()| check_contents(&target, &notices, &output))
         }
@@ -155,6 +182,14 @@ fn write_plugin(arguments: &PluginArguments) -> anyhow::Result<()> {
     let Package { name, archive, manifest } = plugin.package(url)?;
     write_file(&output.join(name), &archive)?;
     write_file(&output.join("baremetal.yaml"), manifest.as_bytes())
+}
+
+fn write_bill(arguments: &BillArguments) -> anyhow::Result<()> {
+    let BillArguments { program, target, glibc, libgcc, input, output } = arguments;
+    let packages = parse_tree(&list_packages(program, target)?);
+    let text = String::from_utf8(read_file(input)?)?;
+    let bill = reduce_bill(&text, &packages, [glibc, libgcc]);
+    write_file(output, bill.with_context(|| format!("read {}", input.display()))?.as_bytes())
 }
 
 fn check_programs(programs: &[PathBuf]) -> anyhow::Result<()> {
