@@ -149,15 +149,21 @@ impl Supervisor<'_> {
                 None
             }
             // The duty that was read last goes on: the file comes again from the coordinator.
-            Err(error) => Some(failed_state(generation, &error.into())),
+            Err(error) => Some(AliveError::from(error)),
         };
         let Some(duty) = self.known.clone() else {
             self.stop().await;
             let idle = LoadBalancerState { generation, ..LoadBalancerState::default() };
-            return unread.map_or((idle, false), |failed| (failed, true));
+            return unread.map_or((idle, false), |error| (failed_state(generation, &error), true));
         };
         match self.do_duty(&duty).await {
-            Ok(state) => unread.map_or((state, false), |failed| (failed, true)),
+            Ok(state) => match unread {
+                None => (state, false),
+                Some(error) => {
+                    tracing::warn!(error = explain(&error), "the load balancer goes on with the former duty");
+                    (LoadBalancerState { generation, failure: Some(describe_failure(&error)), ..state }, true)
+                }
+            },
             Err(error) => {
                 // At a place that is gone nothing is held.
                 if matches!(error, AliveError::Placement(_)) {
@@ -256,6 +262,10 @@ async fn wait_ended(running: &mut Option<Running>) -> io::Result<ExitStatus> {
 
 fn failed_state(generation: u64, error: &AliveError) -> LoadBalancerState {
     tracing::warn!(error = explain(error), "this host does not take part in the load balancer");
+    LoadBalancerState { generation, failure: Some(describe_failure(error)), ..LoadBalancerState::default() }
+}
+
+fn describe_failure(error: &AliveError) -> Failure {
     let reason = match error {
         AliveError::Placement(_) => FailureReason::Refused,
         AliveError::Start(_) | AliveError::Ended(_) => FailureReason::Command,
@@ -263,14 +273,10 @@ fn failed_state(generation: u64, error: &AliveError) -> LoadBalancerState {
             FailureReason::InputOutput
         }
     };
-    LoadBalancerState {
-        generation,
-        failure: Some(Failure {
-            reason: reason.into(),
-            message: describe_error(error),
-            next_action: error.next_action().unwrap_or_default().to_owned(),
-        }),
-        ..LoadBalancerState::default()
+    Failure {
+        reason: reason.into(),
+        message: describe_error(error),
+        next_action: error.next_action().unwrap_or_default().to_owned(),
     }
 }
 
