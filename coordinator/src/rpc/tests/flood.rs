@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto::v1alpha1 as wire;
 use tokio::io::AsyncReadExt as _;
@@ -19,6 +19,7 @@ use crate::ca::Role;
 /// Connections a second.
 const RATE: usize = 2000;
 const TICK: Duration = Duration::from_millis(20);
+const PER_TICK: usize = RATE / 50;
 /// More than the coordinator lets wait: the process has file descriptors for both ends.
 const OPEN: usize = 512;
 const HOSTS: usize = 50;
@@ -28,7 +29,6 @@ const HOSTS: usize = 50;
 struct Flood {
     opened: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,
-    start: Instant,
 }
 
 impl Flood {
@@ -37,16 +37,11 @@ impl Flood {
         let flood = open_connections(address, opened.clone(), is_over.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         thread::spawn(move || runtime.block_on(flood));
-        Self { opened, is_over, start: Instant::now() }
+        Self { opened, is_over }
     }
 
     fn count_opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
-    }
-
-    /// Connections a second, on average.
-    fn rate(&self) -> usize {
-        self.count_opened() * 1000 / usize::try_from(self.start.elapsed().as_millis()).unwrap()
     }
 }
 
@@ -57,12 +52,11 @@ impl Drop for Flood {
 }
 
 async fn open_connections(address: SocketAddr, opened: Arc<AtomicUsize>, is_over: Arc<AtomicBool>) {
-    let per_tick = RATE * usize::try_from(TICK.as_millis()).unwrap() / 1000;
     let (mut ticks, mut open) = (tokio::time::interval(TICK), JoinSet::new());
     while !is_over.load(Ordering::Relaxed) {
         ticks.tick().await;
         while open.try_join_next().is_some() {}
-        for _ in 0..per_tick.min(OPEN - open.len()) {
+        for _ in 0..PER_TICK.min(OPEN - open.len()) {
             open.spawn(hold_connection(address, opened.clone()));
         }
     }
@@ -87,6 +81,9 @@ async fn flood_of_silent_connections_leaves_room_for_hosts() {
     world.until(|| flood.count_opened() >= RATE).await;
     let mut links = vec![];
     for number in 0..HOSTS {
+        // At least as many come for each host, however slow the machine is.
+        let opened = flood.count_opened();
+        world.until(|| flood.count_opened() >= opened + PER_TICK).await;
         let host = Host::new(&number.to_string());
         world.connect(None).await.register(&host, "token").await.unwrap();
         let chain = host.certificate(&world.authority, Role::Installed);
@@ -95,8 +92,6 @@ async fn flood_of_silent_connections_leaves_room_for_hosts() {
         links.push((link, stream));
     }
     world.until(|| world.context().sessions.count_sessions() == HOSTS).await;
-    let rate = flood.rate();
-    assert!(rate >= RATE * 9 / 10, "{rate} connections a second");
     let counted = world.metrics();
     assert!(counted.contains("connection_failures_total{reason=\"SourceHandshakes\"}"), "{counted}");
     assert!(!counted.contains("reason=\"SourceAnonymous\""), "{counted}");
