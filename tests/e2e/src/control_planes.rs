@@ -4,6 +4,7 @@
 mod dead_host;
 pub mod metal3;
 mod remediation;
+mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -67,7 +67,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    async fn find_worker(&self) -> anyhow::Result<BaremetalMachine> {
+    pub(super) async fn find_worker(&self) -> anyhow::Result<BaremetalMachine> {
         let machines: Api<BaremetalMachine> = self.api();
         let workers = ListParams::default().labels("lab/role=worker");
         let found = retry("list workers", async || machines.list(&workers).await).await?;

@@ -22,7 +22,7 @@ fn shape<'a>(control_planes: (usize, &'a str), workers: (usize, &'a str)) -> Sha
 
 async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
     let (environment, progress) = (&setup.environment, &setup.progress);
-    let mut fleet = Fleet::register(environment, progress, &setup.base, 5).await?;
+    let mut fleet = Fleet::register(environment, progress, &setup.base, 8).await?;
     let names = fleet.names();
     let cluster = Cluster::apply(environment, progress, names.split_at(3)).await?;
     cluster.await_shape(shape((1, V3), (1, V3))).await?;
@@ -32,30 +32,32 @@ async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
     cluster.await_shape(shape((1, V4), (1, V3))).await?;
 
     cluster.change_control_plane("the control plane is scaled to 3", json!({ "replicas": 3 })).await?;
-    cluster.change_workers("the workers are scaled to 2", json!({ "replicas": 2 })).await?;
-    cluster.await_shape(shape((3, V4), (2, V3))).await?;
+    cluster.change_workers("the workers are scaled to 5", json!({ "replicas": 5 })).await?;
+    cluster.await_shape(shape((3, V4), (5, V3))).await?;
 
     let what = "three control planes are rolled in place of each other";
     let spec = json!({ "version": V5, "rollout": { "strategy": { "rollingUpdate": { "maxSurge": 0 } } } });
     let (mark, start) = (environment.management.mark()?, Instant::now());
     cluster.change_control_plane(what, spec).await?;
-    cluster.await_shape(shape((3, V5), (2, V3))).await?;
+    cluster.await_shape(shape((3, V5), (5, V3))).await?;
     let counts = environment.management.counts(mark)?;
     let ((requests, writes), slack) = (read_cost(&counts), 3 * slack_of(start.elapsed()));
     progress.detail(&format!("the coordinator sent {requests} requests, {writes} of them writes"));
     let is_cheap = requests <= 3 * REQUESTS + slack && writes <= 3 * WRITES + slack;
     ensure!(is_cheap, "the roll is too expensive: {counts:#?}");
 
-    let spec = json!({ "template": { "spec": { "version": V5 } } });
-    cluster.change_workers("the workers are rolled", spec).await?;
-    cluster.await_shape(shape((3, V5), (2, V5))).await?;
+    let removed = cluster.mark_worker().await?;
+    cluster.change_workers("the marked one of the workers is removed", json!({ "replicas": 4 })).await?;
+    cluster.await_shape(shape((3, V5), (4, V3))).await?;
+    cluster.await_freed(&removed).await?;
 
-    cluster.change_workers("the workers are scaled to 1", json!({ "replicas": 1 })).await?;
-    cluster.await_shape(shape((3, V5), (1, V5))).await?;
+    let spec = json!({ "replicas": 2, "template": { "spec": { "version": V5 } } });
+    cluster.change_workers("the workers are rolled, and two of them leave", spec).await?;
+    cluster.await_shape(shape((3, V5), (2, V5))).await?;
 
     let dead = cluster.lose_worker(&mut fleet).await?;
     cluster.abandon_unreachable_hosts().await?;
-    cluster.await_shape(shape((3, V5), (1, V5))).await?;
+    cluster.await_shape(shape((3, V5), (2, V5))).await?;
     cluster.return_host(&mut fleet, &dead).await?;
 
     let keys = fleet.find_text(cluster.secret()?)?;

@@ -1,0 +1,44 @@
+//! A worker that is named for removal when its deployment is scaled down.
+
+use anyhow::Context as _;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+use super::{Cluster, DEADLINE};
+use crate::lifecycle::{NAMESPACE, cluster_api, is_free};
+use crate::requests::retry;
+use crate::watching::until;
+
+const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
+
+impl Cluster<'_> {
+    /// Marks the Machine of one worker; the result is its host.
+    ///
+    /// # Errors
+    /// When there is none, or the API server refuses.
+    pub async fn mark_worker(&self) -> anyhow::Result<String> {
+        let worker = self.find_worker().await?;
+        let host = worker.annotations().get(annotation::MACHINE_INVENTORY).cloned();
+        let owner = worker.owner_references().iter().find(|owner| owner.kind == "Machine");
+        let machine = &owner.context("a worker without Machine")?.name;
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { DELETE_MACHINE: "" } } }));
+        let machines = cluster_api(self.client(), "Machine");
+        retry("mark a Machine", async || machines.patch(machine, &PatchParams::default(), &patch).await)
+            .await?;
+        host.context("a worker without host")
+    }
+
+    /// Waits until the host is available: while another worker runs, it is the
+    /// removed one that was freed.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub async fn await_freed(&self, host: &str) -> anyhow::Result<()> {
+        let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
+        until(&inventories, host, DEADLINE, is_free).await?;
+        Ok(())
+    }
+}
