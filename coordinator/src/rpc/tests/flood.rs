@@ -72,7 +72,7 @@ async fn hold_connection(address: SocketAddr, opened: Arc<AtomicUsize>) {
     }
 }
 
-// Fault: one address opens two thousand connections a second and says nothing.
+// Fault: one address opens up to two thousand connections a second and says nothing.
 // Shown: metric and log line by reason; hosts register and attach.
 #[tokio::test]
 async fn flood_of_silent_connections_leaves_room_for_hosts() {
