@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use coordinator_api::conditions::Reason;
+use coordinator_api::seed_image::{SeedImage, SeedImageSpec};
 use coordinator_core::seed_image::Base;
+use coordinator_core::seed_image::platform::Platform;
 use http::StatusCode;
 use sha2::{Digest as _, Sha256};
 
 use super::{SharedBase, another_base, base_server, by_hand, limits, odd_server, serve};
-use crate::base_image::{BaseImageError, BaseImages};
+use crate::base_image::{BaseImageError, BaseImages, Wanted};
 use crate::config::BaseImageLimits;
 use crate::seed_iso::{SeedIsoError, SeedIsos};
 
@@ -32,6 +35,29 @@ async fn odd_servers_leave_no_file() {
     assert!(matches!(fetch("none.iso").await, Err(BaseImageError::Status { .. })));
     assert_eq!(files(directory.path()), Vec::<String>::new());
     assert_eq!(fetch("moved.iso").await.unwrap().size, by_hand().len() as u64);
+}
+
+#[tokio::test]
+async fn target_platform_is_that_of_the_agent() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = Some(format!("{}/moved.iso", odd_server(by_hand()).await));
+    for (hosts, asked, refusal) in [
+        (Platform::Amd64, "linux/x86_64", None),
+        (Platform::Amd64, "linux/arm64", Some("spec.targetPlatform is linux/arm64")),
+        (Platform::Arm64, "linux/aarch64", None),
+        (Platform::Arm64, "linux/amd64", Some("the agent is for linux/arm64")),
+    ] {
+        let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap().for_hosts(hosts);
+        let target_platform = Some(asked.to_owned());
+        let spec = SeedImageSpec { base_image: base.clone(), target_platform, ..SeedImageSpec::default() };
+        let wanted = Wanted::of(&SeedImage::new("hosts", spec));
+        let refused = images.fetch_image(wanted, Base::Kept, None).await.err();
+        assert_eq!(refused.is_some(), refusal.is_some(), "{hosts}: {refused:?}");
+        if let (Some(error), Some(refusal)) = (refused, refusal) {
+            assert_eq!(error.reason(), Reason::BaseImagePlatformMismatch);
+            assert!(error.to_string().contains(refusal), "{error}");
+        }
+    }
 }
 
 #[tokio::test]
