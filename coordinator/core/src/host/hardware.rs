@@ -55,18 +55,23 @@ impl Capacity {
     #[must_use]
     pub fn of_hardware(hardware: &HardwareStatus) -> Self {
         let known = |number: i64| (number > 0).then_some(number);
-        let architecture = match hardware.architecture.as_str() {
-            "x86_64" => Some("amd64"),
-            "aarch64" => Some("arm64"),
-            "powerpc64" | "ppc64le" => Some("ppc64le"),
-            "s390x" => Some("s390x"),
-            _ => None,
-        };
         Self {
             cpu_threads: known(hardware.cpu_threads),
             memory_bytes: known(hardware.memory_bytes),
-            architecture,
+            architecture: name_architecture(&hardware.architecture),
         }
+    }
+}
+
+/// Kubernetes and images name an architecture otherwise than the kernel does.
+#[must_use]
+pub fn name_architecture(kernel: &str) -> Option<&'static str> {
+    match kernel {
+        "x86_64" => Some("amd64"),
+        "aarch64" => Some("arm64"),
+        "powerpc64" | "ppc64le" => Some("ppc64le"),
+        "s390x" => Some("s390x"),
+        _ => None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::host::hardware::name_architecture;
+
 /// Operating system and architecture of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
@@ -15,22 +17,18 @@ impl Platform {
     /// Of programs for an architecture, as the kernel and Rust name it.
     #[must_use]
     pub fn of_architecture(name: &str) -> Option<Self> {
-        match name {
-            "x86_64" => Some(Self::Amd64),
-            "aarch64" => Some(Self::Arm64),
-            _ => None,
-        }
+        name_architecture(name).and_then(Self::of_image)
     }
 
     /// Of `spec.targetPlatform`, as images and as `elemental` name it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let architecture = text.strip_prefix("linux/")?;
-        match architecture {
-            "amd64" => Some(Self::Amd64),
-            "arm64" => Some(Self::Arm64),
-            _ => Self::of_architecture(architecture),
-        }
+        Self::of_image(architecture).or_else(|| Self::of_architecture(architecture))
+    }
+
+    fn of_image(architecture: &str) -> Option<Self> {
+        [Self::Amd64, Self::Arm64].into_iter().find(|platform| platform.architecture() == architecture)
     }
 
     /// As images name it.
