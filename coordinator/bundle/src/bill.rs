@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::contents::Package;
+use crate::contents::{Package, has_package};
 
 /// A library that each program is linked to, and its licence.
 pub const LIBRARIES: [(&str, &str); 2] =
@@ -25,9 +25,9 @@ pub fn reduce_bill(
     if let Some(Value::Array(components)) = bill.get_mut("components") {
         components.retain(|component| {
             let [name, version] = ["name", "version"].map(|field| component[field].as_str());
-            let is_part = packages.iter().any(|package| package.is(name, version));
+            let is_part = has_package(packages, name, version);
             if !is_part {
-                removed.insert(component["bom-ref"].clone().to_string());
+                removed.insert(component["bom-ref"].to_string());
             }
             is_part
         });

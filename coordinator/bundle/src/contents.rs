@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use memchr::memmem;
 use serde::Deserialize;
 
 use crate::bill::LIBRARIES;
@@ -23,12 +24,10 @@ pub struct Package {
     is_own: bool,
 }
 
-impl Package {
-    /// Whether it is the one of this name and version.
-    #[must_use]
-    pub fn is(&self, name: Option<&str>, version: Option<&str>) -> bool {
-        (name, version) == (Some(&self.name), Some(&self.version))
-    }
+/// Whether a component of this name and version is one of the packages.
+#[must_use]
+pub fn has_package(packages: &BTreeSet<Package>, name: Option<&str>, version: Option<&str>) -> bool {
+    packages.iter().any(|package| (name, version) == (Some(&package.name), Some(&package.version)))
 }
 
 /// What is read of an SBOM.
@@ -93,23 +92,24 @@ pub fn check_bill(
         }
     }
     for Component { name, version, .. } in &components {
-        let is_part = packages.iter().any(|package| package.is(Some(name), Some(version)));
-        if !is_part && LIBRARIES.iter().all(|(library, _)| library != name) {
+        if !has_package(packages, Some(name), Some(version))
+            && LIBRARIES.iter().all(|(library, _)| library != name)
+        {
             wrong.push(format!("{name} {version} is no part of the program"));
         }
     }
     let missing = LIBRARIES.iter().filter(|(name, _)| all.iter().all(|component| component.name != *name));
     wrong.extend(missing.map(|(name, _)| format!("{name} is missing")));
-    let named = paths.iter().filter(|path| text.contains(**path));
-    wrong.extend(named.map(|path| format!("it names {path}, a path of this machine")));
+    let named = find_paths(text.as_bytes(), paths);
+    wrong.extend(named.into_iter().map(|path| format!("it names {path}, a path of this machine")));
     Ok(wrong)
 }
 
-/// The paths of the machine that are in a program; without the prefixes of the Makefile the compiler writes
+/// The paths of the machine that are in a file of a release. Of programs: without the prefixes of the Makefile the compiler writes
 /// them into messages of panics.
 #[must_use]
-pub fn find_paths<'a>(program: &[u8], paths: &[&'a str]) -> Vec<&'a str> {
-    let is_inside = |path: &&&str| program.windows(path.len()).any(|window| window == path.as_bytes());
+pub fn find_paths<'a>(file: &[u8], paths: &[&'a str]) -> Vec<&'a str> {
+    let is_inside = |path: &&&str| memmem::find(file, path.as_bytes()).is_some();
     paths.iter().filter(is_inside).copied().collect()
 }
 
