@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_hours(1);
 const DEADLINE: Duration = Duration::from_mins(2);
 
 impl Cluster<'_> {
-    /// The host of the only worker loses its power, and its Node is not ready
+    /// The host of a worker loses its power, and its Node is not ready
     /// any more. Its machine is replaced, and held until the pool gives up
     /// unreachable hosts.
     ///
@@ -33,14 +33,12 @@ impl Cluster<'_> {
     pub async fn lose_worker(&self, fleet: &mut Fleet) -> anyhow::Result<String> {
         self.progress.step("the host of the worker dies: a MachineHealthCheck replaces its machine");
         self.environment.management.apply(manifests::HEALTH_CHECK).await?;
-        let machine = self.find_worker().await?;
-        let host =
-            machine.annotations().get(annotation::MACHINE_INVENTORY).context("a worker without host")?;
-        fleet.host(host)?.power_off();
-        self.environment.workload.lose_node(host).await?;
-        self.age_session(host).await?;
+        let (machine, host) = self.find_worker().await?;
+        fleet.host(&host)?.power_off();
+        self.environment.workload.lose_node(&host).await?;
+        self.age_session(&host).await?;
         self.await_held(&machine.name_any()).await?;
-        Ok(host.clone())
+        Ok(host)
     }
 
     /// The pool gives up unreachable hosts.
@@ -67,11 +65,14 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    pub(super) async fn find_worker(&self) -> anyhow::Result<BaremetalMachine> {
+    /// A worker and its host.
+    pub(super) async fn find_worker(&self) -> anyhow::Result<(BaremetalMachine, String)> {
         let machines: Api<BaremetalMachine> = self.api();
         let workers = ListParams::default().labels("lab/role=worker");
         let found = retry("list workers", async || machines.list(&workers).await).await?;
-        found.items.into_iter().next().context("there is no worker")
+        let worker = found.items.into_iter().next().context("there is no worker")?;
+        let host = worker.annotations().get(annotation::MACHINE_INVENTORY).cloned();
+        Ok((worker, host.context("a worker without host")?))
     }
 
     /// Waits until the end of the host's session is recorded, and records that
@@ -107,7 +108,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    fn api<K>(&self) -> Api<K>
+    pub(super) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {

@@ -2,13 +2,12 @@
 
 use anyhow::Context as _;
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::names::annotation;
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::{Cluster, DEADLINE};
-use crate::lifecycle::{NAMESPACE, cluster_api, is_free};
+use crate::lifecycle::{cluster_api, is_free};
 use crate::requests::retry;
 use crate::watching::until;
 
@@ -20,15 +19,14 @@ impl Cluster<'_> {
     /// # Errors
     /// When there is none, or the API server refuses.
     pub async fn mark_worker(&self) -> anyhow::Result<String> {
-        let worker = self.find_worker().await?;
-        let host = worker.annotations().get(annotation::MACHINE_INVENTORY).cloned();
+        let (worker, host) = self.find_worker().await?;
         let owner = worker.owner_references().iter().find(|owner| owner.kind == "Machine");
         let machine = &owner.context("a worker without Machine")?.name;
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { DELETE_MACHINE: "" } } }));
         let machines = cluster_api(self.client(), "Machine");
         retry("mark a Machine", async || machines.patch(machine, &PatchParams::default(), &patch).await)
             .await?;
-        host.context("a worker without host")
+        Ok(host)
     }
 
     /// Waits until the host is available: while another worker runs, it is the
@@ -37,8 +35,7 @@ impl Cluster<'_> {
     /// # Errors
     /// When it is not.
     pub async fn await_freed(&self, host: &str) -> anyhow::Result<()> {
-        let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
-        until(&inventories, host, DEADLINE, is_free).await?;
+        until(&self.api::<MachineInventory>(), host, DEADLINE, is_free).await?;
         Ok(())
     }
 }
