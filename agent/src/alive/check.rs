@@ -112,9 +112,10 @@ pub enum Fitness {
 /// # Errors
 /// [`CheckError`]: the host takes no part until the next check.
 pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
-    let carried = duty::carried_duty(root);
-    let duty = carried.map_or_else(|| duty::read_duty(root), |duty| Ok(Some(duty)))?;
-    let duty = duty.ok_or(CheckError::NoDuty)?;
+    let duty = match duty::carried_duty(root) {
+        Some(carried) => carried,
+        None => duty::read_duty(root)?.ok_or(CheckError::NoDuty)?,
+    };
     let asked = timeout(DEADLINE, ask_ready(root, duty.own_address(), duty.port.get())).await;
     match asked.unwrap_or(Err(CheckError::TimedOut)) {
         Ok(()) => {

@@ -19,6 +19,7 @@ use crate::ca::Role;
 /// Connections a second.
 const RATE: usize = 2000;
 const TICK: Duration = Duration::from_millis(20);
+/// Fifty ticks are a second.
 const PER_TICK: usize = RATE / 50;
 /// More than the coordinator lets wait: the process has file descriptors for both ends.
 const OPEN: usize = 512;
