@@ -103,10 +103,19 @@ mod tests {
     use super::*;
     use tokio::io::AsyncReadExt as _;
     use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpSocket;
+
+    /// A port that several sockets of this test have, and no other process.
+    fn bind(address: SocketAddr) -> TcpSocket {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseport(true).unwrap();
+        socket.bind(address).unwrap();
+        socket
+    }
 
     /// A server that answers each connection with its name.
     async fn serve(name: &'static str) -> (SocketAddr, JoinHandle<()>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).listen(16).unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {
             loop {
@@ -131,6 +140,8 @@ mod tests {
         let ((a, task), (b, _b)) = (serve("a").await, serve("b").await);
         forwarder.set_targets(vec![a, b]);
         assert_eq!([ask(&forwarder).await, ask(&forwarder).await, ask(&forwarder).await], ["a", "b", "a"]);
+        // Nothing else listens there once the target has ended.
+        let _held = bind(a);
         task.abort();
         let _ = task.await;
         assert_eq!([ask(&forwarder).await, ask(&forwarder).await], ["b", "b"]);
