@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 pub use nix::sys::signal::Signal;
 use nix::sys::signal::kill;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 /// Lines of a child's log that an error carries.
@@ -131,16 +132,16 @@ impl Process {
         }
     }
 
-    /// Sends `signal`: `SIGSTOP` and `SIGCONT` make a server that hangs and comes back.
+    /// Sends `signal`: `SIGSTOP` and `SIGCONT` make a server that hangs and comes back. After
+    /// `SIGSTOP` no thread of it runs any more.
     ///
     /// # Errors
     /// [`Error::Signal`] when it is gone.
     pub fn signal(&self, signal: Signal) -> Result<(), Error> {
-        send(self.child.id(), signal).map_err(|source| Error::Signal {
-            name: self.spec.name.clone(),
-            signal,
-            source,
-        })
+        let sent = send(self.child.id(), signal);
+        let sent =
+            if signal == Signal::SIGSTOP { sent.and_then(|()| stopped(self.child.id())) } else { sent };
+        sent.map_err(|source| Error::Signal { name: self.spec.name.clone(), signal, source })
     }
 
     /// Asks it to end, and kills it when it has not after `grace`.
@@ -288,6 +289,14 @@ impl Server {
 fn send(id: u32, signal: Signal) -> nix::Result<()> {
     let pid = i32::try_from(id).map_err(|_| nix::Error::ESRCH)?;
     kill(Pid::from_raw(pid), signal)
+}
+
+/// Waits until child `id` has stopped: the kernel stops each thread where it next sees the signal,
+/// and says so after the last. The child stays as it is for those who wait for its end.
+fn stopped(id: u32) -> nix::Result<()> {
+    let pid = i32::try_from(id).map_err(|_| nix::Error::ESRCH)?;
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    waitid(Id::Pid(Pid::from_raw(pid)), flags).map(drop)
 }
 
 /// `setpriv` sets the parent-death signal between fork and exec, which plain Rust cannot do without
