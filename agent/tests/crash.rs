@@ -14,6 +14,8 @@ mod flushes;
 mod plans;
 #[path = "common/state.rs"]
 mod state;
+#[path = "common/sync.rs"]
+mod sync;
 #[path = "common/update.rs"]
 mod update;
 
@@ -45,6 +47,8 @@ const UNREACHABLE: &str = "unreachable";
 const UPDATE: &str = "update";
 /// Instead of a plan: what registration and install write.
 const STATE: &str = "state";
+/// Instead of a plan: the flush before a reboot.
+const SYNC: &str = "sync";
 /// Starts that a disturbed run may need: its own, one for each reboot, and the
 /// one after the kill.
 const STARTS: usize = 8;
@@ -57,13 +61,14 @@ fn main() -> Result<ExitCode> {
         if plan == STATE {
             return state::write(&root).map(|()| ExitCode::SUCCESS);
         }
-        if plan == UPDATE {
-            return update::play(&root);
-        }
-        return play(&root, &plan);
+        return match plan.as_str() {
+            UPDATE => update::play(&root),
+            SYNC => sync::play(&root),
+            _ => play(&root, &plan),
+        };
     }
     compare_state_after_power_cut()?;
-    for name in PLANS.into_iter().chain([STATE]) {
+    for name in PLANS.into_iter().chain([STATE, SYNC]) {
         compare_flushes(name)?;
     }
     let mut hit = BTreeSet::new();
@@ -96,10 +101,13 @@ fn compare_state_after_power_cut() -> Result<()> {
 /// What is recorded as flushed was flushed.
 fn compare_flushes(name: &'static str) -> Result<()> {
     let directory = scratch()?;
-    let (_, host) = prepare_host(directory.path(), name)?;
+    let (root, host) = prepare_host(directory.path(), name)?;
     for _ in 0..STARTS {
         let mut child = start_child(directory.path(), name)?;
-        match flushes::compare(&mut child, &directory.path().join("flushes")).context(name)? {
+        let (code, asked) = flushes::compare(&mut child, &directory.path().join("flushes")).context(name)?;
+        match code {
+            0 if name == STATE => return state::check_overwriting(&asked),
+            0 if name == SYNC => return sync::check(&root, &asked),
             0 => return Ok(()),
             code if code == i32::from(REBOOTING) => host.power_cycle()?,
             code => bail!("{name}: the agent ended with {code}"),

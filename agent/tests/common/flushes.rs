@@ -24,17 +24,18 @@ pub(crate) fn await_tracer() -> Result<()> {
     Ok(())
 }
 
-/// Runs a child to its end, whose records go to `log`; the answer is its exit code.
-pub(crate) fn compare(child: &mut Command, log: &Path) -> Result<i32> {
+/// Runs a child to its end, whose records go to `log`; the answer is its exit code and what
+/// it asked for.
+pub(crate) fn compare(child: &mut Command, log: &Path) -> Result<(i32, Vec<String>)> {
     let (code, asked) = trace_flushes(child.env(TRACED, "").env("FLUSH_LOG", log))?;
     let recorded = fs::read_to_string(log).unwrap_or_default();
     ensure!(!recorded.is_empty(), "nothing was recorded as flushed");
-    let mut asked = asked.iter();
+    let mut made = asked.iter();
     for flush in recorded.lines() {
-        ensure!(asked.any(|made| made == flush), "the kernel was not asked for what is recorded: {flush}");
+        ensure!(made.any(|made| made == flush), "the kernel was not asked for what is recorded: {flush}");
     }
     fs::remove_file(log)?;
-    Ok(code)
+    Ok((code, asked))
 }
 
 /// System call and path of each flush, in order.

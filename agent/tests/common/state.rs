@@ -101,6 +101,15 @@ pub(crate) fn compare(root: &Root) -> Result<()> {
     Ok(())
 }
 
+/// What a replaced seed held is overwritten on the disk before it is removed. `asked`: what the
+/// kernel was asked to flush.
+pub(crate) fn check_overwriting(asked: &[String]) -> Result<()> {
+    // This run writes no such file: the host had it before.
+    let is_former = |flush: &String| flush.ends_with("/.seed.new/bond0.nmconnection");
+    ensure!(asked.iter().any(is_former), "the former seed is not overwritten on the disk: {asked:?}");
+    Ok(())
+}
+
 fn list_names(directory: &Path) -> Result<Vec<OsString>> {
     let mut names: Vec<_> =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;

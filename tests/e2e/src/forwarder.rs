@@ -114,7 +114,7 @@ mod tests {
     }
 
     /// A server that answers each connection with its name.
-    async fn serve(name: &'static str) -> (SocketAddr, JoinHandle<()>) {
+    fn serve(name: &'static str) -> (SocketAddr, JoinHandle<()>) {
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).listen(16).unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {
@@ -137,7 +137,7 @@ mod tests {
     async fn connections_go_to_live_targets_in_turn() {
         let forwarder = Forwarder::start(control_plane::ports::free().unwrap()).await.unwrap();
         assert_eq!(ask(&forwarder).await, "");
-        let ((a, task), (b, _b)) = (serve("a").await, serve("b").await);
+        let ((a, task), (b, _b)) = (serve("a"), serve("b"));
         forwarder.set_targets(vec![a, b]);
         assert_eq!([ask(&forwarder).await, ask(&forwarder).await, ask(&forwarder).await], ["a", "b", "a"]);
         // Nothing else listens there once the target has ended.
