@@ -1,4 +1,7 @@
-//! The client of the API server: every request has a deadline and is counted.
+//! The client of the API server: every request has a deadline and is counted, and
+//! waits when the API server asks for it.
+
+mod hold;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,11 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
-use kube::client::{Body as RequestBody, ClientBuilder, DynBody};
+use kube::client::{Body as RequestBody, ClientBuilder};
 use kube::{Client, Config};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tower::{BoxError, Layer, Service};
 
+use self::hold::Holds;
 use crate::metrics::Metrics;
 
 /// From the request to the end of the response; a watch has as long only until
@@ -37,7 +41,8 @@ pub fn build_client(mut config: Config, metrics: Option<Metrics>) -> Result<Clie
     // A retry within the client would hide the API server's answer for minutes:
     // every caller retries, and shows why.
     config.default_retry = false;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&DeadlineLayer { metrics }).build())
+    let layer = DeadlineLayer { metrics, holds: Holds::default() };
+    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
 }
 
 /// Why there is no client.
@@ -54,32 +59,36 @@ pub enum ConnectError {
 #[error("the API server did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
 pub struct DeadlineExceeded;
 
-#[derive(Clone, Debug)]
-struct DeadlineLayer {
+/// What is around the requests of a client.
+#[derive(Clone, Debug, Default)]
+pub struct DeadlineLayer {
     /// Where requests are counted.
     metrics: Option<Metrics>,
+    holds: Holds,
 }
 
 impl<S> Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, metrics: self.metrics.clone() }
+        Deadline { inner, metrics: self.metrics.clone(), holds: self.holds.clone() }
     }
 }
 
+/// A service with deadlines: see [`build_client`].
 #[derive(Clone, Debug)]
-struct Deadline<S> {
+pub struct Deadline<S> {
     inner: S,
     metrics: Option<Metrics>,
+    holds: Holds,
 }
 
-impl<S> Service<Request<RequestBody>> for Deadline<S>
+impl<S, B> Service<Request<RequestBody>> for Deadline<S>
 where
-    S: Service<Request<RequestBody>, Response = Response<Box<DynBody>>, Error = BoxError>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
 {
-    type Response = Response<DeadlineBody>;
+    type Response = Response<DeadlineBody<B>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -88,13 +97,19 @@ where
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let (verb, resource) = describe_request(request.method(), request.uri());
-        let (is_watch, metrics) = (verb == "watch", self.metrics.clone());
+        let (is_watch, metrics, holds) = (verb == "watch", self.metrics.clone(), self.holds.clone());
+        // Sent when it is polled.
         let response = self.inner.call(request);
         Box::pin(async move {
+            holds.wait(&resource).await;
+            let deadline = Instant::now() + REQUEST_TIMEOUT;
             let response = timeout_at(deadline, response).await;
-            let code = response.as_ref().ok().and_then(|answer| Some(answer.as_ref().ok()?.status()));
+            let answer = response.as_ref().ok().and_then(|answer| answer.as_ref().ok());
+            if let Some(answer) = answer {
+                holds.note(&resource, answer.headers());
+            }
+            let code = answer.map(Response::status);
             if let Some(metrics) = metrics {
                 metrics.count_request(verb, resource, code);
             }
@@ -135,12 +150,12 @@ fn describe_request(method: &Method, uri: &Uri) -> (&'static str, String) {
 }
 
 /// A response that must end before the deadline.
-struct DeadlineBody {
-    inner: Box<DynBody>,
+pub struct DeadlineBody<B> {
+    inner: B,
     expiry: Option<Pin<Box<Sleep>>>,
 }
 
-impl Body for DeadlineBody {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for DeadlineBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -149,7 +164,7 @@ impl Body for DeadlineBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
-            return Poll::Ready(frame);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         match self.expiry.as_mut().map(|expiry| expiry.as_mut().poll(context)) {
             Some(Poll::Ready(())) => Poll::Ready(Some(Err(DeadlineExceeded.into()))),

@@ -1,5 +1,7 @@
 use futures::stream;
+use http::header;
 use http_body_util::{BodyExt as _, StreamBody};
+use kube::client::DynBody;
 use tokio::time::sleep;
 
 use super::*;
@@ -8,6 +10,7 @@ use super::*;
 #[derive(Clone)]
 struct Server {
     head: Duration,
+    retry_after: Option<&'static str>,
 }
 
 impl Service<Request<RequestBody>> for Server {
@@ -20,19 +23,22 @@ impl Service<Request<RequestBody>> for Server {
     }
 
     fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
-        let head = self.head;
+        let Self { head, retry_after } = *self;
         Box::pin(async move {
             sleep(head).await;
             let body: Box<DynBody> =
                 Box::new(StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()));
-            Ok(Response::new(body))
+            let mut answer = Response::new(body);
+            let asked = retry_after.map(|value| (header::RETRY_AFTER, value.parse().unwrap()));
+            answer.headers_mut().extend(asked);
+            Ok(answer)
         })
     }
 }
 
-async fn send(head: Duration, uri: &str) -> Result<Response<DeadlineBody>, BoxError> {
+async fn send(head: Duration, uri: &str) -> Result<Response<DeadlineBody<Box<DynBody>>>, BoxError> {
     let request = Request::get(uri).body(RequestBody::empty()).unwrap();
-    DeadlineLayer { metrics: None }.layer(Server { head }).call(request).await
+    DeadlineLayer::default().layer(Server { head, retry_after: None }).call(request).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,14 +104,35 @@ fn requests_are_described_without_names() {
 #[tokio::test(start_paused = true)]
 async fn every_request_is_counted_by_its_answer() {
     let metrics = Metrics::default();
-    let layer = DeadlineLayer { metrics: Some(metrics.clone()) };
+    let layer = DeadlineLayer { metrics: Some(metrics.clone()), ..DeadlineLayer::default() };
     for head in [Duration::ZERO, Duration::from_mins(1)] {
         let request = Request::get("/api/v1/nodes?watch=true").body(RequestBody::empty()).unwrap();
-        let _ = layer.layer(Server { head }).call(request).await;
+        let _ = layer.layer(Server { head, retry_after: None }).call(request).await;
     }
     let text = metrics.encode_text().unwrap();
     for code in ["200", "none"] {
         let line = format!("api_requests_total{{verb=\"watch\",resource=\"nodes\",code=\"{code}\"}} 1");
         assert!(text.contains(&line), "{line}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_as_the_api_server_asks() {
+    const HEAD: Duration = Duration::from_secs(8);
+    let date = "Wed, 25 Nov 2026 12:00:00 GMT";
+    for (retry_after, hold) in [("10", 10), ("3600", 30), ("0", 0), (date, 0), ("-1", 0)] {
+        let layer = DeadlineLayer::default();
+        let server = Server { head: HEAD, retry_after: Some(retry_after) };
+        let started = Instant::now();
+        for (uri, begins) in [
+            ("/api/v1/namespaces/fleet/events", 0),
+            ("/apis/coordination.k8s.io/v1/namespaces/own/leases/a", 8),
+            ("/api/v1/namespaces/other/events", 16.max(8 + hold)),
+        ] {
+            let request = Request::get(uri).body(RequestBody::empty()).unwrap();
+            let answer = layer.layer(server.clone()).call(request).await;
+            assert!(answer.is_ok(), "the deadline counts from the end of the wait");
+            assert_eq!(started.elapsed(), Duration::from_secs(begins) + HEAD, "{retry_after}: {uri}");
+        }
     }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use coordinator::client::DeadlineLayer;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use tower::Service;
+use tower::{Layer as _, Service};
 
 /// Whether a simulated process runs.
 #[derive(Clone, Default)]
@@ -32,9 +33,9 @@ struct KillableClient {
     client: Client,
 }
 
-/// `client`, until `life` is killed.
+/// `client`, until `life` is killed, with what the coordinator puts around its own.
 pub(crate) fn killable_client(client: Client, life: Liveness) -> Client {
-    Client::new(KillableClient { life, client }, "default")
+    Client::new(DeadlineLayer::default().layer(KillableClient { life, client }), "default")
 }
 
 impl Service<Request<Body>> for KillableClient {

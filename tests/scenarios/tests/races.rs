@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
-use fake_apiserver::{Counts, Entry, Fault, Faults, Matching, Outage, Refusal, Verb};
+use fake_apiserver::{Counts, Entry, Fault, Faults, Matching, Outage, Outcome, Refusal, Verb};
 use scenarios::{Undisturbed, World, Write};
 
 /// The one of two machines that has the host, and the other.
@@ -153,7 +153,7 @@ async fn rejecting_api_server_is_retried_with_backoff() {
     let (world, entries) = claim_host(0, Refusal::Internal).await;
     let due = Counts::of(&entries);
     world.check_invariants().await;
-    for refusal in [Refusal::Internal, Refusal::Unavailable, Refusal::TooManyRequests { retry_after: 3 }] {
+    for refusal in [Refusal::Internal, Refusal::Unavailable] {
         let (world, entries) = claim_host(REFUSED, refusal).await;
         let intervals = list_intervals(&entries);
         assert_eq!(intervals.len(), 4, "inventory, pool, machine and its status: {intervals:?}");
@@ -167,6 +167,36 @@ async fn rejecting_api_server_is_retried_with_backoff() {
         world.expect_nothing("baremetalmachine/m-1").await;
         world.check_invariants().await;
     }
+}
+
+// Fault: the API server is overloaded, and says when to come again.
+// Shown: log and metric; no request for the same resource comes before.
+#[tokio::test(start_paused = true)]
+async fn overloaded_api_server_is_left_alone() {
+    const REFUSED: usize = 12;
+    let (world, entries) = claim_host(0, Refusal::Internal).await;
+    let due = Counts::of(&entries);
+    world.check_invariants().await;
+    let (world, entries) = claim_host(REFUSED, Refusal::TooManyRequests { retry_after: 3 }).await;
+    let of_coordinator = || entries.iter().filter(|entry| entry.request.user == "coordinator");
+    let resource = |entry: &Entry| (entry.request.resource.clone(), entry.request.subresource.clone());
+    let mut refused = 0;
+    for one in of_coordinator().filter(|entry| entry.outcome == Outcome::Answered(429)) {
+        refused += 1;
+        let is_early = |entry: &&Entry| {
+            resource(entry) == resource(one)
+                && entry.at > one.at
+                && entry.at < one.at + Duration::from_secs(3)
+        };
+        let early: Vec<_> = of_coordinator().filter(is_early).collect();
+        assert!(early.is_empty(), "{one:?}, and then {early:?}");
+    }
+    // Renewals of the Lease are refused as well, and are not listed.
+    assert!(refused > REFUSED / 2, "{refused}");
+    let cost = Counts::of(&entries);
+    assert!(cost.requests <= due.requests + 2 * REFUSED, "{cost}");
+    world.expect_nothing("baremetalmachine/m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
