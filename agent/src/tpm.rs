@@ -12,8 +12,8 @@ pub mod keys;
 
 use std::path::PathBuf;
 
-use proto::tpm::{CREDENTIAL_BYTES, ENDORSEMENT_CERTIFICATE, ENDORSEMENT_HANDLE, RSA_BYTES, pkix_rsa};
-use proto::v1alpha1::{TpmChallenge, TpmKeys, TpmQuote};
+use proto::tpm::{CREDENTIAL_BYTES, ENDORSEMENT_CERTIFICATE, ENDORSEMENT_HANDLE, PCRS, RSA_BYTES, pkix_rsa};
+use proto::v1alpha1::{BootProof, TpmChallenge, TpmKeys, TpmQuote};
 use ring::hmac;
 use tpm2_protocol::basic::TpmHandle;
 use tpm2_protocol::data::{TpmtPublic, TpmuPublicId};
@@ -138,6 +138,18 @@ impl Attestor {
             let authenticator = hmac::sign(&key, &binding).as_ref().to_vec();
             let quote = self.tpm.quote(self.attestation, &binding, &challenge.pcrs)?;
             Ok((authenticator, quote))
+        })
+        .await
+    }
+
+    /// Shows how often the TPM was reset.
+    ///
+    /// # Errors
+    /// [`TpmError`]; the keys are unloaded either way.
+    pub async fn prove_boot(mut self, binding: [u8; 32]) -> Result<BootProof, TpmError> {
+        run_blocking(move || {
+            let quote = self.tpm.quote(self.attestation, &binding, &PCRS)?;
+            Ok(BootProof { attestation_key: self.keys.attestation_key, quote: Some(quote) })
         })
         .await
     }

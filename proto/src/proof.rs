@@ -17,6 +17,8 @@ pub const NONCE_BYTES: usize = 32;
 /// No other signature of this contract is made over bytes with this prefix.
 const AGENT_LABEL: &[u8] = b"baremetal-agent-update\0";
 /// No other signature of this contract is made over bytes with this prefix.
+const BOOT_BINDING_LABEL: &[u8] = b"baremetal-boot-tpm\0";
+/// No other signature of this contract is made over bytes with this prefix.
 const TPM_BINDING_LABEL: &[u8] = b"baremetal-registration-tpm\0";
 
 /// Keying material of one TLS session.
@@ -55,6 +57,19 @@ pub fn tpm_binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8], reques
     hash.update(exporter);
     // Of one length each: no byte of one can pass for a byte of the other.
     hash.update(Sha256::digest(public_key));
+    hash.update(Sha256::digest(request));
+    hash.finalize().into()
+}
+
+/// The bytes that the TPM of an installed host quotes. The exporter makes them fresh: both ends
+/// of the session have a part in it. `identity` is `spec.tpmHash`, `request` the
+/// certificate request.
+#[must_use]
+pub fn boot_binding(exporter: &Exporter, identity: &str, request: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(BOOT_BINDING_LABEL);
+    hash.update(exporter);
+    hash.update(Sha256::digest(identity));
     hash.update(Sha256::digest(request));
     hash.finalize().into()
 }
@@ -108,6 +123,19 @@ mod tests {
             ("request", tpm_binding(&[1; 32], &[2; 32], b"key", b"other")),
             ("border", tpm_binding(&[1; 32], &[2; 32], b"keyr", b"equest")),
             ("kind", binding(&[1; 32], &[2; 32], b"key")),
+        ] {
+            assert_ne!(base, other, "{name}");
+        }
+    }
+
+    #[test]
+    fn boot_binding_changes_with_each_part() {
+        let base = boot_binding(&[2; 32], "identity", b"request");
+        for (name, other) in [
+            ("exporter", boot_binding(&[9; 32], "identity", b"request")),
+            ("identity", boot_binding(&[2; 32], "other", b"request")),
+            ("request", boot_binding(&[2; 32], "identity", b"other")),
+            ("border", boot_binding(&[2; 32], "identityr", b"equest")),
         ] {
             assert_ne!(base, other, "{name}");
         }

@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status};
 
 use crate::client::config::Config;
 use crate::client::rejection::Rejection;
-use crate::client::tls::{self, CALL_DEADLINE, ConnectError, Credentials};
+use crate::client::tls::{self, CALL_DEADLINE, ConnectError, Credentials, Session};
 use crate::client::transport::Transport;
 use crate::error::NextAction;
 use crate::identity::Identity;
@@ -148,14 +148,21 @@ impl<N: Transport> Caller<'_, N> {
     /// # Errors
     /// [`CallError::Connect`].
     pub async fn connect_host(&self, rejection: &Rejection) -> Result<HostClient<Channel>, CallError> {
+        Ok(host_client(self.open_session(rejection).await?.channel))
+    }
+
+    /// The connection of [`Caller::connect_host`].
+    ///
+    /// # Errors
+    /// [`CallError::Connect`].
+    pub async fn open_session(&self, rejection: &Rejection) -> Result<Session, CallError> {
         let certificate = self.identity.certificate(SystemTime::now());
         let credentials = certificate.as_ref().map(|certificate| Credentials {
             identity: self.identity,
             chain: &certificate.chain,
             rejection,
         });
-        let session = tls::connect_tls(self.config, self.network, credentials).await?;
-        Ok(host_client(session.channel))
+        Ok(tls::connect_tls(self.config, self.network, credentials).await?)
     }
 }
 

@@ -4,22 +4,20 @@
 //! sends Hello, takes plans, and reports outcomes and the network until it breaks.
 //! Steps run concurrently ([`worker`]).
 
+mod certificate;
 mod error;
 mod stream;
 
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::install_report::Outcome;
-use proto::v1alpha1::{Hello, HostMessage, RenewCertificateRequest, StepProgress, SystemState};
+use proto::v1alpha1::{Hello, HostMessage, StepProgress, SystemState};
 use semver::Version;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
-use tonic::transport::Channel;
 
 pub use error::{LinkError, RunError};
 use stream::Attached;
@@ -33,7 +31,7 @@ use super::updates::Updates;
 use super::worker::Progress;
 use super::{carried, worker};
 use crate::client::backoff::Backoff;
-use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
+use crate::client::calls::{CallError, Caller};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
 use crate::console::Console;
@@ -41,10 +39,8 @@ use crate::error::explain;
 use crate::host::facts;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
-use crate::identity::{Certificate, Identity, Role};
+use crate::identity::{Identity, Role};
 use crate::live::handover;
-use crate::live::installed_disk::InstallRecord;
-use crate::live::register;
 use crate::paths::Root;
 use crate::plan::executor::Executor;
 
@@ -200,13 +196,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     async fn attach_once(&mut self) -> Result<Again, LinkError> {
         self.rejection = Rejection::default();
         let certificate = self.choose_certificate().await?;
-        let mut client = self.caller().connect_host(&self.rejection).await?;
         if certificate.role == Role::Live {
-            // Power may have been lost between the end of the install and its
-            // report: without it the coordinator signs for the live system.
-            self.report_installed().await?;
-            return self.renew_certificate(&mut client).await;
+            return self.exchange_certificate().await;
         }
+        let mut client = self.caller().connect_host(&self.rejection).await?;
         let (outbound, messages) = mpsc::channel(QUEUE);
         let hello = HostMessage { message: Some(Message::Hello(self.build_hello().await?)) };
         // The channel is empty and has room.
@@ -248,43 +241,6 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 return Ok(again);
             }
         }
-    }
-
-    /// A valid certificate: the stored one, else one of a registration
-    /// with the stored configuration.
-    async fn choose_certificate(&mut self) -> Result<Certificate, LinkError> {
-        let identity = self.identity;
-        let kept = identity.certificate(SystemTime::now());
-        if let Some(kept) = kept.filter(|kept| !self.doubts_kept || identity.age(kept).is_some()) {
-            return Ok(kept);
-        }
-        // Once: where a registration is refused, the kept certificate may be good.
-        self.doubts_kept = false;
-        self.console.print_message("no valid certificate: registering again");
-        Ok(register::attempt(self.root, self.caller(), Role::Installed).await?.certificate)
-    }
-
-    /// The coordinator may have no report of this disk.
-    async fn report_installed(&self) -> Result<(), LinkError> {
-        let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
-        InstallReporter::new(self.caller()).report_outcome(Outcome::Done(record.into())).await?;
-        Ok(())
-    }
-
-    async fn renew_certificate(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
-        let identity = self.identity;
-        let request = RenewCertificateRequest {
-            certificate_request: identity.create_request()?,
-            boot_id: self.read_state().await?.boot_id,
-        };
-        let chain = client.renew_certificate(unary_request(request)).await?.into_inner().certificate_chain;
-        let certificate = Certificate::parse(&chain, &identity.public_key())?;
-        if certificate.role != Role::Installed {
-            return Err(LinkError::NotInstalled);
-        }
-        identity.keep_certificate(&certificate)?;
-        tracing::info!("new certificate");
-        Ok(Again::Certificate)
     }
 
     async fn build_hello(&self) -> Result<Hello, LinkError> {

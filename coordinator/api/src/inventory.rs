@@ -18,7 +18,7 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
 pub use annotations::{AllocationState, Approval, Claim};
 pub use host::{
     AgentUpdateState, AgentUpdateStatus, CarriedNode, CarriedPlan, CarriedStatus, CoordinatorSettingsState,
-    CoordinatorStatus, HostStatus, InstallState, InstallStatus, SessionStatus,
+    CoordinatorStatus, HostStatus, InstallState, InstallStatus, LiveTpm, SessionStatus,
 };
 pub use load_balancer::{LoadBalancerDuty, LoadBalancerReport, LoadBalancerStatus};
 pub use plan::{PlanState, PlanStatus, PlanType, StepStatus};

@@ -3,8 +3,9 @@
 //! connection, for this certificate request.
 //!
 //! [`keys`] judges public areas, [`proof`] the credential and the quote,
-//! [`chain`] the vendor's certificate. Every input is bounded before it is parsed.
+//! [`chain`] the vendor's certificate, [`boot`] what an installed system shows later. Every input is bounded before it is parsed.
 
+pub mod boot;
 pub mod chain;
 pub mod keys;
 pub mod proof;
@@ -16,10 +17,11 @@ use ::proto::v1alpha1::{TpmKeys, TpmQuote};
 use jiff::Timestamp;
 use tpm2_protocol::TpmUnmarshal;
 
+pub use boot::BootFault;
 pub use chain::ChainFault;
 use chain::verify_chain;
 pub use keys::{AttestationKey, EndorsementKey, KeyFault, KeyRole};
-pub use proof::{Expected, QuoteFault, verify_proof};
+pub use proof::{Expected, QuoteFault, Quoted, verify_proof};
 
 /// A TPM that has opened a registration, and what its answer is compared with.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,8 +55,7 @@ impl Opened {
         Ok(Self { endorsement, key, certificate: certificate.clone(), credential })
     }
 
-    /// Verifies the answer; returns the digest of the registers. `binding` is that
-    /// of this connection (`proto::proof::tpm_binding`).
+    /// Verifies the answer. `binding` is that of this connection (`proto::proof::tpm_binding`).
     ///
     /// # Errors
     /// [`AttestationError`].
@@ -63,7 +64,7 @@ impl Opened {
         binding: &[u8; 32],
         proof: &[u8],
         quote: Option<&TpmQuote>,
-    ) -> Result<[u8; 32], AttestationError> {
+    ) -> Result<Quoted, AttestationError> {
         let quote = quote.ok_or(AttestationError::Malformed { what: "the quote" })?;
         let expected = Expected { credential: &self.credential, key: &self.key, pcrs: &PCRS, binding };
         verify_proof(expected, proof, &quote.attest, &quote.signature)
@@ -114,6 +115,9 @@ pub enum AttestationError {
     /// The quote.
     #[error("the quote of the TPM {0}")]
     Quote(QuoteFault),
+    /// An installed system that does not prove its boot.
+    #[error("the boot of the installed system is not proven: {0}")]
+    Boot(BootFault),
     /// The certificate of the endorsement key.
     #[error("the certificate of the TPM's endorsement key {0}")]
     Chain(ChainFault),
@@ -126,7 +130,7 @@ impl AttestationError {
         match self {
             Self::TooLarge { .. } | Self::Malformed { .. } => Refusal::BadRequest,
             Self::Key { .. } | Self::ForeignIdentity => Refusal::TpmKeyRejected,
-            Self::Credential | Self::Quote(_) => Refusal::BadProof,
+            Self::Credential | Self::Quote(_) | Self::Boot(_) => Refusal::BadProof,
             Self::Chain(_) => Refusal::TpmUntrusted,
         }
     }
@@ -138,6 +142,7 @@ impl AttestationError {
             Self::Quote(QuoteFault::Registers) => {
                 "switch the SHA-256 PCR bank of the TPM on in the host's firmware setup, and boot the seed ISO again"
             }
+            Self::Boot(fault) => fault.next_action(),
             Self::Chain(ChainFault::NotYetValid | ChainFault::Expired) => {
                 "correct the coordinator's clock; if it is right, replace the TPM, or delete the Secret tpm-ca to accept TPMs without a check"
             }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
-    AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus,
+    AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, LiveTpm,
     LoadBalancerStatus, MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::{annotation, finalizer, label};
@@ -62,6 +62,8 @@ pub struct HostRecord {
     pub load_balancer: Option<LoadBalancerStatus>,
     /// Boot id of the live system that registered last.
     pub live_boot_id: Option<String>,
+    /// The TPM when the live system registered.
+    pub live_tpm: Option<LiveTpm>,
     /// Whether it was admitted.
     pub approval: Approval,
     /// Managed disks are asked for, which nothing here provides.
@@ -135,6 +137,7 @@ impl HostRecord {
             install: host.and_then(|host| host.install.clone()),
             load_balancer: host.and_then(|host| host.load_balancer.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
+            live_tpm: host.and_then(|host| host.live_tpm.clone()),
             approval: inventory.approval(),
             has_storage: inventory.spec.storage.as_ref().is_some_and(|storage| !storage.is_null()),
             is_quarantined: annotated(annotation::QUARANTINED),

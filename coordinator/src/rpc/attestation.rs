@@ -1,7 +1,10 @@
 //! A host whose identity is in a TPM: the challenge that only its TPM can
 //! answer, and the vendor's certificate against the operator's CAs.
 
+use coordinator_api::inventory::LiveTpm;
+use coordinator_core::attestation::boot::{describe_live_tpm, verify_boot};
 use coordinator_core::attestation::{AttestationError, Opened};
+use coordinator_core::host::HostRecord;
 use coordinator_core::inventory::KeyClass;
 use k8s_openapi::api::core::v1::Secret;
 use proto::proof;
@@ -11,6 +14,7 @@ use ring::rand::SecureRandom as _;
 use rsa::rand_core::OsRng;
 
 use super::{Context, RpcError};
+use crate::ca::Peer;
 use crate::credential::make_credential;
 use crate::store::StoreError;
 use crate::tls::{Challenge, Session};
@@ -53,14 +57,14 @@ pub(super) async fn verify_tpm(
     opened: &Opened,
     request: &wire::CompleteRequest,
     is_known: bool,
-) -> Result<KeyClass, RpcError> {
+) -> Result<(KeyClass, LiveTpm), RpcError> {
     let binding = proof::tpm_binding(
         &challenge.nonce,
         session.exporter(),
         &challenge.public_key,
         &request.certificate_request,
     );
-    let registers = opened.verify_answer(&binding, &request.proof, request.tpm_quote.as_ref())?;
+    let quoted = opened.verify_answer(&binding, &request.proof, request.tpm_quote.as_ref())?;
     let authorities = read_authorities(context, &challenge.registration.0).await?;
     let chain = authorities.map(|authorities| opened.verify_certificate(&authorities, context.now()));
     if let Some(Err(error)) = &chain
@@ -69,8 +73,21 @@ pub(super) async fn verify_tpm(
         tracing::warn!(%error, "a known host registers, though its TPM is not verified");
     }
     let class = KeyClass::of_tpm(chain, is_known)?;
-    tracing::info!(class = class.as_str(), registers = hex::encode(registers), "TPM attested");
-    Ok(class)
+    tracing::info!(class = class.as_str(), registers = hex::encode(quoted.registers), "TPM attested");
+    Ok((class, describe_live_tpm(&opened.key, quoted)))
+}
+
+/// Verifies that an installed host whose identity is in a TPM was booted since its live system
+/// registered. A record without the TPM, as after a restore, has nothing to compare with.
+pub(super) fn verify_boot_proof(
+    record: &HostRecord,
+    session: &Session,
+    peer: &Peer,
+    request: &wire::RenewCertificateRequest,
+) -> Result<(), RpcError> {
+    let Some(live) = &record.live_tpm else { return Ok(()) };
+    let binding = proof::boot_binding(session.exporter(), &peer.key.tpm_hash, &request.certificate_request);
+    Ok(verify_boot(live, request.boot_proof.as_ref(), &binding)?)
 }
 
 /// Nothing where the operator named none.

@@ -16,9 +16,11 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, Span};
 
-use super::identity::{Call, authenticate_peer, check_boot_id};
+use super::attestation::verify_boot_proof;
+use super::identity::{Call, authenticate_peer, check_boot_id, tls_session};
 use super::{Context, RpcError};
 use crate::ca::{Peer, RequestedKey, Role, Subject};
+use crate::tls::Session;
 
 pub(super) use agent_update::ServedAgent;
 pub(super) use reports::parse_network;
@@ -61,6 +63,7 @@ impl HostService {
 
 async fn renew_certificate(
     context: &Context,
+    session: &Session,
     peer: &Peer,
     request: wire::RenewCertificateRequest,
 ) -> Result<wire::RenewCertificateResponse, RpcError> {
@@ -71,11 +74,18 @@ async fn renew_certificate(
     }
     check_boot_id(&request.boot_id)?;
     let inventory = context.find_inventory(peer).await?;
-    let is_installed =
-        || HostRecord::parse(&inventory).is_some_and(|record| record.is_installed_boot(&request.boot_id));
-    let role = match peer.role {
-        Role::Live if !is_installed() => Role::Live,
-        Role::Live | Role::Installed => Role::Installed,
+    let record = HostRecord::parse(&inventory).filter(|record| record.is_installed_boot(&request.boot_id));
+    let role = match (peer.role, record) {
+        (Role::Installed, _) => Role::Installed,
+        (Role::Live, None) => Role::Live,
+        (Role::Live, Some(record)) => {
+            let verified = verify_boot_proof(&record, session, peer, &request);
+            if let Err(RpcError::Refused { refusal, detail, next_action }) = &verified {
+                context.rejections.show_host_refusal(&inventory, *refusal, (detail, next_action)).await;
+            }
+            verified?;
+            Role::Installed
+        }
     };
     let name = inventory.name_any();
     let subject = Subject { key: &peer.key, name: &name, role };
@@ -136,7 +146,11 @@ impl wire::host_server::Host for HostService {
         &self,
         request: Request<wire::RenewCertificateRequest>,
     ) -> Result<Response<wire::RenewCertificateResponse>, Status> {
-        self.run_call(Call::RenewCertificate, request, renew_certificate).await
+        let session = self.context.to_status(tls_session(&request))?;
+        let renew = async |context: &Context, peer: &Peer, request| {
+            renew_certificate(context, &session, peer, request).await
+        };
+        self.run_call(Call::RenewCertificate, request, renew).await
     }
 
     async fn read_agent(

@@ -187,6 +187,7 @@ impl RegistrationService {
             public_key: request.public_key,
             class,
             tpm,
+            live_tpm: None,
             registration: (
                 opening.namespace,
                 opening.registration.map(|found| found.name_any()).unwrap_or_default(),
@@ -213,7 +214,8 @@ impl RegistrationService {
                 let is_known = self.context.cached_inventory(&key).is_some();
                 let class = verify_tpm(&self.context, session, &challenge, opened, &request, is_known).await;
                 self.show_refusal(registration.as_deref(), &class).await;
-                challenge.class = class?;
+                let (class, live_tpm) = class?;
+                (challenge.class, challenge.live_tpm) = (class, Some(live_tpm));
             }
         }
         let registered = self.register_host(session, registration.as_deref(), &challenge, request).await;
@@ -271,6 +273,7 @@ impl RegistrationService {
         let now = self.context.now();
         let registered = Registered {
             live_boot_id: &request.boot_id,
+            live_tpm: challenge.live_tpm.as_ref(),
             system_uuid: hardware.system_uuid.as_deref(),
             hardware: Some(&describe_hardware(&facts)),
         };

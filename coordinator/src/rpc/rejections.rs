@@ -1,6 +1,7 @@
 //! Rejected hosts: counted, logged at a bounded rate, and shown as Events of
-//! the registration where its author can do something about it. A host without
-//! an inventory has no object of its own, and causes no other API write.
+//! the registration where its author can do something about it, or of the
+//! inventory. A host without one has no object of its own, and causes no other
+//! API write.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::inventory::admission::record_refusal;
 use jiff::Timestamp;
@@ -38,7 +40,7 @@ struct LogState {
     suppressed: u64,
 }
 
-/// What was written of one registration.
+/// What was written of one registration or inventory.
 #[derive(Debug)]
 struct Written {
     last: Instant,
@@ -54,7 +56,7 @@ pub struct Rejections {
     events: Events,
     /// By reason.
     log: Mutex<HashMap<&'static str, LogState>>,
-    /// By UID of the registration.
+    /// By UID.
     written: Mutex<HashMap<String, Written>>,
 }
 
@@ -113,6 +115,20 @@ impl Rejections {
             let _ = write!(note, " ({suppressed} refusals before it were not shown)");
         }
         self.events.warning(&*registration, refusal.code(), &note).await;
+    }
+
+    /// Shows the operator of a host why it was refused: an Event of its inventory.
+    pub(super) async fn show_host_refusal(
+        &self,
+        inventory: &MachineInventory,
+        refusal: Refusal,
+        (detail, next_action): (&str, &str),
+    ) {
+        let uid = inventory.uid().unwrap_or_default();
+        if self.take_write_turn(uid, refusal, detail, Instant::now()).is_some() {
+            let note = format!("{detail}; next: {next_action}");
+            self.events.warning(inventory, refusal.code(), &note).await;
+        }
     }
 
     /// How many were suppressed, when it is time for the next one.

@@ -773,6 +773,622 @@ impl PlanKind {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct BeginRequest {
+    /// status.registrationToken of the MachineRegistration.
+    #[prost(string, tag = "1")]
+    pub registration_token: ::prost::alloc::string::String,
+    /// Public part of the host's identity key, PKIX DER: the endorsement key of
+    /// its TPM, else the software key. Its SHA-256 becomes spec.tpmHash.
+    #[prost(bytes = "vec", tag = "2")]
+    pub public_key: ::prost::alloc::vec::Vec<u8>,
+    /// How the key is held.
+    #[prost(oneof = "begin_request::Attestation", tags = "3, 4")]
+    pub attestation: ::core::option::Option<begin_request::Attestation>,
+}
+/// Nested message and enum types in `BeginRequest`.
+pub mod begin_request {
+    /// How the key is held.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[prost(skip_debug)]
+    pub enum Attestation {
+        #[prost(message, tag = "3")]
+        SoftwareKey(super::SoftwareKey),
+        #[prost(message, tag = "4")]
+        TpmKeys(super::TpmKeys),
+    }
+}
+/// A key that the host made and keeps in a file: `emulate-tpm: true`.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SoftwareKey {}
+/// The keys of a TPM 2.0.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmKeys {
+    /// TPMT_PUBLIC of the endorsement key, by the TCG's default template for RSA
+    /// 2048.
+    #[prost(bytes = "vec", tag = "1")]
+    pub endorsement_key: ::prost::alloc::vec::Vec<u8>,
+    /// Its X.509 certificate, DER, as the vendor left it in the TPM; empty where
+    /// there is none.
+    #[prost(bytes = "vec", tag = "2")]
+    pub endorsement_certificate: ::prost::alloc::vec::Vec<u8>,
+    /// TPMT_PUBLIC of a restricted signing key of the same TPM: RSA 2048, RSASSA
+    /// with SHA-256.
+    #[prost(bytes = "vec", tag = "3")]
+    pub attestation_key: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BeginResponse {
+    /// 32 random bytes, valid once, on this connection only.
+    #[prost(bytes = "vec", tag = "1")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+    /// For TpmKeys.
+    #[prost(message, optional, tag = "2")]
+    pub tpm_challenge: ::core::option::Option<TpmChallenge>,
+}
+/// What only the TPM that holds both keys can answer.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmChallenge {
+    /// Contents of the TPM2B_ID_OBJECT and the TPM2B_ENCRYPTED_SECRET for
+    /// TPM2_ActivateCredential; the credential has 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub credential: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub encrypted_secret: ::prost::alloc::vec::Vec<u8>,
+    /// Registers that the quote covers, ascending, of the SHA-256 bank.
+    #[prost(uint32, repeated, tag = "3")]
+    pub pcrs: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CompleteRequest {
+    /// SoftwareKey: signature by the identity key over the binding (nonce, exporter
+    /// of this TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
+    /// TpmKeys: HMAC-SHA-256 of the binding (nonce, exporter, public key,
+    /// certificate request), keyed with the activated credential.
+    #[prost(bytes = "vec", tag = "1")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// PKCS#10 request, DER, by the key named in Begin, or with TpmKeys by a key of
+    /// the host's choice; its names are ignored.
+    #[prost(bytes = "vec", tag = "2")]
+    pub certificate_request: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "3")]
+    pub facts: ::core::option::Option<HostFacts>,
+    #[prost(message, optional, tag = "4")]
+    pub observed_network: ::core::option::Option<ObservedNetwork>,
+    /// /proc/sys/kernel/random/boot_id of the live system; empty when the
+    /// installed system registers again.
+    #[prost(string, tag = "5")]
+    pub boot_id: ::prost::alloc::string::String,
+    /// For TpmKeys.
+    #[prost(message, optional, tag = "6")]
+    pub tpm_quote: ::core::option::Option<TpmQuote>,
+}
+/// A quote by the attestation key over the binding.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmQuote {
+    /// TPMS_ATTEST.
+    #[prost(bytes = "vec", tag = "1")]
+    pub attest: ::prost::alloc::vec::Vec<u8>,
+    /// TPMT_SIGNATURE.
+    #[prost(bytes = "vec", tag = "2")]
+    pub signature: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CompleteResponse {
+    /// The MachineInventory that this host is.
+    #[prost(string, tag = "1")]
+    pub inventory_namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub inventory_name: ::prost::alloc::string::String,
+    /// Client certificate and its issuer, PEM.
+    #[prost(string, tag = "4")]
+    pub certificate_chain: ::prost::alloc::string::String,
+    /// What the live system does next.
+    #[prost(oneof = "complete_response::Next", tags = "5, 6")]
+    pub next: ::core::option::Option<complete_response::Next>,
+}
+/// Nested message and enum types in `CompleteResponse`.
+pub mod complete_response {
+    /// What the live system does next.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Next {
+        #[prost(message, tag = "5")]
+        Install(super::Install),
+        /// The inventory is installed already: boot the disk, touch nothing.
+        #[prost(message, tag = "6")]
+        BootDisk(super::BootDisk),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BootDisk {}
+/// spec.config.elemental.install of the MachineRegistration, resolved for this
+/// host.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Install {
+    /// Path of the disk; wins over the selector.
+    #[prost(string, tag = "1")]
+    pub device: ::prost::alloc::string::String,
+    /// All requirements must hold; exactly one whole disk must be left.
+    #[prost(message, repeated, tag = "2")]
+    pub device_selector: ::prost::alloc::vec::Vec<DeviceRequirement>,
+    /// Source of the system, empty for the running live image.
+    #[prost(string, tag = "3")]
+    pub system_uri: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub snapshotter_type: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "5")]
+    pub snapshotter_max_snaps: u32,
+    #[prost(bool, tag = "6")]
+    pub debug: bool,
+    #[prost(bool, tag = "7")]
+    pub eject_cd: bool,
+    #[prost(bool, tag = "8")]
+    pub no_format: bool,
+    #[prost(bool, tag = "9")]
+    pub disable_boot_entry: bool,
+    #[prost(enumeration = "PowerAction", tag = "10")]
+    pub power_action: i32,
+    /// What the installed system boots with.
+    #[prost(message, optional, tag = "11")]
+    pub seed: ::core::option::Option<Seed>,
+    /// The selector may choose a disk that is not empty; a device given by its
+    /// path is erased without this.
+    #[prost(bool, tag = "12")]
+    pub allow_erase: bool,
+    /// Stages of yip for the installed system; secret. Empty where there are none.
+    #[prost(bytes = "vec", tag = "13")]
+    pub stages: ::prost::alloc::vec::Vec<u8>,
+    /// URLs or paths of further files of that kind.
+    #[prost(string, repeated, tag = "14")]
+    pub config_urls: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For system_uri.
+    #[prost(message, optional, tag = "15")]
+    pub registry: ::core::option::Option<RegistryAccess>,
+    /// Path of the disk that carries the system of this host and is installed again;
+    /// empty where an installed system stays.
+    #[prost(string, tag = "16")]
+    pub reinstall: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceRequirement {
+    /// Name, Size, WWN, Serial, Model, Rotational or Path.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// In, NotIn, Gt or Lt.
+    #[prost(string, tag = "2")]
+    pub operator: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PowerAction {
+    Unspecified = 0,
+    Reboot = 1,
+    Poweroff = 2,
+    Stay = 3,
+}
+impl PowerAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "POWER_ACTION_UNSPECIFIED",
+            Self::Reboot => "POWER_ACTION_REBOOT",
+            Self::Poweroff => "POWER_ACTION_POWEROFF",
+            Self::Stay => "POWER_ACTION_STAY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POWER_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "POWER_ACTION_REBOOT" => Some(Self::Reboot),
+            "POWER_ACTION_POWEROFF" => Some(Self::Poweroff),
+            "POWER_ACTION_STAY" => Some(Self::Stay),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+#[cfg(feature = "client")]
+pub mod registration_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// A host becomes a MachineInventory in two calls on one TLS connection: who I
+    /// say I am, then the proof. Nothing that matters is returned before the proof.
+    #[derive(Debug, Clone)]
+    pub struct RegistrationClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> RegistrationClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> RegistrationClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            RegistrationClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Opens a registration. Refused: unknown token, a kind of key that the
+        /// MachineRegistration does not accept.
+        pub async fn begin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::BeginRequest>,
+        ) -> std::result::Result<tonic::Response<super::BeginResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baremetal.v1alpha1.Registration/Begin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baremetal.v1alpha1.Registration", "Begin"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Proves possession of the key named in Begin and asks for a certificate.
+        /// May be repeated with the same key: the same host gets the same answer.
+        pub async fn complete(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CompleteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CompleteResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baremetal.v1alpha1.Registration/Complete",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baremetal.v1alpha1.Registration", "Complete"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+#[cfg(feature = "server")]
+pub mod registration_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with RegistrationServer.
+    #[async_trait]
+    pub trait Registration: std::marker::Send + std::marker::Sync + 'static {
+        /// Opens a registration. Refused: unknown token, a kind of key that the
+        /// MachineRegistration does not accept.
+        async fn begin(
+            &self,
+            request: tonic::Request<super::BeginRequest>,
+        ) -> std::result::Result<tonic::Response<super::BeginResponse>, tonic::Status>;
+        /// Proves possession of the key named in Begin and asks for a certificate.
+        /// May be repeated with the same key: the same host gets the same answer.
+        async fn complete(
+            &self,
+            request: tonic::Request<super::CompleteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CompleteResponse>,
+            tonic::Status,
+        >;
+    }
+    /// A host becomes a MachineInventory in two calls on one TLS connection: who I
+    /// say I am, then the proof. Nothing that matters is returned before the proof.
+    #[derive(Debug)]
+    pub struct RegistrationServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> RegistrationServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RegistrationServer<T>
+    where
+        T: Registration,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/baremetal.v1alpha1.Registration/Begin" => {
+                    #[allow(non_camel_case_types)]
+                    struct BeginSvc<T: Registration>(pub Arc<T>);
+                    impl<
+                        T: Registration,
+                    > tonic::server::UnaryService<super::BeginRequest> for BeginSvc<T> {
+                        type Response = super::BeginResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::BeginRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Registration>::begin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = BeginSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baremetal.v1alpha1.Registration/Complete" => {
+                    #[allow(non_camel_case_types)]
+                    struct CompleteSvc<T: Registration>(pub Arc<T>);
+                    impl<
+                        T: Registration,
+                    > tonic::server::UnaryService<super::CompleteRequest>
+                    for CompleteSvc<T> {
+                        type Response = super::CompleteResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CompleteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Registration>::complete(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CompleteSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for RegistrationServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "baremetal.v1alpha1.Registration";
+    impl<T> tonic::server::NamedService for RegistrationServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
     #[prost(oneof = "host_message::Message", tags = "1, 2, 3, 4, 5, 6")]
@@ -1098,6 +1714,22 @@ pub struct RenewCertificateRequest {
     /// /proc/sys/kernel/random/boot_id of the caller.
     #[prost(string, tag = "2")]
     pub boot_id: ::prost::alloc::string::String,
+    /// Of an installed system whose identity is in a TPM and whose certificate is
+    /// the live system's: the TPM was reset since the live system registered.
+    #[prost(message, optional, tag = "3")]
+    pub boot_proof: ::core::option::Option<BootProof>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BootProof {
+    /// TPMT_PUBLIC of the attestation key, as at the registration.
+    #[prost(bytes = "vec", tag = "1")]
+    pub attestation_key: ::prost::alloc::vec::Vec<u8>,
+    /// Over the binding (exporter of this TLS session, spec.tpmHash, certificate
+    /// request).
+    #[prost(message, optional, tag = "2")]
+    pub quote: ::core::option::Option<TpmQuote>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1816,622 +2448,6 @@ pub mod host_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "baremetal.v1alpha1.Host";
     impl<T> tonic::server::NamedService for HostServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-#[prost(skip_debug)]
-pub struct BeginRequest {
-    /// status.registrationToken of the MachineRegistration.
-    #[prost(string, tag = "1")]
-    pub registration_token: ::prost::alloc::string::String,
-    /// Public part of the host's identity key, PKIX DER: the endorsement key of
-    /// its TPM, else the software key. Its SHA-256 becomes spec.tpmHash.
-    #[prost(bytes = "vec", tag = "2")]
-    pub public_key: ::prost::alloc::vec::Vec<u8>,
-    /// How the key is held.
-    #[prost(oneof = "begin_request::Attestation", tags = "3, 4")]
-    pub attestation: ::core::option::Option<begin_request::Attestation>,
-}
-/// Nested message and enum types in `BeginRequest`.
-pub mod begin_request {
-    /// How the key is held.
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    #[prost(skip_debug)]
-    pub enum Attestation {
-        #[prost(message, tag = "3")]
-        SoftwareKey(super::SoftwareKey),
-        #[prost(message, tag = "4")]
-        TpmKeys(super::TpmKeys),
-    }
-}
-/// A key that the host made and keeps in a file: `emulate-tpm: true`.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SoftwareKey {}
-/// The keys of a TPM 2.0.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TpmKeys {
-    /// TPMT_PUBLIC of the endorsement key, by the TCG's default template for RSA
-    /// 2048.
-    #[prost(bytes = "vec", tag = "1")]
-    pub endorsement_key: ::prost::alloc::vec::Vec<u8>,
-    /// Its X.509 certificate, DER, as the vendor left it in the TPM; empty where
-    /// there is none.
-    #[prost(bytes = "vec", tag = "2")]
-    pub endorsement_certificate: ::prost::alloc::vec::Vec<u8>,
-    /// TPMT_PUBLIC of a restricted signing key of the same TPM: RSA 2048, RSASSA
-    /// with SHA-256.
-    #[prost(bytes = "vec", tag = "3")]
-    pub attestation_key: ::prost::alloc::vec::Vec<u8>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BeginResponse {
-    /// 32 random bytes, valid once, on this connection only.
-    #[prost(bytes = "vec", tag = "1")]
-    pub nonce: ::prost::alloc::vec::Vec<u8>,
-    /// For TpmKeys.
-    #[prost(message, optional, tag = "2")]
-    pub tpm_challenge: ::core::option::Option<TpmChallenge>,
-}
-/// What only the TPM that holds both keys can answer.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TpmChallenge {
-    /// Contents of the TPM2B_ID_OBJECT and the TPM2B_ENCRYPTED_SECRET for
-    /// TPM2_ActivateCredential; the credential has 32 bytes.
-    #[prost(bytes = "vec", tag = "1")]
-    pub credential: ::prost::alloc::vec::Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub encrypted_secret: ::prost::alloc::vec::Vec<u8>,
-    /// Registers that the quote covers, ascending, of the SHA-256 bank.
-    #[prost(uint32, repeated, tag = "3")]
-    pub pcrs: ::prost::alloc::vec::Vec<u32>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct CompleteRequest {
-    /// SoftwareKey: signature by the identity key over the binding (nonce, exporter
-    /// of this TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
-    /// TpmKeys: HMAC-SHA-256 of the binding (nonce, exporter, public key,
-    /// certificate request), keyed with the activated credential.
-    #[prost(bytes = "vec", tag = "1")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// PKCS#10 request, DER, by the key named in Begin, or with TpmKeys by a key of
-    /// the host's choice; its names are ignored.
-    #[prost(bytes = "vec", tag = "2")]
-    pub certificate_request: ::prost::alloc::vec::Vec<u8>,
-    #[prost(message, optional, tag = "3")]
-    pub facts: ::core::option::Option<HostFacts>,
-    #[prost(message, optional, tag = "4")]
-    pub observed_network: ::core::option::Option<ObservedNetwork>,
-    /// /proc/sys/kernel/random/boot_id of the live system; empty when the
-    /// installed system registers again.
-    #[prost(string, tag = "5")]
-    pub boot_id: ::prost::alloc::string::String,
-    /// For TpmKeys.
-    #[prost(message, optional, tag = "6")]
-    pub tpm_quote: ::core::option::Option<TpmQuote>,
-}
-/// A quote by the attestation key over the binding.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TpmQuote {
-    /// TPMS_ATTEST.
-    #[prost(bytes = "vec", tag = "1")]
-    pub attest: ::prost::alloc::vec::Vec<u8>,
-    /// TPMT_SIGNATURE.
-    #[prost(bytes = "vec", tag = "2")]
-    pub signature: ::prost::alloc::vec::Vec<u8>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct CompleteResponse {
-    /// The MachineInventory that this host is.
-    #[prost(string, tag = "1")]
-    pub inventory_namespace: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub inventory_name: ::prost::alloc::string::String,
-    /// Client certificate and its issuer, PEM.
-    #[prost(string, tag = "4")]
-    pub certificate_chain: ::prost::alloc::string::String,
-    /// What the live system does next.
-    #[prost(oneof = "complete_response::Next", tags = "5, 6")]
-    pub next: ::core::option::Option<complete_response::Next>,
-}
-/// Nested message and enum types in `CompleteResponse`.
-pub mod complete_response {
-    /// What the live system does next.
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Next {
-        #[prost(message, tag = "5")]
-        Install(super::Install),
-        /// The inventory is installed already: boot the disk, touch nothing.
-        #[prost(message, tag = "6")]
-        BootDisk(super::BootDisk),
-    }
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BootDisk {}
-/// spec.config.elemental.install of the MachineRegistration, resolved for this
-/// host.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Install {
-    /// Path of the disk; wins over the selector.
-    #[prost(string, tag = "1")]
-    pub device: ::prost::alloc::string::String,
-    /// All requirements must hold; exactly one whole disk must be left.
-    #[prost(message, repeated, tag = "2")]
-    pub device_selector: ::prost::alloc::vec::Vec<DeviceRequirement>,
-    /// Source of the system, empty for the running live image.
-    #[prost(string, tag = "3")]
-    pub system_uri: ::prost::alloc::string::String,
-    #[prost(string, tag = "4")]
-    pub snapshotter_type: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "5")]
-    pub snapshotter_max_snaps: u32,
-    #[prost(bool, tag = "6")]
-    pub debug: bool,
-    #[prost(bool, tag = "7")]
-    pub eject_cd: bool,
-    #[prost(bool, tag = "8")]
-    pub no_format: bool,
-    #[prost(bool, tag = "9")]
-    pub disable_boot_entry: bool,
-    #[prost(enumeration = "PowerAction", tag = "10")]
-    pub power_action: i32,
-    /// What the installed system boots with.
-    #[prost(message, optional, tag = "11")]
-    pub seed: ::core::option::Option<Seed>,
-    /// The selector may choose a disk that is not empty; a device given by its
-    /// path is erased without this.
-    #[prost(bool, tag = "12")]
-    pub allow_erase: bool,
-    /// Stages of yip for the installed system; secret. Empty where there are none.
-    #[prost(bytes = "vec", tag = "13")]
-    pub stages: ::prost::alloc::vec::Vec<u8>,
-    /// URLs or paths of further files of that kind.
-    #[prost(string, repeated, tag = "14")]
-    pub config_urls: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// For system_uri.
-    #[prost(message, optional, tag = "15")]
-    pub registry: ::core::option::Option<RegistryAccess>,
-    /// Path of the disk that carries the system of this host and is installed again;
-    /// empty where an installed system stays.
-    #[prost(string, tag = "16")]
-    pub reinstall: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct DeviceRequirement {
-    /// Name, Size, WWN, Serial, Model, Rotational or Path.
-    #[prost(string, tag = "1")]
-    pub key: ::prost::alloc::string::String,
-    /// In, NotIn, Gt or Lt.
-    #[prost(string, tag = "2")]
-    pub operator: ::prost::alloc::string::String,
-    #[prost(string, repeated, tag = "3")]
-    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum PowerAction {
-    Unspecified = 0,
-    Reboot = 1,
-    Poweroff = 2,
-    Stay = 3,
-}
-impl PowerAction {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "POWER_ACTION_UNSPECIFIED",
-            Self::Reboot => "POWER_ACTION_REBOOT",
-            Self::Poweroff => "POWER_ACTION_POWEROFF",
-            Self::Stay => "POWER_ACTION_STAY",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "POWER_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
-            "POWER_ACTION_REBOOT" => Some(Self::Reboot),
-            "POWER_ACTION_POWEROFF" => Some(Self::Poweroff),
-            "POWER_ACTION_STAY" => Some(Self::Stay),
-            _ => None,
-        }
-    }
-}
-/// Generated client implementations.
-#[cfg(feature = "client")]
-pub mod registration_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// A host becomes a MachineInventory in two calls on one TLS connection: who I
-    /// say I am, then the proof. Nothing that matters is returned before the proof.
-    #[derive(Debug, Clone)]
-    pub struct RegistrationClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl<T> RegistrationClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> RegistrationClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            RegistrationClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Opens a registration. Refused: unknown token, a kind of key that the
-        /// MachineRegistration does not accept.
-        pub async fn begin(
-            &mut self,
-            request: impl tonic::IntoRequest<super::BeginRequest>,
-        ) -> std::result::Result<tonic::Response<super::BeginResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/baremetal.v1alpha1.Registration/Begin",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("baremetal.v1alpha1.Registration", "Begin"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Proves possession of the key named in Begin and asks for a certificate.
-        /// May be repeated with the same key: the same host gets the same answer.
-        pub async fn complete(
-            &mut self,
-            request: impl tonic::IntoRequest<super::CompleteRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CompleteResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/baremetal.v1alpha1.Registration/Complete",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("baremetal.v1alpha1.Registration", "Complete"));
-            self.inner.unary(req, path, codec).await
-        }
-    }
-}
-/// Generated server implementations.
-#[cfg(feature = "server")]
-pub mod registration_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with RegistrationServer.
-    #[async_trait]
-    pub trait Registration: std::marker::Send + std::marker::Sync + 'static {
-        /// Opens a registration. Refused: unknown token, a kind of key that the
-        /// MachineRegistration does not accept.
-        async fn begin(
-            &self,
-            request: tonic::Request<super::BeginRequest>,
-        ) -> std::result::Result<tonic::Response<super::BeginResponse>, tonic::Status>;
-        /// Proves possession of the key named in Begin and asks for a certificate.
-        /// May be repeated with the same key: the same host gets the same answer.
-        async fn complete(
-            &self,
-            request: tonic::Request<super::CompleteRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CompleteResponse>,
-            tonic::Status,
-        >;
-    }
-    /// A host becomes a MachineInventory in two calls on one TLS connection: who I
-    /// say I am, then the proof. Nothing that matters is returned before the proof.
-    #[derive(Debug)]
-    pub struct RegistrationServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> RegistrationServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for RegistrationServer<T>
-    where
-        T: Registration,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/baremetal.v1alpha1.Registration/Begin" => {
-                    #[allow(non_camel_case_types)]
-                    struct BeginSvc<T: Registration>(pub Arc<T>);
-                    impl<
-                        T: Registration,
-                    > tonic::server::UnaryService<super::BeginRequest> for BeginSvc<T> {
-                        type Response = super::BeginResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::BeginRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Registration>::begin(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = BeginSvc(inner);
-                        let codec = crate::codec::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/baremetal.v1alpha1.Registration/Complete" => {
-                    #[allow(non_camel_case_types)]
-                    struct CompleteSvc<T: Registration>(pub Arc<T>);
-                    impl<
-                        T: Registration,
-                    > tonic::server::UnaryService<super::CompleteRequest>
-                    for CompleteSvc<T> {
-                        type Response = super::CompleteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CompleteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Registration>::complete(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CompleteSvc(inner);
-                        let codec = crate::codec::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for RegistrationServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "baremetal.v1alpha1.Registration";
-    impl<T> tonic::server::NamedService for RegistrationServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -178,6 +178,7 @@ impl Registered {
         let request = wire::RenewCertificateRequest {
             certificate_request: certificate_request(&key)?,
             boot_id: "installed".to_owned(),
+            boot_proof: None,
         };
         // The coordinator signs for the live system until its cache has the report.
         let chain = loop {

@@ -45,9 +45,18 @@ struct Machine {
     boots: AtomicU32,
     installs: AtomicUsize,
     seed: Mutex<String>,
-    tpm: Mutex<Option<PathBuf>>,
+    tpm: Mutex<Option<FittedTpm>>,
     policy: Policy,
     errors: Mutex<Vec<String>>,
+}
+
+/// A TPM as its host has it.
+#[derive(Clone)]
+pub struct FittedTpm {
+    /// Where it takes commands.
+    pub socket: PathBuf,
+    /// What each boot of the host does to it.
+    pub reset: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// A host: agent, simulated system and power switch.
@@ -82,11 +91,9 @@ impl Host {
         self.machine.medium.store(true, Ordering::SeqCst);
     }
 
-    /// Fits the TPM behind that socket, from the next boot on; takes it out again
-    /// with `None`.
-    pub fn fit_tpm(&self, socket: Option<&Path>) {
-        let socket = socket.map(Path::to_owned);
-        *self.machine.tpm.lock().unwrap_or_else(PoisonError::into_inner) = socket;
+    /// Fits that TPM, from the next boot on; takes it out again with `None`.
+    pub fn fit_tpm(&self, tpm: Option<FittedTpm>) {
+        *self.machine.tpm.lock().unwrap_or_else(PoisonError::into_inner) = tpm;
     }
 
     /// Boots the host.
@@ -222,11 +229,12 @@ impl Machine {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        let Some(socket) = self.tpm.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+        let Some(tpm) = self.tpm.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             return Ok(());
         };
+        (tpm.reset)();
         std::fs::create_dir_all(self.root().join("/dev"))?;
-        std::os::unix::fs::symlink(socket, device)
+        std::os::unix::fs::symlink(tpm.socket, device)
     }
 
     /// Until early boot is over.

@@ -33,7 +33,7 @@ mod world;
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
 pub use fault_injection::{Call, Fault, Side};
 pub use history::{Violation, WrittenPlan};
-pub use host::{Host, STRANDED_ADDRESS, UNREACHABLE_COORDINATOR};
+pub use host::{FittedTpm, Host, STRANDED_ADDRESS, UNREACHABLE_COORDINATOR};
 pub use outcome::{Outcome, Undisturbed, Write};
 pub use table::Table;
 pub use world::{DEADLINE, World};

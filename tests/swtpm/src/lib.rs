@@ -6,6 +6,8 @@
 
 mod vendor;
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,12 +15,13 @@ use std::time::{Duration, Instant};
 use agent::tpm::Tpm;
 use tpm2_protocol::basic::TpmHandle;
 use tpm2_protocol::data::{
-    Tpm2bAuth, Tpm2bDigest, Tpm2bMaxNvBuffer, Tpm2bNonce, Tpm2bNvPublic, TpmAlgId, TpmRh, TpmaNv,
+    Tpm2bAuth, Tpm2bDigest, Tpm2bMaxNvBuffer, Tpm2bNonce, Tpm2bNvPublic, TpmAlgId, TpmRh, TpmSu, TpmaNv,
     TpmaSession, TpmsAuthCommand, TpmsNvPublic, TpmtPublic,
 };
 use tpm2_protocol::frame::{
-    TpmEvictControlCommand, TpmEvictControlResponse, TpmNvDefineSpaceCommand, TpmNvDefineSpaceResponse,
-    TpmNvWriteCommand, TpmNvWriteResponse,
+    TpmClearCommand, TpmClearResponse, TpmEvictControlCommand, TpmEvictControlResponse,
+    TpmNvDefineSpaceCommand, TpmNvDefineSpaceResponse, TpmNvWriteCommand, TpmNvWriteResponse,
+    TpmStartupCommand, TpmStartupResponse,
 };
 
 pub use vendor::Vendor;
@@ -27,6 +30,11 @@ pub use vendor::Vendor;
 const START: Duration = Duration::from_mins(2);
 /// What one write to an index holds at most.
 const CHUNK: usize = 512;
+
+/// Name of the socket of its control channel.
+const CONTROL: &str = "control";
+/// `CMD_INIT` of the control channel of swtpm, without flags.
+const INIT: [u8; 8] = [0, 0, 0, 2, 0, 0, 0, 0];
 
 /// A TPM, switched on. Dropping it switches it off and forgets its seeds.
 #[derive(Debug)]
@@ -49,6 +57,7 @@ impl Swtpm {
             .args(["--flags", "not-need-init,startup-clear"])
             .args(["--tpmstate", &format!("dir={}", state.display())])
             .args(["--server", &format!("type=unixio,path={}", socket.display())])
+            .args(["--ctrl", &format!("type=unixio,path={}", directory.path().join(CONTROL).display())])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -62,7 +71,7 @@ impl Swtpm {
     fn wait_until_ready(&mut self) {
         let end = Instant::now() + START;
         // A socket that exists may not listen yet, and there is no other sign.
-        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
+        while UnixStream::connect(self.socket()).is_err() {
             let ended = self.process.try_wait().unwrap();
             let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             assert!(ended.is_none() && Instant::now() < end, "swtpm does not start ({ended:?}): {log}");
@@ -74,6 +83,23 @@ impl Swtpm {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("data")
+    }
+
+    /// Resets it, as a boot of its host and its firmware do.
+    pub fn reset(&self) {
+        reset(self.directory.path());
+    }
+
+    /// [`Swtpm::reset`], for the host that it is fitted in.
+    pub fn resetter(&self) -> impl Fn() + Send + Sync + 'static {
+        let directory = self.directory.path().to_owned();
+        move || reset(&directory)
+    }
+
+    /// Clears it, as root of its host can: its counters begin again.
+    pub fn clear(&self) {
+        let command = TpmClearCommand { handles: [TpmHandle::new(TpmRh::Lockout as u32)] };
+        let _: TpmClearResponse = self.open().run("Clear", &command, &[password()]).unwrap();
     }
 
     /// A root directory of a host that has this TPM.
@@ -137,6 +163,17 @@ impl Swtpm {
             let _: TpmNvWriteResponse = tpm.run("NV_Write", &write, &[password()]).unwrap();
         }
     }
+}
+
+fn reset(directory: &Path) {
+    let mut control = UnixStream::connect(directory.join(CONTROL)).unwrap();
+    control.write_all(&INIT).unwrap();
+    let mut result = [0; 4];
+    control.read_exact(&mut result).unwrap();
+    assert_eq!(result, [0; 4], "swtpm is not initialized again");
+    let mut tpm = Tpm::open(directory.join("data")).unwrap();
+    let command = TpmStartupCommand { handles: [], startup_type: TpmSu::Clear };
+    let _: TpmStartupResponse = tpm.run("Startup", &command, &[]).unwrap();
 }
 
 /// Puts the TPM behind `socket` into the host whose files are below `root`.

@@ -3,6 +3,7 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent::identity::Identity;
@@ -10,7 +11,7 @@ use agent::paths::StateDir;
 use base64::Engine as _;
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::registration::MachineRegistration;
-use scenarios::World;
+use scenarios::{FittedTpm, World};
 use serde_json::json;
 use swtpm::{Swtpm, Vendor};
 
@@ -35,15 +36,19 @@ async fn name_vendor(world: &World, vendor: &Vendor) {
     world.create("Secret", "tpm-ca", json!({ "type": "Opaque", "data": { "tls.crt": data } })).await;
 }
 
+fn fitted(tpm: &Swtpm) -> FittedTpm {
+    FittedTpm { socket: tpm.socket(), reset: Arc::new(tpm.resetter()) }
+}
+
 /// Boots a host from the seed ISO, with a TPM or without.
 fn boot(world: &mut World, name: &str, tpm: Option<&Swtpm>) {
     world.boot_host(name, "hosts");
-    world.host(name).fit_tpm(tpm.map(Swtpm::socket).as_deref());
+    world.host(name).fit_tpm(tpm.map(fitted));
 }
 
 fn reboot(world: &mut World, name: &str, tpm: Option<&Swtpm>) {
     world.host_mut(name).power_off();
-    world.host(name).fit_tpm(tpm.map(Swtpm::socket).as_deref());
+    world.host(name).fit_tpm(tpm.map(fitted));
     world.host_mut(name).power_on();
 }
 
@@ -165,6 +170,32 @@ async fn installed_software_key_stays() {
     wait_available(&world).await;
     assert_eq!(world.inventory(HOST).unwrap().spec.tpm_hash, first);
     assert_eq!(key_of_disk(&world).endorsement_key(), None);
+    world.check_invariants().await;
+}
+
+// Fault: the TPM of an installed host shows no boot since the live system registered, or the installed system has no
+// driver for it.
+// Shown: host console and Event of the MachineInventory: `BadProof`; the host gets no plan until its TPM was reset.
+#[tokio::test(start_paused = true)]
+async fn installed_system_proves_its_boot_by_the_tpm() {
+    let mut world = registered(false).await;
+    let tpm = Swtpm::start();
+    let stuck = FittedTpm { reset: Arc::new(|| {}), ..fitted(&tpm) };
+    world.boot_host(HOST, "hosts");
+    world.host(HOST).fit_tpm(Some(stuck));
+    for (name, tpm, want) in [
+        ("not reset", None, "the TPM was not reset since the live system registered"),
+        ("no driver", Some(None), "the host sent no quote of its TPM"),
+    ] {
+        if let Some(tpm) = tpm {
+            reboot(&mut world, HOST, tpm);
+        }
+        world.advance_time(Duration::from_mins(2)).await;
+        world.expect_event("MachineInventory", HOST, "BadProof", want);
+        assert!(!world.is_available(HOST), "{name}");
+    }
+    reboot(&mut world, HOST, Some(&tpm));
+    wait_available(&world).await;
     world.check_invariants().await;
 }
 

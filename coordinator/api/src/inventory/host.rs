@@ -43,6 +43,10 @@ pub struct HostStatus {
     /// is one of another boot.
     #[serde(rename = "liveBootID", skip_serializing_if = "Option::is_none")]
     pub live_boot_id: Option<String>,
+    /// The TPM of the host when that live system registered; absent where the
+    /// identity is a software key. The installed system shows that it was reset since.
+    #[serde(rename = "liveTPM", skip_serializing_if = "Option::is_none")]
+    pub live_tpm: Option<LiveTpm>,
     /// SMBIOS UUID of the host at its last registration.
     #[serde(rename = "systemUUID", skip_serializing_if = "Option::is_none")]
     pub system_uuid: Option<String>,
@@ -52,6 +56,16 @@ pub struct HostStatus {
     /// The agent that an operator asked for last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_update: Option<AgentUpdateStatus>,
+}
+
+/// What a TPM showed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LiveTpm {
+    /// Name of the attestation key, hexadecimal.
+    pub attestation_key: String,
+    /// How often the TPM had been reset, as by each boot.
+    pub reset_count: u32,
 }
 
 /// How far a host is with the agent of the annotation

@@ -51,7 +51,16 @@ pub struct Expected<'a> {
     pub binding: &'a [u8; 32],
 }
 
-/// Verifies the answer of a TPM; returns the digest of the registers.
+/// What a TPM has quoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quoted {
+    /// Digest of the registers.
+    pub registers: [u8; DIGEST_BYTES],
+    /// How often the TPM was reset, as by each boot of its host.
+    pub resets: u32,
+}
+
+/// Verifies the answer of a TPM.
 ///
 /// # Errors
 /// [`AttestationError::Credential`], [`AttestationError::Quote`], and those of
@@ -61,16 +70,31 @@ pub fn verify_proof(
     mac: &[u8],
     attest: &[u8],
     signature: &[u8],
-) -> Result<[u8; DIGEST_BYTES], AttestationError> {
+) -> Result<Quoted, AttestationError> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, expected.credential);
     // In constant time.
     hmac::verify(&key, expected.binding, mac).map_err(|_| AttestationError::Credential)?;
-    let registers = judge_quote(expected, attest)?;
-    verify_signature(expected.key, attest, signature)?;
-    Ok(registers)
+    verify_quote(expected.key, expected.pcrs, expected.binding, attest, signature)
 }
 
-fn judge_quote(expected: Expected<'_>, attest: &[u8]) -> Result<[u8; DIGEST_BYTES], AttestationError> {
+/// Verifies a quote of these registers over `binding` by that key.
+///
+/// # Errors
+/// [`AttestationError::Quote`], and those of inputs that are too large or cannot be
+/// parsed.
+pub fn verify_quote(
+    key: &AttestationKey,
+    pcrs: &[u32],
+    binding: &[u8; 32],
+    attest: &[u8],
+    signature: &[u8],
+) -> Result<Quoted, AttestationError> {
+    let quoted = judge_quote(pcrs, binding, attest)?;
+    verify_signature(key, attest, signature)?;
+    Ok(quoted)
+}
+
+fn judge_quote(pcrs: &[u32], binding: &[u8; 32], attest: &[u8]) -> Result<Quoted, AttestationError> {
     const WHAT: &str = "the quote";
     check_size(WHAT, attest, TPM_STRUCTURE_BYTES)?;
     if attest.first_chunk() != Some(&TPM_GENERATED_VALUE.to_be_bytes()) {
@@ -80,13 +104,14 @@ fn judge_quote(expected: Expected<'_>, attest: &[u8]) -> Result<[u8; DIGEST_BYTE
     let TpmuAttest::Quote(quote) = &attest.attested else {
         return Err(AttestationError::Quote(QuoteFault::Kind));
     };
-    if *attest.extra_data != *expected.binding {
+    if *attest.extra_data != *binding {
         return Err(AttestationError::Quote(QuoteFault::Nonce));
     }
     let digest = <[u8; DIGEST_BYTES]>::try_from(&*quote.pcr_digest).ok();
-    digest
-        .filter(|_| covers_exactly(&quote.pcr_select, expected.pcrs))
-        .ok_or(AttestationError::Quote(QuoteFault::Registers))
+    let registers = digest
+        .filter(|_| covers_exactly(&quote.pcr_select, pcrs))
+        .ok_or(AttestationError::Quote(QuoteFault::Registers))?;
+    Ok(Quoted { registers, resets: attest.clock_info.reset_count.into() })
 }
 
 fn covers_exactly(selection: &TpmlPcrSelection, pcrs: &[u32]) -> bool {

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
     AgentUpdateStatus, CarriedNode, CarriedPlan, CoordinatorSettingsState, CoordinatorStatus, HostStatus,
-    InstallState, InstallStatus, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus, PlanState,
-    PlanStatus, PlanType, SessionStatus, StepStatus,
+    InstallState, InstallStatus, LiveTpm, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus,
+    PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -34,6 +34,8 @@ const ADDRESSES: usize = 64;
 pub struct Registered<'a> {
     /// Empty when the installed system registered again.
     pub live_boot_id: &'a str,
+    /// The TPM that holds the identity, if one does.
+    pub live_tpm: Option<&'a LiveTpm>,
     /// SMBIOS UUID, where it means something.
     pub system_uuid: Option<&'a str>,
     pub hardware: Option<&'a HardwareStatus>,
@@ -56,6 +58,7 @@ pub fn record_registration(
     host.install.get_or_insert(registered);
     if !registration.live_boot_id.is_empty() {
         host.live_boot_id = Some(registration.live_boot_id.to_owned());
+        host.live_tpm = registration.live_tpm.cloned();
     }
     if let Some(uuid) = registration.system_uuid {
         host.system_uuid = Some(truncate_text(uuid));

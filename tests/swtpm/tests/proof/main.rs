@@ -3,6 +3,7 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod boots;
 mod mutations;
 mod transcript;
 

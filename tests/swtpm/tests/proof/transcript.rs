@@ -3,6 +3,8 @@
 use agent::paths::Root;
 use agent::tpm::Attestor;
 use coordinator::credential::make_credential;
+use coordinator_api::inventory::LiveTpm;
+use coordinator_core::attestation::boot::describe_live_tpm;
 use coordinator_core::attestation::{AttestationError, AttestationKey, EndorsementKey, Opened};
 use coordinator_core::inventory::KeyClass;
 use jiff::Timestamp;
@@ -61,6 +63,13 @@ impl Transcript {
 
     pub(crate) fn binding(&self) -> [u8; 32] {
         tpm_binding(&self.nonce, &self.exporter, &self.public_key, &self.request)
+    }
+
+    /// What the coordinator keeps of it.
+    pub(crate) fn live_tpm(&self) -> LiveTpm {
+        let opened = Opened::parse(&self.keys, &self.public_key, CREDENTIAL).unwrap();
+        let quoted = opened.verify_answer(&self.binding(), &self.proof, self.quote.as_ref()).unwrap();
+        describe_live_tpm(&opened.key, quoted)
     }
 
     /// As the coordinator does.

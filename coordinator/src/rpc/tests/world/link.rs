@@ -171,8 +171,11 @@ impl Link {
     }
 
     pub(in crate::rpc::tests) async fn renew(&mut self, host: &Host, boot_id: &str) -> Answer<String> {
-        let request =
-            wire::RenewCertificateRequest { certificate_request: host.request(), boot_id: boot_id.into() };
+        let request = wire::RenewCertificateRequest {
+            certificate_request: host.request(),
+            boot_id: boot_id.into(),
+            boot_proof: None,
+        };
         Ok(self.host.renew_certificate(request).await?.into_inner().certificate_chain)
     }
 }
