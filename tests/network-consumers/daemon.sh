@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the real NetworkManager on cards of its own and lets it bring up connections/*.nmconnection; what it made of
+# Starts the real NetworkManager on cards of its own and lets it bring up the connections of host/etc; what it made of
 # them is left as addresses, routes (both JSON of ip) and resolv.conf.
 #   daemon.sh TREE DIRECTORY     DIRECTORY/cards has a line 'NAME MAC' for each card
 # All of it is in namespaces of its own, and ends with them: nothing of this machine's network is touched.
@@ -22,8 +22,7 @@ while read -r name mac; do
   ip link set "$name" address "$mac"
   ip link set "peer-$name" up
 done <"$directory/cards"
-cp "$directory"/connections/*.nmconnection "$tree/etc/NetworkManager/system-connections/"
-chmod 0600 "$tree"/etc/NetworkManager/system-connections/*
+cp --preserve=mode "$directory"/host/etc/NetworkManager/system-connections/* "$tree/etc/NetworkManager/system-connections/"
 # The other ends of the cables are no cards of the host, and what has no connection gets none.
 cat >"$tree/etc/NetworkManager/conf.d/cards.conf" <<'END'
 [main]

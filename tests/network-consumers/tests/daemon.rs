@@ -1,15 +1,21 @@
-//! Keyfiles on a guest with `NetworkManager`: the real daemon brings them up on
-//! cards of its own.
+//! Keyfiles on a guest with `NetworkManager`: the agent places them in early boot, and
+//! the real daemon brings them up on cards of its own.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use agent::boot::{self, seed};
+use agent::paths::Root;
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_core::network::host_network;
+use proto::plan::{Secret, Seed};
 use serde_json::{Value, json};
+use simulated_host::SimulatedSystem;
 
 const CARDS: &str = "eno1 02:00:00:00:00:01\neno2 02:00:00:00:00:02\n";
 
@@ -38,11 +44,7 @@ impl Booted {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("cards"), CARDS).unwrap();
-        fs::create_dir(path("connections")).unwrap();
-        for (name, content) in &network.connections {
-            let file = path(&format!("connections/baremetal-{name}.nmconnection"));
-            fs::write(file, content.expose()).unwrap();
-        }
+        boot_agent(&path("host"), network.connections);
         let tree = run(&mut Command::new(script("tree.sh")));
         run(Command::new(script("daemon.sh")).arg(tree.trim_end()).arg(directory.path()));
         let read = |name: &str| fs::read_to_string(path(name)).unwrap();
@@ -64,6 +66,20 @@ impl Booted {
         };
         self.routes.as_array().unwrap().iter().any(|route| is_it(&route))
     }
+}
+
+/// Early boot of an installed host whose seed has these connections.
+fn boot_agent(path: &Path, connections: BTreeMap<String, Secret>) {
+    let root = Root::at(path);
+    SimulatedSystem::installed(root.clone(), "oci:lab/os:v1").unwrap();
+    let wants = root.join("/etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    symlink("/usr/lib/systemd/system/NetworkManager.service", wants.join("NetworkManager.service")).unwrap();
+    let meta_data = "instance-id: 1\n".to_owned();
+    let seed = Seed { user_data: None, meta_data, network_config: None, connections, network_data: None };
+    seed::store(&root.state(), &seed).unwrap();
+    let summary = boot::run(&root);
+    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
 }
 
 #[test]
