@@ -107,6 +107,12 @@ pub struct Wish<'a> {
     pub reuse_group: Option<&'a str>,
 }
 
+fn explain_returning(host: &str) -> String {
+    format!(
+        "{host}, which its group held, is being cleaned and is waited for (spec.nodeReuse); see that host, or set spec.nodeReuse: false to take another one"
+    )
+}
+
 impl Roster {
     /// A roster on which every listed member is missing and none is selected.
     #[must_use]
@@ -261,10 +267,10 @@ impl Roster {
     }
 
     /// The first available member that is not reserved and as wished, in the pool's
-    /// order.
+    /// order. One that the group held and that is being cleaned is waited for: it comes back.
     ///
     /// # Errors
-    /// How many members are excluded by what, as a sentence.
+    /// How many members are excluded by what, as a sentence; or which one is waited for.
     pub fn choose_member(
         &self,
         wish: &Wish<'_>,
@@ -282,7 +288,21 @@ impl Roster {
                 Some(_) => 2,
             }),
         };
+        if let Some(returning) = self.find_returning(wish)
+            && chosen.is_none_or(|entry| self.reuse_group(&entry.name) != wish.reuse_group)
+        {
+            return Err(explain_returning(&returning.name));
+        }
         chosen.ok_or_else(|| self.explain_exhaustion(wish.failure_domain))
+    }
+
+    /// A member of the group that is being cleaned.
+    fn find_returning(&self, wish: &Wish<'_>) -> Option<&PoolMember> {
+        let group = wish.reuse_group?;
+        let mut preparing = self.places.with_standing(Standing::Preparing, wish.failure_domain);
+        preparing.find_map(|place| {
+            self.find_entry(place).filter(|entry| self.reuse_group(&entry.name) == Some(group))
+        })
     }
 
     fn reuse_group(&self, host: &str) -> Option<&str> {

@@ -330,6 +330,48 @@ fn wish_binds_domain_and_prefers_former_hosts() {
 }
 
 #[test]
+fn returning_host_of_the_group_is_waited_for() {
+    let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
+    for (host, group) in [("a", None), ("b", Some("mine")), ("c", Some("mine"))] {
+        let failure_domain = Some("d1".to_owned());
+        roster.set_traits(
+            host,
+            Traits { failure_domain, reuse_group: group.map(str::to_owned), ..Traits::default() },
+        );
+    }
+    roster.set_standing("a", Standing::Available);
+    let failed = Standing::Unavailable(Exclusion::PlanFailed);
+    for (name, standings, wish, want) in [
+        (
+            "its host is cleaned",
+            [Standing::Preparing, Standing::Allocated],
+            (Some("d1"), Some("mine")),
+            Err("b, which"),
+        ),
+        (
+            "another of its hosts is free",
+            [Standing::Preparing, Standing::Available],
+            (None, Some("mine")),
+            Ok("c"),
+        ),
+        ("another group", [Standing::Preparing, Standing::Allocated], (None, Some("other")), Ok("a")),
+        ("no reuse", [Standing::Preparing, Standing::Allocated], (None, None), Ok("a")),
+        ("its clean failed", [failed, Standing::Allocated], (None, Some("mine")), Ok("a")),
+        ("its other host runs", [Standing::Allocated, Standing::Allocated], (None, Some("mine")), Ok("a")),
+    ] {
+        for (host, standing) in ["b", "c"].into_iter().zip(standings) {
+            roster.set_standing(host, standing);
+        }
+        let wish = Wish { failure_domain: wish.0, reuse_group: wish.1 };
+        let got = roster.choose_member(&wish, |_| false).map(|member| member.name.as_str());
+        match want {
+            Ok(host) => assert_eq!(got, Ok(host), "{name}"),
+            Err(start) => assert!(got.as_ref().is_err_and(|text| text.starts_with(start)), "{name}: {got:?}"),
+        }
+    }
+}
+
+#[test]
 fn domains_follow_standing_and_labels() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
     let place = |roster: &mut Roster, host: &str, domain: Option<&str>| {

@@ -1,5 +1,7 @@
 //! The rules for what a provider does, at v1beta2.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
@@ -286,6 +288,38 @@ async fn pool_gives_former_hosts_back() {
     apply("m-3").await;
     let machine = world.machine("m-3").unwrap();
     assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-2"), "the first was another's");
+    world.check_invariants().await;
+}
+
+// Fault: a machine of a group with `nodeReuse` comes while the group's former host is being cleaned, and another is free.
+// Shown: condition `InventoryAllocated` of the machine names the host that it waits for.
+#[tokio::test(start_paused = true)]
+async fn pool_waits_for_the_host_of_the_group() {
+    let mut world = World::with_hosts(&["host-1", "host-2"]).await;
+    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "nodeReuse": true } })).await;
+    let labels = json!({ "metadata": { "labels": { "cluster.x-k8s.io/deployment-name": "md" } } });
+    let apply = async |world: &World, machine: &str| {
+        world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
+        world.apply_machine(machine).await;
+        world.patch("Machine", machine, labels.clone()).await;
+        world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
+    };
+    apply(&world, "m-1").await;
+    world.wait_running("m-1").await;
+    // It gets its clean plan when it comes back.
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    apply(&world, "m-2").await;
+    world.advance_time(Duration::from_mins(1)).await;
+    let (machine, inventory) = (world.machine("m-2").unwrap(), world.inventory("host-2").unwrap());
+    assert!(machine.spec.provider_id.is_none() && inventory.claim().is_none(), "it takes no other host");
+    let why =
+        world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, "see that host").await;
+    assert!(why.contains("host-1, which its group held, is being cleaned and is waited for"), "{why}");
+    world.host_mut("host-1").power_on();
+    world.wait_running("m-2").await;
+    let machine = world.machine("m-2").unwrap();
+    assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-1"));
     world.check_invariants().await;
 }
 
