@@ -42,6 +42,33 @@ struct TpmCosts {
     writes: f64,
 }
 
+/// What registrations cost with so many inventories.
+struct Costs {
+    /// CPU of each round with software keys.
+    rounds: Vec<f64>,
+    requests: f64,
+    writes: f64,
+    lists: f64,
+    details: String,
+    tpm: TpmCosts,
+}
+
+impl Costs {
+    fn figures(self, hosts: usize) -> Vec<Figure> {
+        let named = |what: &str| format!("registration: {what} at {hosts} hosts");
+        let cpu = median(&self.rounds);
+        vec![
+            Figure::at_most(named("CPU"), cpu, 2.0, "ms").with_range(&self.rounds),
+            Figure::at_most(named("API requests"), self.requests, 4.0, "per host").with_note(self.details),
+            Figure::at_most(named("API writes"), self.writes, 3.0, "per host"),
+            Figure::at_most(named("LISTs"), self.lists, 0.0, "per host"),
+            Figure::measured(named("CPU with TPM"), self.tpm.cpu, "ms"),
+            Figure::at_most(named("API requests with TPM"), self.tpm.requests, 4.0, "per host"),
+            Figure::at_most(named("API writes with TPM"), self.tpm.writes, 3.0, "per host"),
+        ]
+    }
+}
+
 struct Bench {
     site: Site,
     coordinator: Coordinator,
@@ -117,13 +144,28 @@ impl Bench {
         Ok(TpmCosts { cpu, requests, writes })
     }
 
-    async fn rounds(&mut self) -> anyhow::Result<Vec<f64>> {
+    async fn measure(&mut self, hosts: usize) -> anyhow::Result<Costs> {
+        eprintln!("  creating inventories until there are {hosts}");
+        self.fill(hosts).await?;
+        let (mark, first) = (self.site.mark()?, self.registered);
+        // The first round fills caches.
         self.register().await?;
-        let mut costs = vec![];
+        let mut rounds = vec![];
         for _ in 0..ROUNDS {
-            costs.push(self.register().await?);
+            rounds.push(self.register().await?);
         }
-        Ok(costs)
+        let requests = self.site.requests_since(mark).await?;
+        let registered = as_f64(self.registered - first);
+        let per_host = |count: u64| as_f64(usize::try_from(count).unwrap_or(usize::MAX)) / registered;
+        eprintln!("  registering {TPMS} TPMs");
+        Ok(Costs {
+            rounds,
+            requests: per_host(requests.requests),
+            writes: per_host(requests.writes),
+            lists: per_host(requests.lists),
+            details: requests.details,
+            tpm: self.register_tpms().await?,
+        })
     }
 }
 
@@ -134,33 +176,20 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
     let coordinator = site.start_coordinator("bench-0", None).await?;
     let endpoint = site.open_registration(coordinator.address).await?;
     let mut bench = Bench { site, coordinator, endpoint, registered: 0, existing: 0 };
-    bench.fill(FEW).await?;
-    let mark = bench.site.mark()?;
-    let few = bench.rounds().await?;
-    let requests = bench.site.requests_since(mark).await?;
-    let registered = as_f64(bench.registered);
-    let per_host = |count: u64| as_f64(usize::try_from(count).unwrap_or(usize::MAX)) / registered;
-    eprintln!("  registering {TPMS} TPMs");
-    let tpm = bench.register_tpms().await?;
-    eprintln!("  creating {MANY} inventories");
-    bench.fill(MANY).await?;
-    let many = bench.rounds().await?;
-    let ratio = median(&many) / median(&few);
-    let ratios: Vec<f64> = many.iter().zip(&few).map(|(many, few)| many / few).collect();
-    Ok(vec![
-        Figure::at_most(format!("registration: CPU at {FEW} hosts"), median(&few), 2.0, "ms")
-            .with_range(&few),
-        Figure::at_most(format!("registration: CPU at {MANY} hosts"), median(&many), 2.0, "ms")
-            .with_range(&many),
-        Figure::at_most(format!("registration: CPU, {MANY} to {FEW}"), ratio, 1.2, "ratio")
+    let few = bench.measure(FEW).await?;
+    let many = bench.measure(MANY).await?;
+    let (few_cpu, many_cpu) = (median(&few.rounds), median(&many.rounds));
+    let ratios: Vec<f64> = many.rounds.iter().zip(&few.rounds).map(|(many, few)| many / few).collect();
+    let mut figures = vec![
+        Figure::at_most(format!("registration: CPU, {MANY} to {FEW}"), many_cpu / few_cpu, 1.2, "ratio")
             .with_range(&ratios),
-        Figure::at_most("registration: API requests", per_host(requests.requests), 4.0, "per host")
-            .with_note(requests.details),
-        Figure::at_most("registration: API writes", per_host(requests.writes), 3.0, "per host"),
-        Figure::at_most("registration: LISTs", per_host(requests.lists), 0.0, "per host"),
-        Figure::measured("registration: CPU with TPM", tpm.cpu, "ms"),
-        Figure::measured("registration: CPU, TPM to software key", tpm.cpu / median(&few), "ratio"),
-        Figure::at_most("registration: API requests with TPM", tpm.requests, 4.0, "per host"),
-        Figure::at_most("registration: API writes with TPM", tpm.writes, 3.0, "per host"),
-    ])
+        Figure::measured("registration: CPU, TPM to software key", few.tpm.cpu / few_cpu, "ratio"),
+        Figure::measured(
+            format!("registration: CPU with TPM, {MANY} to {FEW}"),
+            many.tpm.cpu / few.tpm.cpu,
+            "ratio",
+        ),
+    ];
+    figures.extend(few.figures(FEW).into_iter().chain(many.figures(MANY)));
+    Ok(figures)
 }
