@@ -135,7 +135,7 @@ struct Link<'a, S, N> {
     console: Console,
     /// What the coordinator made of the certificate of the last connection.
     rejection: Rejection,
-    /// It rejected one: what an earlier process received may not hold.
+    /// It rejected the last one: its clock or its authority is another one.
     doubts_kept: bool,
     trial: NetworkTrial<'a>,
     updates: Updates<'a>,

@@ -24,7 +24,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     pub(super) async fn choose_certificate(&mut self) -> Result<Certificate, LinkError> {
         let identity = self.identity;
         let kept = identity.certificate(SystemTime::now());
-        if let Some(kept) = kept.filter(|kept| !self.doubts_kept || identity.age(kept).is_some()) {
+        if let Some(kept) = kept.filter(|_| !self.doubts_kept) {
             return Ok(kept);
         }
         // Once: where a registration is refused, the kept certificate may be good.
