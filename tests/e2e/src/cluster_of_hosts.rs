@@ -14,12 +14,13 @@ use control_plane::kubeconfig;
 use control_plane::parts::{Module, Part};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
-use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::commands::run_with_input;
 use crate::control_planes::{
@@ -59,6 +60,8 @@ pub struct ClusterOfHosts<'a> {
     /// Its hosts.
     pub hosts: Hosts<'a>,
     endpoint: Endpoint,
+    /// How many hosts are control planes.
+    control_planes: usize,
     /// Release of Kubernetes that it begins with.
     release: &'static str,
     _load_balancer: Option<LoadBalancer>,
@@ -82,7 +85,17 @@ impl<'a> ClusterOfHosts<'a> {
             Endpoint::External => Some(LoadBalancer::start().await?),
             Endpoint::Internal => None,
         };
-        Ok(Self { site, progress, hosts, endpoint, release, _load_balancer: load_balancer, proven: vec![] })
+        let control_planes = 1;
+        Ok(Self {
+            site,
+            progress,
+            hosts,
+            endpoint,
+            control_planes,
+            release,
+            _load_balancer: load_balancer,
+            proven: vec![],
+        })
     }
 
     /// Registers the first host, and applies the cluster.
@@ -90,7 +103,7 @@ impl<'a> ClusterOfHosts<'a> {
     /// # Errors
     /// When the host does not attach, or the API server refuses.
     pub async fn apply(&mut self) -> anyhow::Result<()> {
-        let [first, _] = hosts::CONTROL_PLANES;
+        let [first, ..] = hosts::CONTROL_PLANES;
         self.hosts.register(first).await?;
         let what = "the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment";
         self.progress.step(what);
@@ -124,9 +137,11 @@ impl<'a> ClusterOfHosts<'a> {
     /// # Errors
     /// Whatever is not as it should be.
     pub async fn await_available(&mut self, control_plane: &str, worker: &str) -> anyhow::Result<()> {
-        self.progress.step(&format!("control plane of {control_plane}, worker of {worker}: available"));
+        let count = self.control_planes;
+        self.progress
+            .step(&format!("{count} control planes of {control_plane}, worker of {worker}: available"));
         until_named(&control_planes(self.client()), NAME, DEADLINE, |found| {
-            has_settled(found, 1)
+            has_settled(found, count)
                 && is_true(found, "Available")
                 && found.data["status"]["version"] == control_plane
         })
@@ -142,17 +157,17 @@ impl<'a> ClusterOfHosts<'a> {
             self.proven.push(format!("{ADDRESS}, the endpoint, is held by {holder} and by no other host"));
         }
         self.proven.push(format!(
-            "the Cluster is available with a control plane of {control_plane} and a worker of {worker}; \
+            "the Cluster is available with {count} control planes of {control_plane} and a worker of {worker}; \
              each Node has our providerID and metal3.io/uuid, and is the nodeRef of its Machine"
         ));
         Ok(())
     }
 
-    /// One machine of each role, and no other.
+    /// The machines of both roles, and no other.
     async fn await_machines(&self) -> anyhow::Result<BTreeMap<String, BaremetalMachine>> {
         let api: Api<BaremetalMachine> = Api::namespaced(self.client().clone(), NAMESPACE);
         until_all(&api, watcher::Config::default(), DEADLINE, |machines| {
-            let all = machines.len() == 2 && machines.values().all(is_running);
+            let all = machines.len() == self.control_planes + 1 && machines.values().all(is_running);
             Ok(all.then(|| machines.clone()))
         })
         .await
@@ -203,12 +218,47 @@ impl<'a> ClusterOfHosts<'a> {
         Ok(kubeconfig::client(&String::from_utf8(text.0)?).await?)
     }
 
+    /// Makes a control plane of three, and cuts the power of the first host: the others
+    /// serve the endpoint.
+    ///
+    /// # Errors
+    /// Whatever is not as it should be.
+    pub async fn scale_control_plane(&mut self) -> anyhow::Result<()> {
+        let [first, more @ ..] = hosts::CONTROL_PLANES;
+        self.control_planes = hosts::CONTROL_PLANES.len();
+        self.progress.step("the control plane is scaled to three");
+        patch(&control_planes(self.client()), NAME, json!({ "replicas": self.control_planes })).await?;
+        for host in more {
+            self.hosts.register(host).await?;
+        }
+        self.await_available(self.release, self.release).await?;
+        self.progress
+            .step("the first control plane loses its power: the endpoint answers, and etcd takes writes");
+        self.hosts.set_power(first, false).await?;
+        let name = "written-without-the-first";
+        let written: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+        let maps: Api<ConfigMap> = Api::namespaced(self.workload().await?, "default");
+        let end = Instant::now() + DEADLINE;
+        while let Err(error) = maps.create(&PostParams::default(), &written).await {
+            let is_written = matches!(&error, kube::Error::Api(status) if status.code == 409);
+            if is_written {
+                break;
+            }
+            ensure!(Instant::now() < end, "two of three control planes take no write: {error}");
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        self.proven
+            .push("of three control planes the first lost its power: the others take writes".to_owned());
+        self.hosts.set_power(first, true).await?;
+        self.await_available(self.release, self.release).await
+    }
+
     /// Rolls both to the newest release.
     ///
     /// # Errors
     /// Whatever is not as it should be.
     pub async fn upgrade(&mut self) -> anyhow::Result<()> {
-        let [_, spare] = hosts::CONTROL_PLANES;
+        let [_, spare, _] = hosts::CONTROL_PLANES;
         self.hosts.register(spare).await?;
         let (from, to) = (self.release, Module::Kubernetes.version());
         self.progress.step(&format!("the control plane is upgraded to {to}, on the spare host"));

@@ -183,6 +183,12 @@ impl Host {
         Ok(())
     }
 
+    /// Its name in errors and logs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
     /// The console log, over all boots.
     #[must_use]
     pub fn console(&self) -> PathBuf {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::qemu::{Image, ImageInputs};
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
 use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, taps};
@@ -17,7 +17,7 @@ use e2e::site::{Managers, Reach, Served, Site};
 use e2e::switch;
 use e2e::watching::Watching;
 
-/// A control plane and a worker of QEMU hosts, by docs/examples/ and Cluster API's
+/// Control planes and a worker of QEMU hosts, by docs/examples/ and Cluster API's
 /// managers.
 #[derive(Parser)]
 struct Arguments {
@@ -27,9 +27,19 @@ struct Arguments {
     /// The hosts hold the address of the endpoint; there is no load balancer.
     #[arg(long)]
     internal_endpoint: bool,
-    /// Do not upgrade the cluster before it is deleted.
-    #[arg(long)]
-    no_upgrade: bool,
+    /// What happens to the cluster before it is deleted.
+    #[arg(long, value_enum, default_value_t = Change::Upgrade)]
+    change: Change,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Change {
+    /// Nothing.
+    None,
+    /// Both roles are upgraded.
+    Upgrade,
+    /// The control plane is scaled to three hosts, of which one loses its power.
+    Scale,
 }
 
 fn main() -> ExitCode {
@@ -90,7 +100,10 @@ async fn run_cluster(
 
 /// Without an upgrade the images have one release alone.
 fn first_release(arguments: &Arguments) -> &'static str {
-    if arguments.no_upgrade { Module::Kubernetes.version() } else { Module::EarlierKubernetes.version() }
+    match arguments.change {
+        Change::Upgrade => Module::EarlierKubernetes.version(),
+        Change::None | Change::Scale => Module::Kubernetes.version(),
+    }
 }
 
 async fn run_phases(
@@ -101,8 +114,10 @@ async fn run_phases(
     cluster.apply().await?;
     cluster.await_initialized().await?;
     cluster.await_available(release, release).await?;
-    if !arguments.no_upgrade {
-        cluster.upgrade().await?;
+    match arguments.change {
+        Change::None => {}
+        Change::Upgrade => cluster.upgrade().await?,
+        Change::Scale => cluster.scale_control_plane().await?,
     }
     cluster.delete().await
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::qemu::{BootOrder, Host, HostConfig, ImageDisk};
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use coordinator_api::inventory::MachineInventory;
 use kube::Api;
 
@@ -15,9 +15,9 @@ use crate::progress::Progress;
 use crate::seed;
 use crate::site::Site;
 
-/// Numbers of the hosts in the pool of control planes: the first one taken, and
-/// the spare one.
-pub(super) const CONTROL_PLANES: [u8; 2] = [1, 2];
+/// Numbers of the hosts in the pool of control planes: the first one taken, the
+/// spare one, and one that only a control plane of three needs.
+pub(super) const CONTROL_PLANES: [u8; 3] = [1, 2, 4];
 /// Number of the worker's host.
 pub(super) const WORKER: u8 = 3;
 /// kube-apiserver, etcd and the rest take one; containerd's store is on the disk.
@@ -73,6 +73,19 @@ impl<'a> Hosts<'a> {
         self.running.push((name.clone(), Host::start(config).await?));
         let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
         await_attached(&api, &name, REGISTRATION).await?;
+        Ok(())
+    }
+
+    /// Cuts the power of one, or gives it back.
+    pub(super) async fn set_power(&mut self, number: u8, is_on: bool) -> anyhow::Result<()> {
+        let tap = tap(number);
+        let host = self.running.iter_mut().map(|(_, host)| host).find(|host| host.name() == tap);
+        let host = host.with_context(|| format!("{tap} does not run"))?;
+        if is_on {
+            host.power_on().await?;
+        } else {
+            host.power_cut().await;
+        }
         Ok(())
     }
 
