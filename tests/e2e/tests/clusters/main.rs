@@ -19,6 +19,7 @@ mod page;
 mod plugin;
 mod restored;
 mod rights;
+mod rotated;
 mod secrets;
 mod tables;
 mod templates;

@@ -29,10 +29,9 @@ const ORDERS_WITHOUT_OWNERS: [u64; 2] = [11, 12];
 const ORDERS_WITH_STALE_OWNERS: [u64; 3] = [21, 22, 23];
 /// Hosts, and how many of them are nodes.
 const FLEET: (u8, usize) = (3, 2);
-const DEADLINE: Duration = Duration::from_mins(2);
-pub(crate) const CA: &str = "baremetal-coordinator-ca";
-pub(crate) const OWN_KINDS: [Kind; 3] =
-    [SECRETS, ("", "v1", "ConfigMap"), ("coordination.k8s.io", "v1", "Lease")];
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
+const CA: &str = "baremetal-coordinator-ca";
+const OWN_KINDS: [Kind; 3] = [SECRETS, ("", "v1", "ConfigMap"), ("coordination.k8s.io", "v1", "Lease")];
 
 /// Kinds of the tree, and Secrets.
 fn everything() -> Vec<Kind> {

@@ -313,9 +313,8 @@ async fn pool_waits_for_the_host_of_the_group() {
     world.advance_time(Duration::from_mins(1)).await;
     let (machine, inventory) = (world.machine("m-2").unwrap(), world.inventory("host-2").unwrap());
     assert!(machine.spec.provider_id.is_none() && inventory.claim().is_none(), "it takes no other host");
-    let why =
-        world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, "see that host").await;
-    assert!(why.contains("host-1, which its group held, is being cleaned and is waited for"), "{why}");
+    let cause = "host-1, which its group held, is being cleaned and is waited for";
+    world.expect_why("machine/m-2", Reason::PoolExhausted, cause, "add a host to the pool").await;
     world.host_mut("host-1").power_on();
     world.wait_running("m-2").await;
     let machine = world.machine("m-2").unwrap();
