@@ -1,8 +1,10 @@
 //! Loopback ports for servers that take a number and not a socket.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU16, Ordering};
+
+use tokio::net::TcpSocket;
 
 /// Below Linux's ephemeral range (32768 and up): a port from that range, once closed here, may be
 /// taken by an outgoing connection before the server binds it.
@@ -20,11 +22,24 @@ pub fn free() -> io::Result<u16> {
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         let port = FIRST + (start + step) % COUNT;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if has_no_listener(port) {
             return Ok(port);
         }
     }
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no free loopback port between 20000 and 31999"))
+}
+
+/// It is bound and never listens: a process that starts at that moment has a copy of the socket until
+/// it runs its program, and a copy that listens would keep the port.
+fn has_no_listener(port: u16) -> bool {
+    bind(port).is_ok()
+}
+
+fn bind(port: u16) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
+    Ok(socket)
 }
 
 /// Processes that run side by side start far apart, so that they seldom probe the same port in the
@@ -38,6 +53,17 @@ fn offset_of_process(id: u32) -> u16 {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::net::TcpListener;
+
+    #[test]
+    fn port_is_free_while_a_copy_of_the_probe_is_open() {
+        let port = free().unwrap();
+        let copy = bind(port).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        drop(copy);
+        assert!(!has_no_listener(port));
+        drop(listener);
+    }
 
     #[test]
     fn ports_are_distinct_and_not_ephemeral() {
