@@ -64,7 +64,7 @@ pub fn verify_boot(
         return Err(AttestationError::Boot(BootFault::OtherKey));
     }
     let quoted = verify_quote(&key, &PCRS, binding, &quote.attest, &quote.signature)?;
-    // A TPM that is cleared counts from the beginning: anyone who is root on the host can do that.
+    // A TPM that is cleared counts from the beginning, and root on the host can clear it.
     if quoted.resets <= live.reset_count {
         return Err(AttestationError::Boot(BootFault::NoReset));
     }
