@@ -56,7 +56,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn port_is_free_while_a_copy_of_the_probe_is_open() {
+    fn copy_of_the_probe_keeps_no_port() {
         let port = free().unwrap();
         let copy = bind(port).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
