@@ -106,12 +106,6 @@ explore: ## Play random inputs and events by a new seed, which is printed (CASES
 	cargo test --package coordinator-core --package coordinator --package agent --lib --tests
 	cargo test --package scenarios --test properties
 
-.PHONY: e2e-ha
-e2e-ha: ## The same with three control planes, of which one loses its power (20 GiB of free memory, and more cores than two)
-	@free=$$(awk '/^MemAvailable:/ { print int($$2 / 1048576) }' /proc/meminfo)
-	[ $$free -ge 20 ] || { echo "three control planes need 20 GiB of free memory, there are $$free" >&2; exit 1; }
-	$(MAKE) --no-print-directory e2e CHANGE=scale
-
 .PHONY: e2e
 e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (two idle cores; 13 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)
@@ -121,6 +115,12 @@ e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and j
 	iso/build.sh cluster >/dev/null
 	cargo build --quiet --package coordinator --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
+
+.PHONY: e2e-ha
+e2e-ha: ## The same with three control planes, of which one loses its power (20 GiB of free memory, and more cores than two)
+	@free=$$(awk '/^MemAvailable:/ { print int($$2 / 1048576) }' /proc/meminfo)
+	[ $$free -ge 20 ] || { echo "three control planes need 20 GiB of free memory, there are $$free" >&2; exit 1; }
+	$(MAKE) --no-print-directory e2e CHANGE=scale
 
 .PHONY: e2e-capi
 e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 35 min, and 10 min to build them once; SPECS='Quick start' runs a part)

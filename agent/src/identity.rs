@@ -181,8 +181,7 @@ impl Identity {
     }
 
     /// How long ago this process received it.
-    #[must_use]
-    pub fn age(&self, certificate: &Certificate) -> Option<Duration> {
+    fn age(&self, certificate: &Certificate) -> Option<Duration> {
         let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, at) = received.as_ref().filter(|(chain, _)| *chain == certificate.chain)?;
         Some(at.elapsed())

@@ -58,10 +58,8 @@ fn main() -> Result<ExitCode> {
         flushes::await_tracer()?;
         let root = Root::at(PathBuf::from(root));
         let plan = std::env::var("CRASH_PLAN")?;
-        if plan == STATE {
-            return state::write(&root).map(|()| ExitCode::SUCCESS);
-        }
         return match plan.as_str() {
+            STATE => state::write(&root).map(|()| ExitCode::SUCCESS),
             UPDATE => update::play(&root),
             SYNC => sync::play(&root),
             _ => play(&root, &plan),

@@ -9,7 +9,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use coordinator_api::inventory::LiveTpm;
 use coordinator_core::attestation::Opened;
 use coordinator_core::inventory::KeyClass;
 use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
@@ -54,8 +53,6 @@ pub struct Challenge {
     pub class: KeyClass,
     /// The TPM that must answer.
     pub tpm: Option<Opened>,
-    /// What it showed when it answered.
-    pub live_tpm: Option<LiveTpm>,
     /// Namespace and name of the registration.
     pub registration: (String, String),
 }

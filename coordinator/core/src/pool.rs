@@ -288,9 +288,8 @@ impl Roster {
                 Some(_) => 2,
             }),
         };
-        if let Some(returning) = self.find_returning(wish)
-            && chosen.is_none_or(|entry| self.reuse_group(&entry.name) != wish.reuse_group)
-        {
+        let is_own = chosen.is_some_and(|entry| self.reuse_group(&entry.name) == wish.reuse_group);
+        if !is_own && let Some(returning) = self.find_returning(wish) {
             return Err(explain_returning(&returning.name));
         }
         chosen.ok_or_else(|| self.explain_exhaustion(wish.failure_domain))

@@ -9,6 +9,7 @@ mod inventories;
 
 use std::sync::Arc;
 
+use coordinator_api::inventory::LiveTpm;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::attestation::Opened;
@@ -84,6 +85,13 @@ fn judge_key(opening: &Opening, request: &wire::BeginRequest) -> Result<Judged, 
             refuse_call(Refusal::BadRequest, "the key is no P-256 key in PKIX DER")
         }
     }
+}
+
+/// What a host has proven.
+struct Proven<'a> {
+    challenge: &'a Challenge,
+    /// Its TPM, where that holds the identity.
+    live_tpm: Option<LiveTpm>,
 }
 
 /// With what a host opens its registration.
@@ -187,7 +195,6 @@ impl RegistrationService {
             public_key: request.public_key,
             class,
             tpm,
-            live_tpm: None,
             registration: (
                 opening.namespace,
                 opening.registration.map(|found| found.name_any()).unwrap_or_default(),
@@ -207,18 +214,23 @@ impl RegistrationService {
         // It may have been closed meanwhile.
         let (namespace, name) = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
-        match &challenge.tpm {
-            None => verify_signature(session, &challenge, &request.proof)?,
+        let live_tpm = match &challenge.tpm {
+            None => {
+                verify_signature(session, &challenge, &request.proof)?;
+                None
+            }
             Some(opened) => {
                 let key = HostKey { tpm_hash: opened.endorsement.hash(), namespace: namespace.clone() };
                 let is_known = self.context.cached_inventory(&key).is_some();
                 let class = verify_tpm(&self.context, session, &challenge, opened, &request, is_known).await;
                 self.show_refusal(registration.as_deref(), &class).await;
                 let (class, live_tpm) = class?;
-                (challenge.class, challenge.live_tpm) = (class, Some(live_tpm));
+                challenge.class = class;
+                Some(live_tpm)
             }
-        }
-        let registered = self.register_host(session, registration.as_deref(), &challenge, request).await;
+        };
+        let proven = Proven { challenge: &challenge, live_tpm };
+        let registered = self.register_host(session, registration.as_deref(), proven, request).await;
         self.show_refusal(registration.as_deref(), &registered).await;
         registered
     }
@@ -246,7 +258,7 @@ impl RegistrationService {
         &self,
         session: &Session,
         registration: Option<&MachineRegistration>,
-        challenge: &Challenge,
+        Proven { challenge, live_tpm }: Proven<'_>,
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
         let requested = RequestedKey::parse(&request.certificate_request)?;
@@ -273,7 +285,7 @@ impl RegistrationService {
         let now = self.context.now();
         let registered = Registered {
             live_boot_id: &request.boot_id,
-            live_tpm: challenge.live_tpm.as_ref(),
+            live_tpm: live_tpm.as_ref(),
             system_uuid: hardware.system_uuid.as_deref(),
             hardware: Some(&describe_hardware(&facts)),
         };

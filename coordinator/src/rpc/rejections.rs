@@ -12,6 +12,7 @@ use std::time::Duration;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::inventory::admission::record_refusal;
+use coordinator_core::plan::with_next_action;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
@@ -105,7 +106,7 @@ impl Rejections {
         let registration = latest();
         let uid = registration.uid().unwrap_or_default();
         let Some(suppressed) = self.take_write_turn(uid, refusal, detail, Instant::now()) else { return };
-        let mut note = format!("{detail}; next: {next_action}");
+        let mut note = with_next_action(detail, next_action);
         let decide = |found: &MachineRegistration| record_refusal(found, refusal, &note, now);
         let recorded = registration_admission::record_refusal(&self.client, latest, decide).await;
         if let Err(error) = recorded {
@@ -126,8 +127,7 @@ impl Rejections {
     ) {
         let uid = inventory.uid().unwrap_or_default();
         if self.take_write_turn(uid, refusal, detail, Instant::now()).is_some() {
-            let note = format!("{detail}; next: {next_action}");
-            self.events.warning(inventory, refusal.code(), &note).await;
+            self.events.warning(inventory, refusal.code(), &with_next_action(detail, next_action)).await;
         }
     }
 

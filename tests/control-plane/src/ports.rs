@@ -22,19 +22,15 @@ pub fn free() -> io::Result<u16> {
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         let port = FIRST + (start + step) % COUNT;
-        if has_no_listener(port) {
+        if bind(port).is_ok() {
             return Ok(port);
         }
     }
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no free loopback port between 20000 and 31999"))
 }
 
-/// It is bound and never listens: a process that starts at that moment has a copy of the socket until
-/// it runs its program, and a copy that listens would keep the port.
-fn has_no_listener(port: u16) -> bool {
-    bind(port).is_ok()
-}
-
+/// Fails where something listens. It never listens itself: a process that starts at that moment has a
+/// copy of the socket until it runs its program, and a copy that listens would keep the port.
 fn bind(port: u16) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -61,7 +57,7 @@ mod tests {
         let copy = bind(port).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         drop(copy);
-        assert!(!has_no_listener(port));
+        assert!(bind(port).is_err());
         drop(listener);
     }
 

@@ -287,16 +287,18 @@ impl Server {
 }
 
 fn send(id: u32, signal: Signal) -> nix::Result<()> {
-    let pid = i32::try_from(id).map_err(|_| nix::Error::ESRCH)?;
-    kill(Pid::from_raw(pid), signal)
+    kill(to_pid(id)?, signal)
 }
 
 /// Waits until child `id` has stopped: the kernel stops each thread where it next sees the signal,
 /// and says so after the last. The child stays as it is for those who wait for its end.
 fn stopped(id: u32) -> nix::Result<()> {
-    let pid = i32::try_from(id).map_err(|_| nix::Error::ESRCH)?;
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-    waitid(Id::Pid(Pid::from_raw(pid)), flags).map(drop)
+    waitid(Id::Pid(to_pid(id)?), flags).map(drop)
+}
+
+fn to_pid(id: u32) -> nix::Result<Pid> {
+    i32::try_from(id).map(Pid::from_raw).map_err(|_| nix::Error::ESRCH)
 }
 
 /// `setpriv` sets the parent-death signal between fork and exec, which plain Rust cannot do without

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::ensure;
 use contract::documents::{ROTATION, Reader};
 use control_plane::{Part, Shell};
-use coordinator_api::conditions::Type;
+use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
 use e2e::fleet::Fleet;
 use e2e::history::History;
@@ -46,14 +46,12 @@ async fn await_known(inventories: &Api<MachineInventory>, former: &str) -> anyho
         let mut checksums = BTreeSet::new();
         for inventory in inventories.values() {
             let Some(status) = &inventory.status else { return Ok(None) };
-            let known = status.conditions.iter().any(|condition| {
-                condition.type_ == Type::CoordinatorKnown.as_str() && condition.status == "True"
-            });
-            let coordinator = status.host.as_ref().and_then(|host| host.coordinator.as_ref());
-            checksums.extend(coordinator.filter(|_| known).map(|known| known.checksum.clone()));
-            if !known {
+            let known = find_condition(&status.conditions, Type::CoordinatorKnown);
+            if known.is_none_or(|known| known.status != "True") {
                 return Ok(None);
             }
+            let coordinator = status.host.as_ref().and_then(|host| host.coordinator.as_ref());
+            checksums.extend(coordinator.map(|coordinator| coordinator.checksum.clone()));
         }
         Ok(checksums.pop_first().filter(|first| checksums.is_empty() && first != former))
     })
