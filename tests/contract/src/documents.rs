@@ -16,7 +16,7 @@ pub const STORAGE: &str = "control-plane install::storage";
 pub const STORY: &str = "e2e clusters::documented";
 /// The test of `e2e` that moves a cluster.
 pub const MOVE: &str = "e2e clusters::moved";
-/// The test of `e2e` that rotates the authority.
+/// The test of `e2e` that rotates the authority and moves the URL.
 pub const ROTATION: &str = "e2e clusters::rotated";
 /// The test of `e2e` that restores a namespace.
 pub const RESTORE: &str = "e2e clusters::restored";
@@ -56,7 +56,8 @@ pub const RUN: &[(&str, &str, &str)] = &[
     ("docs/operations.md", "Run a plan of your own on a host", STORY),
     ("docs/operations.md", "Limit the coordinator to some namespaces", INSTALLATION),
     ("docs/operations.md", "Rotate the registration token", STORY),
-    ("docs/operations.md", "Rotate the CA, move the URL", ROTATION),
+    ("docs/operations.md", "Rotate the CA", ROTATION),
+    ("docs/operations.md", "Move the URL", ROTATION),
     ("docs/operations.md", "`clusterctl move`", MOVE),
     ("docs/operations.md", "Backup", RESTORE),
     ("docs/operations.md", "Restore by kubectl", RESTORE),

@@ -166,6 +166,21 @@ impl Replica {
         Ok(())
     }
 
+    /// Starts it again with this URL and these names, which a Deployment has among its arguments.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn reconfigure(&mut self, arguments: &[String]) -> anyhow::Result<()> {
+        let is_name = |argument: &str| {
+            ["--server-url=", "--server-name="].iter().any(|option| argument.starts_with(option))
+        };
+        self.server.kill();
+        self.spec.arguments.retain(|argument| !is_name(argument));
+        self.spec.arguments.extend(arguments.iter().filter(|argument| is_name(argument)).cloned());
+        self.server = Server::start(self.spec.clone())?;
+        Ok(())
+    }
+
     /// Starts it again on the same ports, under the same name.
     ///
     /// # Errors

@@ -87,7 +87,8 @@ pub struct Site {
     pub parts: Parts,
     /// Logs and files; removed with its last holder.
     pub directory: Arc<Directory>,
-    url: String,
+    /// URL of the coordinator for hosts.
+    pub url: String,
 }
 
 impl Management {
