@@ -1,4 +1,4 @@
-//! The rules for what a provider does, at v1beta2.
+//! The rules for what a provider does, at v1beta2; those that read Cluster and Machine at both versions.
 
 use std::time::Duration;
 
@@ -12,6 +12,16 @@ use crate::definitions::schema;
 
 const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
 pub(crate) const DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
+
+/// Those at which a contract is kept.
+const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// Where Cluster and Machine are served at this version alone.
+pub(crate) async fn at_version(version: &'static str, hosts: &[&str]) -> World {
+    let mut world = World::with_cluster_api(version).await;
+    world.create_prerequisites(hosts).await;
+    world
+}
 
 async fn running() -> World {
     let world = World::with_hosts(&["host-1"]).await;
@@ -216,50 +226,54 @@ async fn infra_machine_terminal_failures_are_not_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn infra_machine_waits_for_cluster_infrastructure() {
-    let world = World::with_hosts(&["host-1"]).await;
-    world.set_infrastructure_provisioned("c1", false);
-    world.apply_machine("m-1").await;
-    let waiting = ("False".to_owned(), "ClusterInfrastructureWaiting".to_owned());
-    let is_waiting =
-        |world: &World| world.machine_condition("m-1", Type::Ready).is_some() && ready(world) == waiting;
-    world.wait_until("it waits", is_waiting).await;
-    world.wait_idle().await;
-    assert!(world.inventory("host-1").unwrap().claim().is_none());
-    world.set_infrastructure_provisioned("c1", true);
-    world.wait_running("m-1").await;
-    world.set_infrastructure_provisioned("c1", false);
-    world.wait_idle().await;
-    assert_eq!(world.phase("m-1"), Some(Phase::Running), "what is provisioned stays so");
-    world.check_invariants().await;
+    for version in VERSIONS {
+        let world = at_version(version, &["host-1"]).await;
+        world.set_infrastructure_provisioned("c1", false);
+        world.apply_machine("m-1").await;
+        let action = "see the conditions of its infrastructure object";
+        world.wait_for_reason("m-1", Type::Ready, Reason::ClusterInfrastructureWaiting, action).await;
+        world.wait_idle().await;
+        assert!(world.inventory("host-1").unwrap().claim().is_none());
+        world.set_infrastructure_provisioned("c1", true);
+        world.wait_running("m-1").await;
+        world.set_infrastructure_provisioned("c1", false);
+        world.wait_idle().await;
+        assert_eq!(world.phase("m-1"), Some(Phase::Running), "what is provisioned stays so");
+        world.check_invariants().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn infra_machine_waits_for_bootstrap_data() {
-    let world = World::with_hosts(&["host-1"]).await;
-    world.apply_bare_machine("m-1", "pool", "v1").await;
-    world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, "create it").await;
-    world.apply_bootstrap("m-1", &scenarios::bootstrap_data()).await;
-    world.wait_running("m-1").await;
-    world.check_invariants().await;
+    for version in VERSIONS {
+        let world = at_version(version, &["host-1"]).await;
+        world.apply_bare_machine("m-1", "pool", "v1").await;
+        world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, "create it").await;
+        world.apply_bootstrap("m-1", &scenarios::bootstrap_data()).await;
+        world.wait_running("m-1").await;
+        world.check_invariants().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn infra_machine_pausing() {
-    let world = World::with_hosts(&["host-1"]).await;
-    let pause = |is: Value| json!({ "spec": { "paused": is } });
-    world.patch("Cluster", "c1", pause(json!(true))).await;
-    world.apply_machine("m-1").await;
     let is_paused =
         |world: &World| world.machine_condition("m-1", Type::Paused).is_some_and(|c| c.status == "True");
-    world.wait_until("it is paused", is_paused).await;
-    world.wait_idle().await;
-    assert!(world.inventory("host-1").unwrap().claim().is_none());
-    world.patch("Cluster", "c1", pause(json!(false))).await;
-    world.wait_running("m-1").await;
+    let pause = |is: Value| json!({ "spec": { "paused": is } });
     let annotate = |value: Value| json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
-    world.patch("BaremetalMachine", "m-1", annotate(json!("true"))).await;
-    world.wait_until("it is paused by annotation", is_paused).await;
-    world.check_invariants().await;
+    for version in VERSIONS {
+        let world = at_version(version, &["host-1"]).await;
+        world.patch("Cluster", "c1", pause(json!(true))).await;
+        world.apply_machine("m-1").await;
+        world.wait_until("it is paused", is_paused).await;
+        world.wait_idle().await;
+        assert!(world.inventory("host-1").unwrap().claim().is_none());
+        world.patch("Cluster", "c1", pause(json!(false))).await;
+        world.wait_running("m-1").await;
+        world.patch("BaremetalMachine", "m-1", annotate(json!("true"))).await;
+        world.wait_until("it is paused by annotation", is_paused).await;
+        world.check_invariants().await;
+    }
 }
 
 /// The same hosts come back to a control plane or deployment whose pool says so.
