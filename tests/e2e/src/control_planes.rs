@@ -149,12 +149,12 @@ impl<'a> Cluster<'a> {
         patch(&cluster_api(self.client(), "MachineDeployment"), WORKERS, spec).await
     }
 
-    /// Waits until the cluster is available in this shape, and checks that
-    /// machines, hosts and Nodes agree.
+    /// Waits until the cluster is available in this shape, checks that machines,
+    /// hosts and Nodes agree, and returns the providerIDs.
     ///
     /// # Errors
     /// Whatever is not as it should be.
-    pub async fn await_shape(&self, shape: Shape<'_>) -> anyhow::Result<()> {
+    pub async fn await_shape(&self, shape: Shape<'_>) -> anyhow::Result<BTreeSet<String>> {
         // The statuses come last: at first they are those of the former shape.
         self.await_nodes(shape, None).await?;
         let machines = self.await_machines(shape).await?;
@@ -172,7 +172,8 @@ impl<'a> Cluster<'a> {
         let is_settled = |deployment: &DynamicObject| has_settled(deployment, shape.workers.0);
         until_named(&deployments, WORKERS, DEADLINE, is_settled).await?;
         let clusters = cluster_api(self.client(), "Cluster");
-        until_named(&clusters, NAME, DEADLINE, |cluster| is_true(cluster, "Available")).await
+        until_named(&clusters, NAME, DEADLINE, |cluster| is_true(cluster, "Available")).await?;
+        Ok(hosts)
     }
 
     /// Waits until each Node is of a role and version of the shape, and on one
@@ -244,7 +245,9 @@ impl<'a> Cluster<'a> {
         delete_cluster(self.client(), NAME, DEADLINE).await?;
         let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
         for host in hosts {
-            until(&inventories, host, DEADLINE, is_free).await?;
+            // A spare one may never have had a plan.
+            let had_none = |host: &MachineInventory| host.plan().is_none_or(|plan| plan.kind.is_none());
+            until(&inventories, host, DEADLINE, |host| is_free(host) || had_none(host)).await?;
         }
         Ok(())
     }
