@@ -72,7 +72,7 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	exit $$code
 
 .PHONY: test-lab
-test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator; faults, disks, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min; power cuts at flushes: make test-flushes)
+test-lab: packages parts release iso ## Run the slow tests: a release, with the image of the coordinator; faults, disks, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min; power cuts at flushes: make test-flushes)
 	@$(INPUTS)
 	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator

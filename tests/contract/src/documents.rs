@@ -10,6 +10,8 @@ pub const DOCUMENTS: [&str; 3] = ["README.md", "docs", "docs/examples"];
 
 /// The test of `control-plane` that installs and upgrades.
 pub const INSTALLATION: &str = "control-plane install::document";
+/// The test of `control-plane` that pushes the image.
+pub const PUSH: &str = "control-plane install::image";
 /// The test of `control-plane` that moves objects to another stored version.
 pub const STORAGE: &str = "control-plane install::storage";
 /// The test of `e2e` that tells the life of a cluster.
@@ -23,6 +25,7 @@ pub const RESTORE: &str = "e2e clusters::restored";
 
 /// Document, section, and the test that runs the commands of the section.
 pub const RUN: &[(&str, &str, &str)] = &[
+    ("docs/install.md", "Build", PUSH),
     ("docs/install.md", "clusterctl", INSTALLATION),
     ("docs/install.md", "Helm", INSTALLATION),
     ("docs/install.md", "Gateway", INSTALLATION),

@@ -1,15 +1,19 @@
-//! The image of the coordinator in a real registry.
+//! The image of the coordinator, pushed to a real registry by the command of the document.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Read as _;
+use std::path::PathBuf;
 
 use anyhow::Result;
+use bundle::VERSION;
 use bundle::image::Image;
+use contract::documents::{PUSH, Reader, fill};
 use control_plane::registry::{Access, sha256};
-use control_plane::{Parts, Registry};
+use control_plane::{Parts, Registry, Shell};
 use serde_json::Value;
 
-const REPOSITORY: &str = "lab/baremetal-coordinator";
+const REPOSITORY: &str = "baremetal-coordinator";
 
 /// A 64-bit x86 ELF file without sections.
 fn program() -> Vec<u8> {
@@ -31,7 +35,7 @@ fn read_archive(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn registry_returns_the_image_of_the_archive() -> Result<()> {
+async fn registry_serves_the_pushed_image() -> Result<()> {
     let image = Image {
         coordinator: program(),
         agent: program(),
@@ -39,7 +43,8 @@ async fn registry_returns_the_image_of_the_archive() -> Result<()> {
         reference: "baremetal-coordinator:1".to_owned(),
         revision: None,
     };
-    let files = read_archive(&image.build()?);
+    let archive = image.build()?;
+    let files = read_archive(&archive);
     let blob = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().unwrap();
         &files[&format!("blobs/{}", digest.replace(':', "/"))]
@@ -49,18 +54,20 @@ async fn registry_returns_the_image_of_the_archive() -> Result<()> {
     let manifest: Value = serde_json::from_slice(blob(described))?;
 
     let registry = Registry::start(&Parts::from_environment()?, &Access::Anonymous).await?;
-    let descriptors: Vec<&Value> =
-        manifest["layers"].as_array().unwrap().iter().chain([&manifest["config"]]).collect();
-    for descriptor in &descriptors {
-        let media = descriptor["mediaType"].as_str().unwrap();
-        assert_eq!(registry.push_blob(REPOSITORY, media, blob(descriptor)).await?, **descriptor);
+    let shell = Shell::new(PathBuf::new())?;
+    fs::create_dir(shell.path("dist"))?;
+    fs::write(shell.path(&format!("dist/baremetal-coordinator-{VERSION}-amd64.oci.tar")), archive)?;
+    fs::write(shell.path("authority.pem"), registry.authority())?;
+    let mut reader = Reader::of(PUSH);
+    for block in reader.read("docs/install.md", "Build")?.iter().filter(|block| block.is_commands()) {
+        let commands = fill(&block.content, &[("registry.example.com", registry.address().to_owned())]);
+        shell.run(&format!("export SSL_CERT_FILE=$PWD/authority.pem\n{commands}")).await?;
     }
-    let pushed = registry.push_manifest(REPOSITORY, "1", &manifest).await?;
-    assert_eq!(pushed["digest"], described["digest"]);
+    reader.finish()?;
 
-    let served = registry.read(REPOSITORY, "manifests/1").await?;
+    let served = registry.read(REPOSITORY, &format!("manifests/{VERSION}")).await?;
     assert_eq!(sha256(&served), described["digest"]);
-    for descriptor in descriptors {
+    for descriptor in manifest["layers"].as_array().unwrap().iter().chain([&manifest["config"]]) {
         let digest = descriptor["digest"].as_str().unwrap();
         let served = registry.read(REPOSITORY, &format!("blobs/{digest}")).await?;
         assert_eq!((sha256(&served).as_str(), served.len()), (digest, blob(descriptor).len()));
