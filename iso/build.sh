@@ -119,7 +119,7 @@ cluster() {
     for name in kubelet kubeadm kube-apiserver kube-controller-manager kube-scheduler pause; do
       content ${EARLIER_BIN:+"$EARLIER_BIN/$name"} "$KUBERNETES_BIN/$name"
     done
-    content "$ETCD_BIN/etcd"
+    content "$ETCD_BIN/etcd" "$ETCD_BIN/etcdctl" "$ETCD_BIN/etcdutl"
   } | sha256sum | cut -c1-16)
   if [ -d "$cache/cluster-$key" ]; then say "OS images with control planes: cached ($key)"; echo "$cache/cluster-$key"; return; fi
   need mksquashfs cpio zstd busybox xorriso jq

@@ -9,4 +9,6 @@ trap 'rm -f "$archive"' EXIT
 cp -r "$here/root/." "$tree/"
 "$here/archive.sh" "$archive"
 "$here/store.sh" "$archive" "$tree/usr/lib/control-plane"
+# With them an operator restores etcd on the host.
+install -m 755 "$ETCD_BIN/etcdctl" "$ETCD_BIN/etcdutl" "$tree/usr/local/bin/"
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable control-plane-images.service

@@ -23,6 +23,9 @@ pub const ROTATION: &str = "e2e clusters::rotated";
 /// The test of `e2e` that restores a namespace.
 pub const RESTORE: &str = "e2e clusters::restored";
 
+/// The program of `e2e` that restores etcd on the host of a control plane: `make e2e`.
+pub const QUORUM: &str = "e2e cluster_of_hosts::quorum";
+
 /// Document, section, and the test that runs the commands of the section.
 pub const RUN: &[(&str, &str, &str)] = &[
     ("docs/install.md", "Build", PUSH),
@@ -51,6 +54,7 @@ pub const RUN: &[(&str, &str, &str)] = &[
     ("docs/replace.md", "3. Remove a host for good", STORY),
     ("docs/replace.md", "4. A host that is dead", STORY),
     ("docs/replace.md", "5. The successor", STORY),
+    ("docs/replace.md", "A control plane without quorum", QUORUM),
     ("docs/operations.md", "A host waits for approval", STORY),
     ("docs/operations.md", "Shut a host out", STORY),
     ("docs/operations.md", "Only TPMs of known vendors", STORY),

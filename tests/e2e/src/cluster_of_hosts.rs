@@ -3,6 +3,7 @@
 
 mod hosts;
 mod load_balancer;
+mod quorum;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,7 +7,7 @@ pub enum Module {
     Kubernetes,
     /// An earlier patch release of it, for hosts that are upgraded: see [`Parts::earlier`](super::Parts::earlier).
     EarlierKubernetes,
-    /// etcd's server.
+    /// etcd's server and its tools.
     Etcd,
     /// `sigs.k8s.io/cluster-api`.
     ClusterApi,
@@ -28,6 +28,10 @@ pub enum Module {
 pub enum Part {
     /// The store.
     Etcd,
+    /// Makes snapshots of it.
+    Etcdctl,
+    /// Restores them.
+    Etcdutl,
     /// The API server.
     KubeApiserver,
     /// Garbage collector, namespaces, certificate signing and the rest.
@@ -177,7 +181,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::KubeScheduler,
@@ -186,6 +190,8 @@ impl Part {
         Self::Kubelet,
         Self::Pause,
         Self::Etcd,
+        Self::Etcdctl,
+        Self::Etcdutl,
         Self::ClusterApiCore,
         Self::ClusterApiBootstrap,
         Self::ClusterApiControlPlane,
@@ -204,6 +210,8 @@ impl Part {
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
+            Self::Etcdctl => "etcdctl",
+            Self::Etcdutl => "etcdutl",
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
@@ -236,7 +244,7 @@ impl Part {
             | Self::Kubeadm
             | Self::Kubelet
             | Self::Pause => Module::Kubernetes,
-            Self::Etcd => Module::Etcd,
+            Self::Etcd | Self::Etcdctl | Self::Etcdutl => Module::Etcd,
             Self::ClusterApiCore
             | Self::ClusterApiBootstrap
             | Self::ClusterApiControlPlane
@@ -253,6 +261,7 @@ impl Part {
         let module = self.module().path();
         match self {
             Self::Etcd => module.to_owned(),
+            Self::Etcdctl | Self::Etcdutl => format!("go.etcd.io/etcd/{}/v3", self.name()),
             Self::ClusterApiSuite => ".".to_owned(),
             Self::ClusterApiCore => format!("{module}/core"),
             Self::ClusterApiBootstrap => format!("{module}/bootstrap/kubeadm"),
@@ -273,6 +282,7 @@ impl Part {
             Self::ClusterApiControlPlane => 40,
             Self::ClusterApiBootstrap | Self::Clusterctl => 20,
             Self::KubeScheduler | Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
+            Self::Etcdctl | Self::Etcdutl => 10,
             Self::ContainerdShim | Self::Ctr | Self::Pause => 5,
         }
     }

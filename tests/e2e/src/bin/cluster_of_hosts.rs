@@ -114,6 +114,7 @@ async fn run_phases(
     cluster.apply().await?;
     cluster.await_initialized().await?;
     cluster.await_available(release, release).await?;
+    cluster.restore_etcd(release).await?;
     match arguments.change {
         Change::None => {}
         Change::Upgrade => cluster.upgrade().await?,

@@ -76,6 +76,13 @@ impl<'a> Hosts<'a> {
         Ok(())
     }
 
+    /// Runs commands as root on one.
+    pub(super) async fn run_on(&self, number: u8, script: &str) -> anyhow::Result<String> {
+        let tap = tap(number);
+        let host = self.running.iter().map(|(_, host)| host).find(|host| host.name() == tap);
+        run(host.with_context(|| format!("{tap} does not run"))?, script).await
+    }
+
     /// Cuts the power of one, or gives it back.
     pub(super) async fn set_power(&mut self, number: u8, is_on: bool) -> anyhow::Result<()> {
         let tap = tap(number);
