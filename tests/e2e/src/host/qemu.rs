@@ -56,12 +56,29 @@ const VLAN_ON_BOND: [Look; 5] = [
     },
 ];
 
-/// Secrets of a control plane, which this host is not: they are planted where one has them.
-const PLANTED: [(&str, &str); 3] = [
+/// Secrets of a control plane and of other distributions, which this host is not: they are planted
+/// where those have them.
+const PLANTED: [(&str, &str); 5] = [
     ("the key of an authority", "/etc/kubernetes/pki/ca.key"),
     ("a kubeconfig", "/etc/kubernetes/admin.conf"),
     ("the data of etcd", "/var/lib/etcd/member/snap/db"),
+    ("the token of k3s", "/var/lib/rancher/k3s/server/token"),
+    ("the token of RKE2", "/var/lib/rancher/rke2/server/token"),
 ];
+/// A stand-in for k3s: its directory on the disk, and its unit, which leaves a process in its control
+/// group when it is stopped, as k3s leaves the shims of its containers.
+const START_K3S: &str = "set -e; \
+    mkdir -p /run/persistent /var/lib/rancher; \
+    mount LABEL=COS_PERSISTENT /run/persistent; \
+    mkdir -p /run/persistent/rancher; \
+    mount --bind /run/persistent/rancher /var/lib/rancher; \
+    unit='[Service]\nKillMode=process\nExecStart=/bin/sh -c \"sleep 86399 & exec sleep 86399\"\n'; \
+    printf \"$unit\" >/run/systemd/system/k3s.service; \
+    systemctl daemon-reload; \
+    systemctl start k3s.service; \
+    until test \"$(pgrep -c -f '^sleep 86399')\" = 2; do sleep 1; done";
+/// Its processes.
+const K3S_PROCESSES: &str = "pgrep -a -f '^sleep 86399' || test $? -eq 1";
 /// A file of the bootstrap data.
 const ENCRYPTION_CONFIG: &str = "/etc/kubernetes/encryption-config.yaml";
 const KUBELET_KEY: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
@@ -203,6 +220,7 @@ impl Qemu {
         let left = self
             .inside(&format!(
                 "find /etc/kubernetes /var/lib/kubelet -mindepth 1 2>/dev/null; \
+                 find /var/lib/rancher -type f 2>/dev/null; {K3S_PROCESSES}; \
                  ls /var/lib/baremetal-agent/node-identity.json 2>/dev/null; \
                  grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
                  grep -rslF '{head}''{tail}' /var/lib /var/log /etc /run /root /tmp; \
@@ -219,6 +237,7 @@ impl Qemu {
     /// did not join, it has none of its kubelet or of its bootstrap data.
     pub(super) async fn note_secrets(&self, token: &str) -> anyhow::Result<Vec<Secret>> {
         let secret = |what, text: &str| Secret { what, text: text.to_owned() };
+        self.inside(START_K3S).await?;
         let mut secrets = vec![secret("the join token", token)];
         for (what, path) in PLANTED {
             secrets.push(secret(what, self.plant_secret(path).await?.trim()));
