@@ -17,7 +17,8 @@ ABOUT_VERSION := 0.9.3
 ABOUT := $(CACHE)/tools/cargo-about-$(ABOUT_VERSION)/bin/cargo-about
 # It is in every ISO and in every OS image.
 AGENT_BYTES := 6291456
-TARGET := x86_64-unknown-linux-gnu
+# Static programs are for the architecture of the machine that builds them.
+TARGET := $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
 # Of static programs: no path of the machine that builds is in them.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -185,7 +186,7 @@ notices: $(ABOUT) ## Collect the licences of what is linked into the programs, a
 	{
 		for program in agent coordinator coordinator/kubectl-baremetal; do
 			echo "# $$(basename $$program)"
-			$(ABOUT) generate --frozen --fail --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
+			$(ABOUT) generate --frozen --fail --target $(TARGET) --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
 		done
 		cat .about.libraries.txt
 		ldd --version | sed -n 1p
