@@ -77,7 +77,7 @@ test-lab: packages parts release iso ## Run the slow tests: a release, with the 
 	@$(INPUTS)
 	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator
-	cargo test --package e2e --features slow --test qemu_faults --test qemu_disks --test qemu_bond --test qemu_update
+	cargo test --package e2e --features slow --test qemu_faults --test qemu_disks --test qemu_bond --test qemu_keyfiles --test qemu_update
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
 	cargo test --package vip --features slow --test spread
 

@@ -13,12 +13,13 @@
 #   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
 #   IMAGE_REPO         name of the images in os-release, default lab.example/os
 #   KERNEL             cloud by default, whose drivers are those of virtual machines; generic for real servers
+#   NETWORK            networkd by default; networkmanager for NetworkManager
 #   FIRMWARE           Debian packages of firmware for them, such as "firmware-bnx2x firmware-qlogic"
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BAREMETAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cluster-api-provider-baremetal}/iso
 repository=${IMAGE_REPO:-lab.example/os}
-export KERNEL="${KERNEL:-cloud}" FIRMWARE="${FIRMWARE:-}"
+export KERNEL="${KERNEL:-cloud}" FIRMWARE="${FIRMWARE:-}" NETWORK="${NETWORK:-networkd}"
 # Under emulation mitigations protect nothing and cost a fifth of the CPU time; a real server has them.
 [ "$KERNEL" = generic ] || EMULATED=' mitigations=off nokaslr'
 export EMULATED="${EMULATED:-}"
@@ -40,6 +41,11 @@ need() { for tool in "$@"; do command -v "$tool" >/dev/null || die "no $tool: in
 
 base_tree() {
   lists="packages.guest${ELEMENTAL:+ elemental/packages.guest}"
+  case $NETWORK in
+    networkd) ;;
+    networkmanager) lists="$lists packages.networkmanager" ;;
+    *) die "NETWORK is $NETWORK; it is networkd or networkmanager" ;;
+  esac
   # shellcheck disable=SC2086  # a list
   base_key=$({ digest "$here" tree.sh $lists; echo "$KERNEL $FIRMWARE"; } | sha256sum | cut -c1-16)
   base=$cache/tree-$base_key
@@ -178,5 +184,5 @@ case ${1:-} in
   os) os ;;
   cluster) cluster ;;
   iso) iso ;;
-  *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

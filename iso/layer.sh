@@ -1,6 +1,6 @@
 #!/bin/sh
 # What is ours, laid over a copy of the base tree: configuration, binaries, units, the initramfs. Seconds, not minutes.
-#   layer.sh BASE DIRECTORY    with AGENT, KUBERNETES_BIN, CONTAINERD_BIN, perhaps ELEMENTAL in the environment
+#   layer.sh BASE DIRECTORY    with AGENT, KUBERNETES_BIN, CONTAINERD_BIN, NETWORK, perhaps ELEMENTAL in the environment
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 base=$1 tree=$2
@@ -15,7 +15,14 @@ mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd
 ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
 enable() { SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable "$@"; }
-enable systemd-networkd.service systemd-resolved.service containerd.service kubelet.service 'run-os\x2dimages.mount'
+case $NETWORK in
+  networkd) enable systemd-networkd.service ;;
+  networkmanager)
+    enable NetworkManager.service
+    sed -i 's/renderers: .*/renderers: [network-manager]/; s/activators: .*/activators: [network-manager]/' "$tree/etc/cloud/cloud.cfg"
+    ;;
+esac
+enable systemd-resolved.service containerd.service kubelet.service 'run-os\x2dimages.mount'
 mask() { SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask "$@"; }
 # Nothing that wakes up by itself: emulated seconds are dear.
 mask apt-daily.timer apt-daily-upgrade.timer \

@@ -7,6 +7,7 @@
 
 pub mod agents;
 pub mod backup;
+pub mod bonded_host;
 pub mod cluster_api_suite;
 pub mod cluster_of_hosts;
 pub mod collector;

@@ -28,6 +28,16 @@ pub enum Kernel {
     Generic,
 }
 
+/// What configures the network in the images.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Network {
+    /// systemd-networkd, by netplan.
+    #[default]
+    Networkd,
+    /// `NetworkManager`, by keyfiles.
+    NetworkManager,
+}
+
 /// What goes into the images beside Debian's packages.
 #[derive(Debug, Clone)]
 pub struct ImageInputs {
@@ -41,6 +51,8 @@ pub struct ImageInputs {
     pub elemental: Option<PathBuf>,
     /// The kernel; cloud by default.
     pub kernel: Kernel,
+    /// systemd-networkd by default.
+    pub network: Network,
 }
 
 impl ImageInputs {
@@ -55,6 +67,7 @@ impl ImageInputs {
             containerd: path("CONTAINERD_BIN")?,
             elemental: path("ELEMENTAL"),
             kernel: Kernel::default(),
+            network: Network::default(),
         })
     }
 }
@@ -79,6 +92,13 @@ pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabErr
             match inputs.kernel {
                 Kernel::Cloud => "cloud",
                 Kernel::Generic => "generic",
+            },
+        )
+        .env(
+            "NETWORK",
+            match inputs.network {
+                Network::Networkd => "networkd",
+                Network::NetworkManager => "networkmanager",
             },
         )
         .stdin(Stdio::null())

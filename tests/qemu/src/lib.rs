@@ -23,5 +23,5 @@ pub use config::{
 pub use error::LabError;
 pub use guest_agent::Output;
 pub use host::{Host, HostState, Stop};
-pub use images::{Image, ImageInputs, Kernel, build};
+pub use images::{Image, ImageInputs, Kernel, Network, build};
 pub use write_log::WriteLog;
