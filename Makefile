@@ -30,6 +30,8 @@ COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
 NOTICES := $(CARGO_TARGET_DIR)/notices.txt
 # Of Debian's base-files: that of glibc.
 LGPL := /usr/share/common-licenses/LGPL-2.1
+# Of the image. A copy of the checkout has no history.
+REVISION ?= $$(git describe --always --dirty --abbrev=40)
 # What operators install is written there.
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
@@ -165,12 +167,12 @@ agent: ## Build the static agent and print its path
 
 .PHONY: reproducible
 reproducible: ## Build the agent and the image of the coordinator twice, in different directories, and compare the bytes (slow)
-	@copies=$$(mktemp --directory)
+	@copies=$$(mktemp --directory) revision=$(REVISION)
 	trap 'rm -rf "$$copies"' EXIT
 	for copy in one two/deeper; do
 		mkdir -p "$$copies/$$copy"
 		git ls-files -z --cached --others --exclude-standard | xargs --null cp --parents --target-directory "$$copies/$$copy"
-		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" RELEASE="$$copies/$$copy/dist" image >/dev/null
+		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" RELEASE="$$copies/$$copy/dist" REVISION="$$revision" image >/dev/null
 		mv "$$copies/$$copy/target/$(TARGET)/agent/baremetal-agent" "$$copies/$${copy%%/*}.agent"
 		mv "$$copies/$$copy"/dist/*.oci.tar "$$copies/$${copy%%/*}.oci.tar"
 		rm -rf "$$copies/$$copy/target"
@@ -224,7 +226,7 @@ $(ABOUT):
 image: agent notices ## Build the image of the coordinator without a container daemon, and print its path (an OCI archive)
 	@echo 'building the static coordinator…' >&2
 	RUSTFLAGS='$(STATIC) -C strip=symbols' cargo build --quiet --package coordinator --release --target $(TARGET)
-	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --notices $(NOTICES) --revision "$$(git describe --always --dirty --abbrev=40)" --output $(RELEASE)
+	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --notices $(NOTICES) --revision "$(REVISION)" --output $(RELEASE)
 
 .PHONY: release
 release: image sbom kubectl-plugin ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, the plugin of kubectl, alerts, SBOMs, licences
