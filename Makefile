@@ -247,7 +247,7 @@ kubectl-plugin: notices ## Build kubectl-baremetal: a static file, its archive a
 	$(BUNDLE) plugin --program $(PLUGIN) --notices $(NOTICES) --url '$(RELEASE_URL)' --output $(RELEASE)
 
 .PHONY: iso
-iso: packages parts agent ## Build the base ISO and the OS images of the lab (KERNEL=generic for real servers, FIRMWARE='firmware-bnx2x' with firmware)
+iso: packages parts agent ## Build the base ISO and the OS images of the lab (KERNEL=generic for real servers, FIRMWARE='firmware-bnx2x' with firmware, NETWORK=networkmanager with NetworkManager)
 	@$(INPUTS)
 	iso/build.sh iso >/dev/null
 	iso/build.sh os >/dev/null
