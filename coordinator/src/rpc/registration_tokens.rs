@@ -19,11 +19,20 @@ type Token = [u8; 32];
 pub trait WithToken: Resource<DynamicType = ()> + Clone {
     /// The secret, when there is one.
     fn token(&self) -> Option<&str>;
+
+    /// The URL with it that hosts are to know.
+    fn url(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl WithToken for MachineRegistration {
     fn token(&self) -> Option<&str> {
         self.status.as_ref()?.registration_token.as_deref()
+    }
+
+    fn url(&self) -> Option<&str> {
+        self.status.as_ref()?.registration_url.as_deref()
     }
 }
 
@@ -33,9 +42,16 @@ impl WithToken for SeedImage {
     }
 }
 
+/// Hashes of what an object has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Secrets {
+    token: Token,
+    url: Option<Token>,
+}
+
 struct Index<K: WithToken> {
     by_token: HashMap<Token, ObjectRef<K>>,
-    by_object: HashMap<ObjectRef<K>, Token>,
+    by_object: HashMap<ObjectRef<K>, Secrets>,
 }
 
 /// The index. Fed with every change that the cache sees.
@@ -75,7 +91,7 @@ impl<K: WithToken> TokenIndex<K> {
         }
     }
 
-    /// Marked whenever an object gets another token.
+    /// Marked whenever an object gets another token or URL.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
@@ -92,24 +108,23 @@ impl<K: WithToken> TokenIndex<K> {
 }
 
 impl<K: WithToken> Index<K> {
-    /// Whether it has another one now.
+    /// Whether it has another one, or another URL, now.
     fn update_token(&mut self, object: &K) -> bool {
         let key = ObjectRef::from_obj(object);
         let former = self.remove_token(&key);
-        let token = object.token().filter(|token| !token.is_empty()).map(hash);
-        if let Some(token) = token {
-            self.by_token.insert(token, key.clone());
-            self.by_object.insert(key, token);
-        }
-        token.is_some() && token != former
+        let Some(token) = object.token().filter(|token| !token.is_empty()) else { return false };
+        let secrets = Secrets { token: hash(token), url: object.url().map(hash) };
+        self.by_token.insert(secrets.token, key.clone());
+        self.by_object.insert(key, secrets);
+        former != Some(secrets)
     }
 
-    fn remove_token(&mut self, key: &ObjectRef<K>) -> Option<Token> {
-        let token = self.by_object.remove(key)?;
-        if self.by_token.get(&token) == Some(key) {
-            self.by_token.remove(&token);
+    fn remove_token(&mut self, key: &ObjectRef<K>) -> Option<Secrets> {
+        let secrets = self.by_object.remove(key)?;
+        if self.by_token.get(&secrets.token) == Some(key) {
+            self.by_token.remove(&secrets.token);
         }
-        Some(token)
+        Some(secrets)
     }
 }
 
@@ -142,6 +157,22 @@ mod tests {
         assert_eq!((found(&tokens, "one"), found(&tokens, "three").as_deref()), (None, Some("a")));
         tokens.apply_change(&registration("a", ""), Presence::Exists);
         assert_eq!((found(&tokens, "three"), found(&tokens, "")), (None, None));
+    }
+
+    #[test]
+    fn another_token_or_url_is_a_change() {
+        let tokens = RegistrationTokens::default();
+        let mut changes = tokens.subscribe();
+        let steps = [("one", "https://a/one"), ("two", "https://a/two"), ("two", "https://b/two")];
+        for (token, url) in steps {
+            let mut registration = registration("a", token);
+            registration.status.as_mut().unwrap().registration_url = Some(url.into());
+            for is_new in [true, false] {
+                tokens.apply_change(&registration, Presence::Exists);
+                assert_eq!(changes.has_changed().unwrap(), is_new, "{url}");
+                changes.mark_unchanged();
+            }
+        }
     }
 
     #[test]
