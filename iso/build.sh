@@ -13,8 +13,8 @@
 #   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
 #   IMAGE_REPO         name of the images in os-release, default lab.example/os
 #   KERNEL             cloud by default, whose drivers are those of virtual machines; generic for real servers
-#   NETWORK            networkd by default; networkmanager for NetworkManager
 #   FIRMWARE           Debian packages of firmware for them, such as "firmware-bnx2x firmware-qlogic"
+#   NETWORK            networkd by default; networkmanager for NetworkManager
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BAREMETAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cluster-api-provider-baremetal}/iso

@@ -87,7 +87,6 @@ fn network_config() -> Value {
 
 /// The same as keyfiles of `NetworkManager`.
 fn keyfiles() -> Value {
-    let disabled = "[ipv4]\nmethod=disabled\n[ipv6]\nmethod=disabled\n";
     let port = |mac: &str| {
         format!(
             "[connection]\nid={mac}\ntype=ethernet\nmaster=bond0\nslave-type=bond\n[ethernet]\nmac-address={mac}\n"
@@ -97,9 +96,8 @@ fn keyfiles() -> Value {
     json!({
         "port1": first,
         "port2": second,
-        "bond0": format!(
-            "[connection]\nid=bond0\ntype=bond\ninterface-name=bond0\n[bond]\nmode=active-backup\nmiimon=100\n{disabled}"
-        ),
+        "bond0": "[connection]\nid=bond0\ntype=bond\ninterface-name=bond0\n[bond]\nmode=active-backup\nmiimon=100\n\
+            [ipv4]\nmethod=disabled\n[ipv6]\nmethod=disabled\n",
         "vlan": format!(
             "[connection]\nid=vlan\ntype=vlan\ninterface-name=bond0.{VLAN}\n[vlan]\nid={VLAN}\nparent=bond0\n\
              [ipv4]\nmethod=manual\naddress1=10.77.0.10/24,10.77.0.2\ndns=10.77.0.53;\ndns-search=lab.example;\n\

@@ -238,6 +238,13 @@ async fn boot_all(hosts: &mut [Host], iso: &Path) -> anyhow::Result<()> {
 }
 
 /// The open session, and the providerID of the node that the host states.
+/// The process that serves the host now.
+#[must_use]
+pub fn read_replica(inventory: &MachineInventory) -> Option<String> {
+    let session = inventory.status.as_ref()?.host.as_ref()?.session.as_ref()?;
+    session.ended.is_none().then(|| session.replica.clone())
+}
+
 fn read_session(inventory: &MachineInventory) -> Option<(SessionStatus, Option<String>)> {
     let host = inventory.status.as_ref()?.host.as_ref()?;
     let session = host.session.clone().filter(|session| session.ended.is_none())?;

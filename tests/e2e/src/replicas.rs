@@ -156,14 +156,12 @@ impl Replica {
     /// # Errors
     /// When it does not start.
     pub fn replace(&mut self, coordinator: &Path, agent: Option<&Path>) -> anyhow::Result<()> {
-        self.server.kill();
         coordinator.clone_into(&mut self.spec.binary);
         if let Some(agent) = agent {
             self.spec.arguments.retain(|argument| !argument.starts_with("--agent-path="));
             self.spec.arguments.push(format!("--agent-path={}", agent.display()));
         }
-        self.server = Server::start(self.spec.clone())?;
-        Ok(())
+        self.start_anew()
     }
 
     /// Starts it again with this URL and these names, which a Deployment has among its arguments.
@@ -174,9 +172,14 @@ impl Replica {
         let is_name = |argument: &str| {
             ["--server-url=", "--server-name="].iter().any(|option| argument.starts_with(option))
         };
-        self.server.kill();
         self.spec.arguments.retain(|argument| !is_name(argument));
         self.spec.arguments.extend(arguments.iter().filter(|argument| is_name(argument)).cloned());
+        self.start_anew()
+    }
+
+    /// Ends it, and starts what its specification says now.
+    fn start_anew(&mut self) -> anyhow::Result<()> {
+        self.server.kill();
         self.server = Server::start(self.spec.clone())?;
         Ok(())
     }

@@ -16,6 +16,7 @@ use common::Setup;
 use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::BaremetalMachine;
 use e2e::commands::extract_file;
+use e2e::fleet::read_replica;
 use e2e::host::{Host, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE, await_attached, is_free, is_running};
 use e2e::replicas::find_binary;
@@ -142,12 +143,6 @@ impl Rollout {
         }
         Ok(replicas)
     }
-}
-
-/// The process that serves the host now.
-fn read_replica(inventory: &MachineInventory) -> Option<String> {
-    let session = inventory.status.as_ref()?.host.as_ref()?.session.as_ref()?;
-    session.ended.is_none().then(|| session.replica.clone())
 }
 
 /// One replica after the other, as a Deployment does it.

@@ -78,16 +78,20 @@ impl<'a> Hosts<'a> {
 
     /// Runs commands as root on one.
     pub(super) async fn run_on(&self, number: u8, script: &str) -> anyhow::Result<String> {
+        run(&self.running[self.find_running(number)?].1, script).await
+    }
+
+    /// Its place among those that run.
+    fn find_running(&self, number: u8) -> anyhow::Result<usize> {
         let tap = tap(number);
-        let host = self.running.iter().map(|(_, host)| host).find(|host| host.name() == tap);
-        run(host.with_context(|| format!("{tap} does not run"))?, script).await
+        let found = self.running.iter().position(|(_, host)| host.name() == tap);
+        found.with_context(|| format!("{tap} does not run"))
     }
 
     /// Cuts the power of one, or gives it back.
     pub(super) async fn set_power(&mut self, number: u8, is_on: bool) -> anyhow::Result<()> {
-        let tap = tap(number);
-        let host = self.running.iter_mut().map(|(_, host)| host).find(|host| host.name() == tap);
-        let host = host.with_context(|| format!("{tap} does not run"))?;
+        let place = self.find_running(number)?;
+        let host = &mut self.running[place].1;
         if is_on {
             host.power_on().await?;
         } else {

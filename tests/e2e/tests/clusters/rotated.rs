@@ -9,7 +9,7 @@ use contract::documents::{ROTATION, Reader, fill};
 use control_plane::{Part, Shell, ports};
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
-use e2e::fleet::Fleet;
+use e2e::fleet::{Fleet, read_replica};
 use e2e::forwarder::Forwarder;
 use e2e::history::History;
 use e2e::lifecycle::NAMESPACE;
@@ -117,17 +117,12 @@ impl<'a> Deployed<'a> {
         let inventories: Api<MachineInventory> = Api::namespaced(self.client.clone(), NAMESPACE);
         until_all(&inventories, watcher::Config::default(), DEADLINE, |inventories| {
             let is_new = |inventory: &MachineInventory| {
-                read_session(inventory).is_some_and(|session| !former.contains(&session))
+                read_replica(inventory).is_some_and(|replica| !former.contains(&replica))
             };
             Ok(inventories.values().all(is_new).then_some(()))
         })
         .await
     }
-}
-
-fn read_session(inventory: &MachineInventory) -> Option<String> {
-    let session = inventory.status.as_ref()?.host.as_ref()?.session.as_ref()?;
-    session.ended.is_none().then(|| session.replica.clone())
 }
 
 async fn rotate(deployed: &mut Deployed<'_>, fleet: &Fleet) -> anyhow::Result<()> {
