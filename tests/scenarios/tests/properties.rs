@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
-use fake_apiserver::{Matching, Outage};
+use fake_apiserver::{Matching, Outage, Refusal, Verb};
 use proptest::prelude::*;
 use scenarios::World;
 use serde_json::json;
 
 const HOSTS: [&str; 2] = ["host-1", "host-2"];
 const MACHINES: usize = 3;
+const POOLS: &str = "machineinventorypools.infrastructure.cluster.x-k8s.io";
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -25,11 +26,29 @@ enum Event {
     Mend { host: usize },
     Pool { both: bool },
     Paused { is: bool },
+    DeletePool,
+    DeleteBootstrap { machine: usize },
+    DeleteRegistration,
+    Catalog { has_v2: bool },
     Lag { seconds: u64 },
     LoseResponse,
+    Refuse { refusal: Refusal, times: usize },
+    SlowReads { times: usize },
     Outage { kind: Outage },
     WatchesExpire,
     Pass { seconds: u64 },
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        Just(Refusal::Conflict),
+        (1..20_u32).prop_map(|retry_after| Refusal::TooManyRequests { retry_after }),
+        Just(Refusal::Forbidden),
+        Just(Refusal::Internal),
+        Just(Refusal::Unavailable),
+        Just(Refusal::Timeout),
+        Just(Refusal::Disconnected),
+    ]
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -37,7 +56,7 @@ fn event() -> impl Strategy<Value = Event> {
     let host = 0..HOSTS.len();
     prop_oneof![
         5 => machine.clone().prop_map(|machine| Event::Apply { machine }),
-        4 => machine.prop_map(|machine| Event::Delete { machine }),
+        4 => machine.clone().prop_map(|machine| Event::Delete { machine }),
         2 => Just(Event::RestartCoordinator),
         1 => any::<bool>().prop_map(|runs| Event::Second { runs }),
         2 => host.clone().prop_map(|host| Event::KillAgent { host }),
@@ -46,8 +65,14 @@ fn event() -> impl Strategy<Value = Event> {
         1 => host.prop_map(|host| Event::Mend { host }),
         1 => any::<bool>().prop_map(|both| Event::Pool { both }),
         1 => any::<bool>().prop_map(|is| Event::Paused { is }),
+        1 => Just(Event::DeletePool),
+        1 => machine.prop_map(|machine| Event::DeleteBootstrap { machine }),
+        1 => Just(Event::DeleteRegistration),
+        1 => any::<bool>().prop_map(|has_v2| Event::Catalog { has_v2 }),
         2 => (0..6_u64).prop_map(|seconds| Event::Lag { seconds }),
         2 => Just(Event::LoseResponse),
+        2 => (refusal(), 1..6_usize).prop_map(|(refusal, times)| Event::Refuse { refusal, times }),
+        1 => (1..6_usize).prop_map(|times| Event::SlowReads { times }),
         1 => prop_oneof![Just(Outage::Refused), Just(Outage::Hanging)].prop_map(|kind| Event::Outage { kind }),
         1 => Just(Event::WatchesExpire),
         6 => prop_oneof![0..3_u64, 3..40_u64].prop_map(|seconds| Event::Pass { seconds }),
@@ -79,11 +104,27 @@ async fn apply(
         Event::PowerCut { host } => world.host(HOSTS[host]).power_cut(),
         Event::UpgradeFails { host } => world.host(HOSTS[host]).system().fail("upgrade", 1).unwrap(),
         Event::Mend { host } => mend(world, HOSTS[host]),
-        Event::Pool { both } => set_pool(world, if both { &HOSTS } else { &HOSTS[..1] }).await,
+        // It may be gone.
+        Event::Pool { both } => drop(set_pool(world, if both { &HOSTS } else { &HOSTS[..1] }).await),
+        Event::DeletePool => world.delete_if_there("MachineInventoryPool", "pool").await,
+        Event::DeleteBootstrap { machine } => {
+            if let Some(name) = &machines[machine] {
+                world.delete_if_there("Secret", &format!("{name}-bootstrap")).await;
+            }
+        }
+        Event::DeleteRegistration => world.delete_if_there("MachineRegistration", "hosts").await,
+        Event::Catalog { has_v2 } => set_catalog(world, has_v2).await,
         Event::Paused { is } => world.patch("Cluster", "c1", json!({ "spec": { "paused": is } })).await,
         Event::Lag { seconds } => world.fake.faults().lag(Duration::from_secs(seconds)),
         Event::LoseResponse => {
             world.fake.faults().lose_responses(Matching::writes().user("coordinator"), 1);
+        }
+        Event::Refuse { refusal, times } => {
+            world.fake.faults().fail(Matching::any().user("coordinator"), times, refusal);
+        }
+        Event::SlowReads { times } => {
+            let reads = Matching::any().user("coordinator").verb(Verb::Get);
+            world.fake.faults().delay(reads, times, Duration::from_secs(8));
         }
         Event::Outage { kind } => {
             world.fake.faults().outage(kind);
@@ -106,9 +147,27 @@ fn mend(world: &World, host: &str) {
     let _ = std::fs::remove_file(world.host(host).disk().join("/simulation/fail/upgrade"));
 }
 
-async fn set_pool(world: &World, hosts: &[&str]) {
+async fn set_pool(world: &World, hosts: &[&str]) -> kube::Result<()> {
     let members: Vec<_> = hosts.iter().map(|host| json!({ "name": host })).collect();
-    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": members } })).await;
+    let patch = json!({ "spec": { "machineInventories": members } });
+    world.try_patch("MachineInventoryPool", "pool", patch).await
+}
+
+async fn set_catalog(world: &World, has_v2: bool) {
+    world.patch_catalog(json!({ "v2": has_v2.then_some("registry.example/os:v2") })).await;
+}
+
+/// One that was deleted is held until no machine of it is left.
+async fn restore_pool(world: &World) {
+    world
+        .wait_until("a deleted pool is gone", |world| {
+            let pool = world.get_object(POOLS, "pool");
+            pool.is_none_or(|pool| pool["metadata"]["deletionTimestamp"].is_null())
+        })
+        .await;
+    if set_pool(world, &HOSTS).await.is_err() {
+        world.apply_pool("pool", &HOSTS).await;
+    }
 }
 
 async fn play(events: Vec<Event>) {
@@ -121,7 +180,7 @@ async fn play(events: Vec<Event>) {
     }
     world.fake.faults().clear();
     world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
-    set_pool(&world, &HOSTS).await;
+    set_catalog(&world, true).await;
     for host in HOSTS {
         mend(&world, host);
     }
@@ -134,6 +193,7 @@ async fn play(events: Vec<Event>) {
             left.is_empty() && HOSTS.iter().all(|host| world.is_available(host))
         })
         .await;
+    restore_pool(&world).await;
     world.apply_machine("last").await;
     world.wait_running("last").await;
     world.check_invariants().await;
