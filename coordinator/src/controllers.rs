@@ -168,8 +168,8 @@ async fn run_controller<K, F>(
         let span = tracing::info_span!(
             "reconcile",
             kind = kind_name::<K>(),
-            namespace = key.namespace,
-            name = key.name,
+            namespace = &*key.namespace,
+            name = &*key.name,
             trace_id = tracing::field::Empty
         );
         begun.note_begun(&key);

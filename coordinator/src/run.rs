@@ -305,7 +305,7 @@ fn follow_inventories(
 async fn publish_networks(networks: Arc<HostNetworks>, index: Index, router: Router) {
     let wake = |changed: &BTreeSet<(String, String)>| {
         for (namespace, name) in changed {
-            let seed_images = index.seed_images_of(&Key::new(namespace, name));
+            let seed_images = index.seed_images_of(&Key::new(namespace.as_str(), name.as_str()));
             router.send_keys(&Triggers { seed_images, ..Triggers::default() });
         }
     };

@@ -272,8 +272,8 @@ impl WorkloadClients {
 
     fn note_failure(&self, cluster: &Key, problem: &Problem) {
         tracing::warn!(
-            namespace = cluster.namespace,
-            cluster = cluster.name,
+            namespace = &*cluster.namespace,
+            cluster = &*cluster.name,
             problem = problem.message,
             retry_in = ?SILENCE,
             "a workload cluster did not answer"

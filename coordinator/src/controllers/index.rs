@@ -45,15 +45,16 @@ use ipnet::IpNet;
 use reservations::Reservations;
 use tokens::Tokens;
 
-/// An object of a kind that the context tells.
+/// An object of a kind that the context tells. Copies share its strings: the more objects there
+/// are, the more a string of its own in each map costs a look-up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl Key {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
@@ -129,9 +130,9 @@ struct Inner {
     pools_by_member: Groups<Key, Key>,
     pools_by_cluster: Groups<Key, Key>,
     /// Those with a selector, by namespace.
-    selecting_pools: Groups<String, Key>,
+    selecting_pools: Groups<Arc<str>, Key>,
     /// Members that a pool lists and no pool holds.
-    unheld: Groups<Key, String>,
+    unheld: Groups<Key, Arc<str>>,
     endpoints: Endpoints,
     tokens: Tokens,
     seed_images_by_registration: Partition<Key, Key>,
@@ -305,7 +306,7 @@ impl Index {
 
     /// Members of a pool that no pool holds: it may take them.
     #[must_use]
-    pub fn unheld_members(&self, pool: &Key) -> Vec<String> {
+    pub fn unheld_members(&self, pool: &Key) -> Vec<Arc<str>> {
         let mut members: Vec<_> = self.read_inner().unheld.group_members(pool).cloned().collect();
         members.sort_unstable();
         members

@@ -94,6 +94,6 @@ pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<Claim
 pub fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingMachine {
     let cluster = machine.labels().get(label::CLUSTER_NAME);
     let namespace = machine.namespace().unwrap_or_default();
-    let cluster = cluster.and_then(|name| context.cache.find_cluster(&Key::new(namespace, name)));
+    let cluster = cluster.and_then(|name| context.cache.find_cluster(&Key::new(namespace, name.as_str())));
     ClaimingMachine { host: named_host(machine), is_paused: cluster::is_paused(machine, cluster.as_deref()) }
 }

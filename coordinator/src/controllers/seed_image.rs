@@ -45,7 +45,7 @@ pub async fn reconcile_seed_image(
             };
             project_build(&image, built, &context)
         }
-        (None, None) => (Progress::NoRegistration(key.name), None),
+        (None, None) => (Progress::NoRegistration(key.name.to_string()), None),
     };
     let now = context.clock.now();
     let mut projected = seed_image::seed_image_status(&image, &progress, now);

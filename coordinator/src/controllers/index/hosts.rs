@@ -30,6 +30,8 @@ impl Facts {
 
 impl Inner {
     pub(super) fn update_host(&mut self, host: &Key, record: Option<&Arc<HostRecord>>) -> Triggers {
+        // All maps get the strings of the first event.
+        let host = &self.hosts.get_key_value(host).map_or(host, |(known, _)| known).clone();
         let old_record = match record {
             Some(record) => self.hosts.insert(host.clone(), record.clone()),
             None => self.hosts.remove(host),

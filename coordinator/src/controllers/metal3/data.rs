@@ -151,7 +151,7 @@ async fn claim_address(
     let Some(claim) = cache.ip_claims.get(&key.in_namespace_of(&name).object_ref()) else {
         let claim = new_claim(data, &name, pool);
         if let Some(existing) = metal3::create(&context.client, &key.namespace, &claim).await?
-            && existing.labels().get(names::DATA_NAME) != Some(&key.name)
+            && existing.labels().get(names::DATA_NAME).map(String::as_str) != Some(&*key.name)
         {
             return Ok(Err(format!("IPClaim {name} exists and is not of this data: delete it")));
         }

@@ -36,7 +36,7 @@ pub(super) async fn reconcile(
         metal3::drop_finalizer(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER).await?;
         return Ok(Action::await_change());
     }
-    let used = used.into_iter().map(|(index, claim)| (index, claim.name)).collect();
+    let used = used.into_iter().map(|(index, claim)| (index, claim.name.to_string())).collect();
     let projected = project_template(&template, used, context.clock.now());
     status::write_status(&context.client, &*template, &projected).await?;
     Ok(Action::await_change())

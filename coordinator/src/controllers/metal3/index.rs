@@ -76,7 +76,7 @@ struct Inner {
     machines: HashMap<Key, MachineFacts>,
     reservations: Reservations,
     /// Hosts by namespace.
-    rosters: HashMap<String, HostRoster>,
+    rosters: HashMap<Arc<str>, HostRoster>,
     /// Machines that wait for a host, or for an operator.
     waiting: BTreeSet<Key>,
 }

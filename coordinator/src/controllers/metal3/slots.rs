@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
 
 use crate::controllers::index::Key;
 use crate::controllers::index::groups::Groups;
@@ -18,7 +19,7 @@ pub(super) struct Slots<V> {
     objects: HashMap<Key, (Key, Key, V)>,
     /// Claims that have chosen nothing, by pool and by namespace.
     waiting: Groups<Key, Key>,
-    waiting_by_namespace: Groups<String, Key>,
+    waiting_by_namespace: Groups<Arc<str>, Key>,
 }
 
 /// One pool: who holds what.
@@ -167,7 +168,7 @@ impl<V: Clone + Eq + Hash> Slots<V> {
 
     /// Claims in a namespace that have chosen nothing.
     pub(super) fn waiting_in(&self, namespace: &str) -> BTreeSet<Key> {
-        self.waiting_by_namespace.group_members(&namespace.to_owned()).cloned().collect()
+        self.waiting_by_namespace.group_members(&Arc::from(namespace)).cloned().collect()
     }
 
     /// Objects of a pool with their claims, in no order.

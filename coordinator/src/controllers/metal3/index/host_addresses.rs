@@ -39,7 +39,9 @@ impl HostAddresses {
     /// The name of another host than `own` that has the address.
     pub(super) fn find_other(&self, namespace: &str, address: IpAddr, own: Option<&Key>) -> Option<String> {
         let mut hosts = self.hosts.group_members(&address);
-        hosts.find(|host| host.namespace == namespace && Some(*host) != own).map(|host| host.name.clone())
+        hosts
+            .find(|host| &*host.namespace == namespace && Some(*host) != own)
+            .map(|host| host.name.to_string())
     }
 }
 
