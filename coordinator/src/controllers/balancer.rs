@@ -50,6 +50,8 @@ pub(super) async fn distribute_duties(
     let claimed = gather_claimed(context, cluster, owner);
     let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
     let network = find_network(internal, &candidates);
+    // Before the look at the others: one that comes meanwhile is not missed.
+    context.index.set_network(&Key::of(cluster), network);
     let neighbours = context.index.find_neighbours(internal, network).into_iter();
     let neighbours: Vec<_> =
         neighbours.filter_map(|key| context.cache.baremetal_clusters.get(&key.object_ref())).collect();

@@ -234,6 +234,11 @@ impl Index {
         self.read_inner().tokens.find_registrations(token)
     }
 
+    /// Endpoints that come into this network concern the cluster from now on.
+    pub(super) fn set_network(&self, cluster: &Key, network: Option<IpNet>) {
+        self.write_inner().endpoints.set_network(cluster, network);
+    }
+
     /// The clusters with the address and port of an endpoint, and those of its network
     /// with its router id.
     pub(super) fn find_neighbours(&self, endpoint: Internal, network: Option<IpNet>) -> BTreeSet<Key> {

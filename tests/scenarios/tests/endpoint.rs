@@ -244,3 +244,25 @@ async fn shared_address_and_shared_vrid_are_said() {
     }
     world.check_invariants().await;
 }
+
+// Fault: a cluster without hosts is made with the vrid of an older one, far off in the wide network of its hosts.
+// Shown: `RouterIdShared` of the older BaremetalCluster, by the network that its hosts report.
+#[tokio::test(start_paused = true)]
+async fn vrid_is_compared_in_the_network_of_hosts() {
+    let world = with_control_plane().await;
+    world.wait_running("m-1").await;
+    let kind = Type::NetworkConfigValid;
+    wait_reason(&world, kind, Reason::NetworkConfigAccepted).await;
+    world.wait_idle().await;
+    let balancer = json!({ "type": "Internal", "host": "10.9.9.100", "port": 6443, "vrid": 9 });
+    world.apply_cluster_of("c2", json!({ "controlPlaneLoadBalancer": balancer })).await;
+    let message = wait_reason(&world, kind, Reason::RouterIdShared).await;
+    assert!(message.contains("BaremetalCluster fleet/c2"), "{message}");
+    let (cause, action) =
+        ("another cluster of the network has the same vrid", "change spec.controlPlaneLoadBalancer.vrid");
+    world.expect_why("baremetalcluster/c1", Reason::RouterIdShared, cause, action).await;
+    let other_id = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 8 } } });
+    world.patch("BaremetalCluster", "c2", other_id).await;
+    wait_reason(&world, kind, Reason::NetworkConfigAccepted).await;
+    world.check_invariants().await;
+}

@@ -65,7 +65,7 @@ async fn host_becomes_a_node_twice() {
         assert!(seed.contains("local-hostname: host-1"), "{seed}");
         let network = world.host("host-1").disk().nocloud_seed().join("network-config");
         let network = std::fs::read_to_string(network).unwrap();
-        assert!(network.contains("10.9.0.5/24") && network.contains("10.10.0.0/16"), "{network}");
+        assert!(network.contains("10.9.0.5/20") && network.contains("10.10.0.0/16"), "{network}");
         idles(&world, "a running host").await;
 
         let mark = world.fake.journal().mark();

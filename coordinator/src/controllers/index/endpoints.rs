@@ -1,7 +1,7 @@
 //! Internal endpoints of clusters: which have the same address or router id.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use coordinator_core::load_balancer::{Internal, find_network};
 use ipnet::IpNet;
@@ -9,10 +9,15 @@ use ipnet::IpNet;
 use super::Key;
 use super::groups::Groups;
 
+/// None is ordered before it.
+const LOWEST: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 /// Each cluster with an internal endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
     known: HashMap<Key, Internal>,
+    /// As the hosts of each report it.
+    networks: HashMap<Key, IpNet>,
     by_address: Groups<(IpAddr, i32), Key>,
     /// Ordered by address: those of one network lie together.
     by_router_id: BTreeSet<(i32, IpAddr, Key)>,
@@ -20,11 +25,14 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     /// The clusters that had or have the same address and port, or the same router id
-    /// in a network of the usual size, where that changes.
+    /// in a network of the usual size or in their own, where that changes.
     pub(super) fn set_endpoint(&mut self, cluster: &Key, endpoint: Option<Internal>) -> BTreeSet<Key> {
         let former = match endpoint {
             Some(endpoint) => self.known.insert(cluster.clone(), endpoint),
-            None => self.known.remove(cluster),
+            None => {
+                self.networks.remove(cluster);
+                self.known.remove(cluster)
+            }
         };
         if former == endpoint {
             return BTreeSet::new();
@@ -38,7 +46,26 @@ impl Endpoints {
         }
         self.by_router_id.extend(endpoint.map(entry));
         let places = former.into_iter().chain(endpoint);
-        places.flat_map(|place| self.find_neighbours(place, find_network(place, &[]))).collect()
+        let near = places.clone().flat_map(|place| self.find_neighbours(place, find_network(place, &[])));
+        near.chain(places.flat_map(|place| self.find_observers(place))).collect()
+    }
+
+    /// The network of a cluster with an endpoint: endpoints that come into it concern the cluster.
+    pub(super) fn set_network(&mut self, cluster: &Key, network: Option<IpNet>) {
+        let network = network.filter(|_| self.known.contains_key(cluster));
+        match network {
+            Some(network) => self.networks.insert(cluster.clone(), network),
+            None => self.networks.remove(cluster),
+        };
+    }
+
+    /// The clusters with its router id whose network its address is in.
+    fn find_observers(&self, place: Internal) -> impl Iterator<Item = Key> {
+        let id = place.router_id;
+        let same_id = self.by_router_id.range((id, LOWEST, Key::new("", ""))..);
+        let same_id = same_id.take_while(move |(other, _, _)| *other == id);
+        let sees = move |key: &Key| self.networks.get(key).is_some_and(|net| net.contains(&place.address));
+        same_id.map(|(_, _, key)| key).filter(move |key| sees(key)).cloned()
     }
 
     /// The clusters with its address and port, and those of `network` with its router id.
@@ -112,5 +139,23 @@ mod tests {
         assert_eq!(set(&mut endpoints, "c", None), keys([]));
         assert_eq!(set(&mut endpoints, "b", None), keys(["a"]));
         assert_eq!((endpoints.known.len(), endpoints.by_router_id.len()), (1, 1));
+    }
+
+    #[test]
+    fn an_endpoint_in_a_wide_network_concerns_its_clusters() {
+        let mut endpoints = Endpoints::default();
+        let wide: IpNet = "10.0.0.0/16".parse().unwrap();
+        endpoints.set_endpoint(&key("old"), Some(endpoint("10.0.0.1", 51)));
+        endpoints.set_endpoint(&key("other id"), Some(endpoint("10.0.0.2", 52)));
+        for name in ["old", "other id", "without endpoint"] {
+            endpoints.set_network(&key(name), Some(wide));
+        }
+        let new = Some(endpoint("10.0.9.1", 51));
+        assert_eq!(endpoints.set_endpoint(&key("new"), new), keys(["old", "new"]));
+        assert_eq!(endpoints.set_endpoint(&key("new"), None), keys(["old"]), "it is gone");
+        endpoints.set_endpoint(&key("old"), None);
+        endpoints.set_endpoint(&key("old"), Some(endpoint("10.0.0.1", 51)));
+        assert_eq!(endpoints.set_endpoint(&key("new"), new), keys(["new"]), "no network is known any more");
+        assert_eq!(endpoints.networks.len(), 1);
     }
 }

@@ -38,7 +38,7 @@ impl NetworkObserver for Machine {
         };
         let dynamic = Interface { dhcp4: true, ..interface("ens3", "52:54:00:00:00:01") };
         let fixed =
-            Interface { addresses: vec!["10.9.0.5/24".into()], ..interface("ens4", "52:54:00:00:00:02") };
+            Interface { addresses: vec!["10.9.0.5/20".into()], ..interface("ens4", "52:54:00:00:00:02") };
         let route = Route {
             destination: "10.10.0.0/16".into(),
             gateway: "10.9.0.1".into(),
