@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ::vip::network::Family;
 use ::vip::probe::{time_failover, wait_until};
 use ::vip::site::Site;
 use anyhow::Context as _;
@@ -46,7 +47,7 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
 }
 
 fn start_site(program: &Path) -> anyhow::Result<Site> {
-    let mut site = Site::create(3, program)?;
+    let mut site = Site::create(3, Family::V4, program)?;
     site.give_duties(1, &[0, 1, 2])?;
     site.start_agents()?;
     for node in 0..3 {

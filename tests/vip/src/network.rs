@@ -1,7 +1,7 @@
 //! Namespaces with one card each on a bridge, which is in a namespace too: nothing of the machine's
 //! own network is touched.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,10 +9,53 @@ use anyhow::{Context as _, ensure};
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The address that the nodes hold.
-pub const ENDPOINT: Ipv4Addr = Ipv4Addr::new(10, 55, 0, 100);
-/// Where clients are.
-pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 55, 0, 254);
+/// Of the addresses of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// 10.55.0.0/24
+    V4,
+    /// fd55::/64
+    V6,
+}
+
+impl Family {
+    fn host(self, last: u8) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, 55, 0, last).into(),
+            Self::V6 => Ipv6Addr::new(0xfd55, 0, 0, 0, 0, 0, 0, last.into()).into(),
+        }
+    }
+
+    /// The address that the nodes hold.
+    #[must_use]
+    pub fn endpoint(self) -> IpAddr {
+        self.host(100)
+    }
+
+    /// The address of a node.
+    #[must_use]
+    pub fn address(self, node: usize) -> IpAddr {
+        self.host(u8::try_from(node + 1).unwrap_or(u8::MAX))
+    }
+
+    /// All addresses, to listen on.
+    #[must_use]
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Self::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// As `ip` takes it, for a card: usable at once.
+    fn on_card(self, address: IpAddr) -> String {
+        match self {
+            Self::V4 => format!("{address}/24"),
+            Self::V6 => format!("{address}/64 nodad"),
+        }
+    }
+}
+
 /// The card of every node.
 pub const CARD: &str = "eno1";
 
@@ -32,6 +75,8 @@ pub fn run_ip(arguments: &str) -> anyhow::Result<String> {
 pub struct Network {
     prefix: String,
     nodes: usize,
+    /// Of its addresses.
+    pub family: Family,
 }
 
 impl Network {
@@ -39,22 +84,23 @@ impl Network {
     ///
     /// # Errors
     /// Without root.
-    pub fn create(nodes: usize) -> anyhow::Result<Self> {
+    pub fn create(nodes: usize, family: Family) -> anyhow::Result<Self> {
         let prefix = format!("vip{}-{}", std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
-        let network = Self { prefix, nodes };
+        let network = Self { prefix, nodes, family };
         let switch = network.switch();
         run_ip(&format!("netns add {switch}"))?;
         for command in ["link set lo up", "link add br0 type bridge", "link set br0 up"] {
             run_ip(&format!("-n {switch} {command}"))?;
         }
-        run_ip(&format!("-n {switch} addr add {CLIENT}/24 dev br0"))?;
+        run_ip(&format!("-n {switch} addr add {} dev br0", family.on_card(family.host(254))))?;
         for node in 0..nodes {
             let namespace = network.namespace(node);
             run_ip(&format!("netns add {namespace}"))?;
             run_ip(&format!("-n {namespace} link set lo up"))?;
             run_ip(&format!("-n {namespace} link add {CARD} type veth peer name port{node} netns {switch}"))?;
             run_ip(&format!("-n {switch} link set port{node} master br0 up"))?;
-            run_ip(&format!("-n {namespace} addr add {}/24 dev {CARD}", address(node)))?;
+            let address = family.on_card(family.address(node));
+            run_ip(&format!("-n {namespace} addr add {address} dev {CARD}"))?;
             run_ip(&format!("-n {namespace} link set {CARD} up"))?;
         }
         Ok(network)
@@ -86,7 +132,8 @@ impl Network {
     /// # Errors
     /// When `ip` fails.
     pub fn holds(&self, node: usize) -> anyhow::Result<bool> {
-        let shown = run_ip(&format!("-n {} -o addr show to {ENDPOINT}", self.namespace(node)))?;
+        let endpoint = self.family.endpoint();
+        let shown = run_ip(&format!("-n {} -o addr show to {endpoint}", self.namespace(node)))?;
         Ok(!shown.trim().is_empty())
     }
 
@@ -112,10 +159,4 @@ impl Drop for Network {
         }
         let _ = run_ip(&format!("netns del {}", self.switch()));
     }
-}
-
-/// The address of a node.
-#[must_use]
-pub fn address(node: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 55, 0, u8::try_from(node + 1).unwrap_or(u8::MAX))
 }

@@ -1,6 +1,7 @@
 //! One node: a root directory, the agent's duty, keepalived, perhaps etcd and an API server.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 use proto::v1alpha1::{LoadBalancerDuty, LoadBalancerState};
 
-use crate::network::{ENDPOINT, Network, address, run_ip};
+use crate::network::{Family, Network, run_ip};
 
 /// Port of the API servers.
 pub const PORT: u16 = 6443;
@@ -41,6 +42,7 @@ impl Keys {
 pub struct Node {
     namespace: String,
     index: usize,
+    family: Family,
     directory: tempfile::TempDir,
     agent: Option<Process>,
     api: Option<Process>,
@@ -53,12 +55,13 @@ impl Node {
     /// # Errors
     /// When its files cannot be written.
     pub fn create(network: &Network, index: usize, keys: &Keys) -> anyhow::Result<Self> {
+        let family = network.family;
         let directory = tempfile::tempdir()?;
         let root = Root::at(directory.path());
         fs::create_dir_all(root.state().path())?;
         let pki = root.join("/etc/kubernetes/pki");
         fs::create_dir_all(&pki)?;
-        let server = keys.authority.server("kube-apiserver", &[address(index).into(), ENDPOINT.into()])?;
+        let server = keys.authority.server("kube-apiserver", &[family.address(index), family.endpoint()])?;
         let admin = keys.authority.client("admin", control_plane::control_plane::ADMINISTRATORS)?;
         for (name, text) in [
             ("ca.crt", &keys.authority.pair().certificate),
@@ -72,7 +75,7 @@ impl Node {
             fs::write(pki.join(name), text)?;
         }
         let namespace = network.namespace(index);
-        Ok(Self { namespace, index, directory, agent: None, api: None, etcd: None })
+        Ok(Self { namespace, index, family, directory, agent: None, api: None, etcd: None })
     }
 
     /// The node's files.
@@ -101,11 +104,11 @@ impl Node {
         let position = members.iter().position(|member| *member == self.index).unwrap_or_default();
         let duty = LoadBalancerDuty {
             generation,
-            address: ENDPOINT.to_string(),
+            address: self.family.endpoint().to_string(),
             port: PORT.into(),
             router_id: 51,
             interface: String::new(),
-            members: members.iter().map(|member| address(*member).to_string()).collect(),
+            members: members.iter().map(|member| self.family.address(*member).to_string()).collect(),
             position: u32::try_from(position)?,
             holds_first: members.len() == 1,
         };
@@ -142,7 +145,7 @@ impl Node {
     /// When it does not start.
     pub fn start_stand_in(&mut self, program: &Path) -> anyhow::Result<()> {
         let pki = self.root().join("/etc/kubernetes/pki").display().to_string();
-        let listen = format!("0.0.0.0:{PORT}");
+        let listen = SocketAddr::new(self.family.unspecified(), PORT).to_string();
         self.api = Some(self.start("readyz", program, &["serve-readyz", &listen, &pki])?);
         Ok(())
     }
@@ -152,7 +155,7 @@ impl Node {
     /// # Errors
     /// When it does not start.
     pub fn start_etcd(&mut self, parts: &Parts, members: &[usize]) -> anyhow::Result<()> {
-        let peer = |node: usize| format!("http://{}:2380", address(node));
+        let peer = |node: usize| format!("http://{}", SocketAddr::new(self.family.address(node), 2380));
         let all: Vec<_> = members.iter().map(|member| format!("n{member}={}", peer(*member))).collect();
         let own = peer(self.index);
         let arguments = [
@@ -180,8 +183,8 @@ impl Node {
         let arguments = [
             "--etcd-servers=http://127.0.0.1:2379".to_owned(),
             format!("--secure-port={PORT}"),
-            "--bind-address=0.0.0.0".to_owned(),
-            format!("--advertise-address={}", address(self.index)),
+            format!("--bind-address={}", self.family.unspecified()),
+            format!("--advertise-address={}", self.family.address(self.index)),
             "--endpoint-reconciler-type=none".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
@@ -258,8 +261,8 @@ impl Node {
         (self.agent, self.api, self.etcd) = (None, None, None);
         let _ = self.kill_keepalived();
         let _ = fs::remove_dir_all(self.root().runtime());
-        let device = crate::network::CARD;
-        let _ = run_ip(&format!("-n {} addr del {ENDPOINT}/32 dev {device}", self.namespace));
+        let (endpoint, device) = (self.family.endpoint(), crate::network::CARD);
+        let _ = run_ip(&format!("-n {} addr del {endpoint} dev {device}", self.namespace));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A client of the endpoint, and waits for what a site shows.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use nix::sched::{CloneFlags, setns};
 
-use crate::network::{ENDPOINT, Network};
+use crate::network::Network;
 use crate::node::PORT;
 
 /// Between two looks.
@@ -51,12 +51,12 @@ pub fn time_failover(
     patience: Duration,
 ) -> anyhow::Result<Duration> {
     let namespace = File::open(format!("/run/netns/{}", network.switch()))?;
+    let endpoint = SocketAddr::new(network.family.endpoint(), PORT);
     // What `lose` takes to return is part of what clients see.
     let start = Instant::now();
     lose()?;
     let measured = thread::spawn(move || {
         setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).context("enter the clients' namespace")?;
-        let endpoint = SocketAddr::from((ENDPOINT, PORT));
         while start.elapsed() < patience {
             if TcpStream::connect_timeout(&endpoint, ATTEMPT).is_ok() {
                 return Ok(start.elapsed());
@@ -73,7 +73,7 @@ pub fn time_failover(
 ///
 /// # Errors
 /// When curl cannot be run.
-pub fn write_through(namespace: &str, address: &str, pki: &Path, name: &str) -> anyhow::Result<bool> {
+pub fn write_through(namespace: &str, address: IpAddr, pki: &Path, name: &str) -> anyhow::Result<bool> {
     let file = |name: &str| pki.join(name).display().to_string();
     let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
     let done = Command::new("ip")

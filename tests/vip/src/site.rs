@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use control_plane::parts::Parts;
 
-use crate::network::Network;
+use crate::network::{Family, Network};
 use crate::node::{Keys, Node};
 use crate::probe::wait_until;
 
@@ -28,8 +28,8 @@ impl Site {
     ///
     /// # Errors
     /// Without root.
-    pub fn create(nodes: usize, program: &Path) -> anyhow::Result<Self> {
-        let (network, keys) = (Network::create(nodes)?, Keys::create()?);
+    pub fn create(nodes: usize, family: Family, program: &Path) -> anyhow::Result<Self> {
+        let (network, keys) = (Network::create(nodes, family)?, Keys::create()?);
         let nodes = (0..nodes).map(|node| Node::create(&network, node, &keys)).collect::<Result<_, _>>()?;
         Ok(Self { nodes, network, program: program.to_owned(), keys })
     }

@@ -1,13 +1,13 @@
 //! Whether connections to the endpoint are spread over the API servers, where the kernel has IPVS.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use crate::network::{ENDPOINT, address, run_ip};
+use crate::network::{Family, run_ip};
 use crate::node::PORT;
 use crate::probe::wait_until;
 use crate::site::{PATIENCE, Site};
@@ -22,8 +22,11 @@ const ATTEMPT: &str = "10";
 ///
 /// # Errors
 /// What is not as it should be, or without root and IPVS.
-pub fn check_spread(program: &Path) -> anyhow::Result<()> {
-    let mut site = Site::create(NODES, program)?;
+pub fn check_spread(family: Family, program: &Path) -> anyhow::Result<()> {
+    let mut site = Site::create(NODES, family, program)?;
+    let endpoint = BTreeSet::from([family.endpoint()]);
+    let members =
+        |nodes: &[usize]| -> BTreeSet<IpAddr> { nodes.iter().map(|node| family.address(*node)).collect() };
     let all: Vec<_> = (0..NODES).collect();
     for node in &site.nodes {
         node.show_kernel()?;
@@ -36,8 +39,8 @@ pub fn check_spread(program: &Path) -> anyhow::Result<()> {
     }
     let holder = site.wait_holder(PATIENCE, |_| true)?;
     println!("node {holder} holds the endpoint; without forwarding it serves alone");
-    wait_answers(&site, &site.network.switch(), &[ENDPOINT].into())?;
-    check_failures(&site, Some("net.ipv4.ip_forward"))?;
+    wait_answers(&site, &site.network.switch(), &endpoint)?;
+    check_failures(&site, Some(forwarding(family)))?;
     set_forwarding(&site, 1)?;
     site.give_duties(2, &all)?;
     println!("clients outside and on other members reach every API server, the holder's its own");
@@ -47,7 +50,7 @@ pub fn check_spread(program: &Path) -> anyhow::Result<()> {
     for node in &others {
         wait_answers(&site, &site.network.namespace(*node), &members(&all))?;
     }
-    wait_answers(&site, &site.network.namespace(holder), &[ENDPOINT].into())?;
+    wait_answers(&site, &site.network.namespace(holder), &endpoint)?;
     println!("an API server that does not answer gets no connection");
     site.nodes[others[0]].kill_api_server();
     wait_answers(&site, &site.network.switch(), &members(&[holder, others[1]]))?;
@@ -57,20 +60,24 @@ pub fn check_spread(program: &Path) -> anyhow::Result<()> {
     wait_answers(&site, &site.network.switch(), &members(&others))
 }
 
+fn forwarding(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "net.ipv4.ip_forward",
+        Family::V6 => "net.ipv6.conf.all.forwarding",
+    }
+}
+
 fn set_forwarding(site: &Site, value: u8) -> anyhow::Result<()> {
+    let setting = forwarding(site.network.family);
     for node in 0..NODES {
         let namespace = site.network.namespace(node);
-        run_ip(&format!("netns exec {namespace} sysctl -qw net.ipv4.ip_forward={value}"))?;
+        run_ip(&format!("netns exec {namespace} sysctl -qw {setting}={value}"))?;
     }
     Ok(())
 }
 
-fn members(nodes: &[usize]) -> BTreeSet<Ipv4Addr> {
-    nodes.iter().map(|node| address(*node)).collect()
-}
-
 /// Waits until all connections of a look are answered, by these addresses together.
-fn wait_answers(site: &Site, namespace: &str, want: &BTreeSet<Ipv4Addr>) -> anyhow::Result<()> {
+fn wait_answers(site: &Site, namespace: &str, want: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
     let waited = wait_until("the connections reach those API servers", PATIENCE, || {
         let mut seen = BTreeSet::new();
         for _ in 0..CONNECTIONS {
@@ -97,11 +104,12 @@ fn describe_kernel(site: &Site) -> String {
 }
 
 /// The address by which an API server accepted the connection.
-fn ask_endpoint(site: &Site, namespace: &str) -> anyhow::Result<Option<Ipv4Addr>> {
+fn ask_endpoint(site: &Site, namespace: &str) -> anyhow::Result<Option<IpAddr>> {
+    let endpoint = site.network.family.endpoint();
     let authority = site.nodes[0].root().join("/etc/kubernetes/pki/ca.crt");
     let done = Command::new("ip")
         .args(["netns", "exec", namespace, "curl", "--silent", "--max-time", ATTEMPT])
-        .args(["--resolve", &format!("kubernetes:{PORT}:{ENDPOINT}")])
+        .args(["--resolve", &format!("kubernetes:{PORT}:{endpoint}")])
         .arg("--cacert")
         .arg(authority)
         .arg(format!("https://kubernetes:{PORT}/readyz"))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use control_plane::parts::Parts;
-use vip::network::{ENDPOINT, address};
+use vip::network::Family;
 use vip::probe::{wait_until, write_through};
 use vip::site::{PATIENCE, Site};
 
@@ -16,7 +16,7 @@ const OVERLAP: Duration = Duration::from_mins(1);
 
 fn start() -> Site {
     let parts = Parts::from_environment().unwrap();
-    let mut site = Site::create(3, Path::new(env!("CARGO_BIN_EXE_vip-agent"))).unwrap();
+    let mut site = Site::create(3, Family::V4, Path::new(env!("CARGO_BIN_EXE_vip-agent"))).unwrap();
     site.give_duties(1, &[0, 1, 2]).unwrap();
     site.start_agents().unwrap();
     site.start_kubernetes(&parts).unwrap();
@@ -30,7 +30,7 @@ fn wait_write(site: &Site, name: &str) {
     wait_until("a write through the endpoint", PATIENCE, || {
         attempt += 1;
         let name = format!("{name}-{attempt}");
-        let written = write_through(&site.network.switch(), &ENDPOINT.to_string(), &pki, &name)?;
+        let written = write_through(&site.network.switch(), Family::V4.endpoint(), &pki, &name)?;
         Ok(if written { Ok(()) } else { Err(format!("holders {:?}", site.network.holders()?)) })
     })
     .unwrap();
@@ -46,7 +46,7 @@ fn endpoint_follows_the_quorum() {
     let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
     let write_beside = |name: &str| {
         let namespace = site.network.namespace(holder);
-        write_through(&namespace, &address(holder).to_string(), &pki, name).unwrap()
+        write_through(&namespace, Family::V4.address(holder), &pki, name).unwrap()
     };
     assert!(write_beside("before"), "its own API server takes no write");
 

@@ -10,7 +10,7 @@ use agent::alive::config::{Part, render_config};
 use agent::alive::placement::Placement;
 use proto::balancer::Duty;
 use proto::v1alpha1::LoadBalancerDuty;
-use vip::network::{CARD, Network, address};
+use vip::network::{CARD, Family, Network};
 use vip::probe::{time_failover, wait_until};
 use vip::site::Site;
 
@@ -23,7 +23,11 @@ fn program() -> &'static Path {
 }
 
 fn started(nodes: usize) -> (Site, Vec<usize>) {
-    let mut site = Site::create(nodes, program()).unwrap();
+    started_with(nodes, Family::V4)
+}
+
+fn started_with(nodes: usize, family: Family) -> (Site, Vec<usize>) {
+    let mut site = Site::create(nodes, family, program()).unwrap();
     let all: Vec<_> = (0..nodes).collect();
     site.give_duties(1, &all).unwrap();
     site.start_agents().unwrap();
@@ -35,7 +39,7 @@ fn started(nodes: usize) -> (Site, Vec<usize>) {
 
 #[test]
 fn first_node_holds_before_init_and_hands_over() {
-    let mut site = Site::create(3, program()).unwrap();
+    let mut site = Site::create(3, Family::V4, program()).unwrap();
     site.give_duties(1, &[0]).unwrap();
     site.start_agents().unwrap();
     // No API server runs anywhere.
@@ -93,7 +97,12 @@ fn removed_member_hands_the_endpoint_over() {
 // Shown: `LoadBalancerReady` names the next holder.
 #[test]
 fn each_loss_moves_the_endpoint() {
-    let (mut site, _) = started(3);
+    for family in [Family::V4, Family::V6] {
+        lose_each(started_with(3, family).0);
+    }
+}
+
+fn lose_each(mut site: Site) {
     let first = site.wait_holder(PATIENCE, |_| true).unwrap();
     // The host is lost.
     time_failover(&site.network, || site.network.set_cable(first, false), SOON).unwrap();
@@ -172,14 +181,14 @@ fn all_nodes_come_back_without_a_coordinator() {
 // Shown: `LoadBalancerReady=False`, `MemberFailed`, with what the host has.
 #[test]
 fn wrong_interface_and_address_are_said() {
-    let mut site = Site::create(1, program()).unwrap();
+    let mut site = Site::create(1, Family::V4, program()).unwrap();
     let duty = LoadBalancerDuty {
         generation: 1,
-        address: vip::network::ENDPOINT.to_string(),
+        address: Family::V4.endpoint().to_string(),
         port: 6443,
         router_id: 51,
         interface: "eth7".to_owned(),
-        members: vec![address(0).to_string()],
+        members: vec![Family::V4.address(0).to_string()],
         holds_first: true,
         ..Default::default()
     };
@@ -207,7 +216,7 @@ fn wrong_interface_and_address_are_said() {
 
 #[test]
 fn keepalived_takes_every_configuration() {
-    let network = Network::create(1).unwrap();
+    let network = Network::create(1, Family::V4).unwrap();
     let (four, six) = (["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["2001:db8::1", "2001:db8::2"]);
     for (name, endpoint, members, spreads) in [
         ("one", "10.0.0.100", &four[..1], false),

@@ -15,6 +15,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+use vip::network::Family;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,9 +26,7 @@ fn main() -> ExitCode {
         (Ok(runtime), ["serve-readyz", address, directory]) => {
             runtime.block_on(serve_ready(address, Path::new(directory)))
         }
-        (_, ["check-spread"]) => std::env::current_exe()
-            .map_err(anyhow::Error::from)
-            .and_then(|program| vip::spread::check_spread(&program)),
+        (_, ["check-spread"]) => check_families(),
         _ => Err(anyhow::anyhow!(
             "--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY, or check-spread"
         )),
@@ -39,6 +38,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn check_families() -> anyhow::Result<()> {
+    let program = std::env::current_exe()?;
+    for family in [Family::V4, Family::V6] {
+        println!("{family:?}");
+        vip::spread::check_spread(family, &program)?;
+    }
+    Ok(())
 }
 
 async fn run_verb(root: &Root, verb: &str) -> anyhow::Result<()> {
