@@ -12,6 +12,7 @@ use coordinator_core::ids::Uid;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
+use proto::plan::PlanId;
 use serde_json::{Value, json};
 
 use super::{StoreError, TRIES, diff, is_conflict, is_not_found, status, with_finalizer, without_finalizer};
@@ -120,26 +121,33 @@ pub async fn mark(
     client: &Client,
     inventory: &MachineInventory,
     state: AllocationState,
-) -> Result<MachineInventory, StoreError> {
+) -> Result<(), StoreError> {
     let text: &str = state.into();
     let in_flight = matches!(state, AllocationState::Preparing | AllocationState::Reprovisioning);
     let annotations = json!({
         annotation::ALLOCATION_STATE: text,
         annotation::BLOCK_MOVE: in_flight.then_some("a plan is in flight"),
     });
-    patch(client, inventory, "mark", &annotations, None).await
+    patch(client, inventory, "mark", &annotations, None).await.map(drop)
 }
 
-/// Has `clusterctl move` wait for a plan.
+/// Has `clusterctl move` wait for a plan, and records the allocation state where the plan is of a
+/// machine. The plan is named: another one is another version of the inventory, so that nothing is
+/// announced by what was read before.
 ///
 /// # Errors
 /// Conflict when the inventory has changed.
-pub async fn block_move(
+pub async fn begin_plan(
     client: &Client,
     inventory: &MachineInventory,
+    plan: &PlanId,
+    state: Option<AllocationState>,
 ) -> Result<MachineInventory, StoreError> {
-    let annotations = json!({ annotation::BLOCK_MOVE: "a plan is in flight" });
-    patch(client, inventory, "block the move of", &annotations, None).await
+    let mut annotations = json!({ annotation::BLOCK_MOVE: format!("plan {plan} is in flight") });
+    if let Some(state) = state {
+        annotations[annotation::ALLOCATION_STATE] = json!(<&str>::from(state));
+    }
+    patch(client, inventory, "begin a plan on", &annotations, None).await
 }
 
 /// The plan that an operator wants run was announced.

@@ -3,148 +3,148 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy allows it only in functions marked as tests")]
 
+#[path = "properties/events.rs"]
+mod events;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fake_apiserver::{Matching, Outage, Refusal, Verb};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coordinator_api::inventory::{PlanState, PlanType};
+use coordinator_api::names::annotation;
+use fake_apiserver::{End, Matching, Outage, Verb};
+use kube::ResourceExt as _;
 use proptest::prelude::*;
-use scenarios::World;
-use serde_json::json;
+use scenarios::{NAMESPACE, World};
+use serde_json::{Value, json};
 
-const HOSTS: [&str; 2] = ["host-1", "host-2"];
-const MACHINES: usize = 3;
+use events::{Event, HOSTS, HostEvent, MACHINES, ServerEvent, event};
+
 const POOLS: &str = "machineinventorypools.infrastructure.cluster.x-k8s.io";
 
-#[derive(Clone, Debug)]
-enum Event {
-    Apply { machine: usize },
-    Delete { machine: usize },
-    RestartCoordinator,
-    Second { runs: bool },
-    KillAgent { host: usize },
-    PowerCut { host: usize },
-    UpgradeFails { host: usize },
-    Mend { host: usize },
-    Pool { both: bool },
-    Paused { is: bool },
-    DeletePool,
-    DeleteBootstrap { machine: usize },
-    DeleteRegistration,
-    Catalog { has_v2: bool },
-    Lag { seconds: u64 },
-    LoseResponse,
-    Refuse { refusal: Refusal, times: usize },
-    SlowReads { times: usize },
-    Outage { kind: Outage },
-    WatchesExpire,
-    Pass { seconds: u64 },
+/// What an operator knows of the events so far.
+#[derive(Default)]
+struct Played {
+    made: usize,
+    machines: [Option<String>; MACHINES],
+    /// By host: what its plan Secret was overwritten with, and what it held.
+    garbled: BTreeMap<&'static str, (Value, Value)>,
 }
 
-fn refusal() -> impl Strategy<Value = Refusal> {
-    prop_oneof![
-        Just(Refusal::Conflict),
-        (1..20_u32).prop_map(|retry_after| Refusal::TooManyRequests { retry_after }),
-        Just(Refusal::Forbidden),
-        Just(Refusal::Internal),
-        Just(Refusal::Unavailable),
-        Just(Refusal::Timeout),
-        Just(Refusal::Disconnected),
-    ]
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    let machine = 0..MACHINES;
-    let host = 0..HOSTS.len();
-    prop_oneof![
-        5 => machine.clone().prop_map(|machine| Event::Apply { machine }),
-        4 => machine.clone().prop_map(|machine| Event::Delete { machine }),
-        2 => Just(Event::RestartCoordinator),
-        1 => any::<bool>().prop_map(|runs| Event::Second { runs }),
-        2 => host.clone().prop_map(|host| Event::KillAgent { host }),
-        2 => host.clone().prop_map(|host| Event::PowerCut { host }),
-        1 => host.clone().prop_map(|host| Event::UpgradeFails { host }),
-        1 => host.prop_map(|host| Event::Mend { host }),
-        1 => any::<bool>().prop_map(|both| Event::Pool { both }),
-        1 => any::<bool>().prop_map(|is| Event::Paused { is }),
-        1 => Just(Event::DeletePool),
-        1 => machine.prop_map(|machine| Event::DeleteBootstrap { machine }),
-        1 => Just(Event::DeleteRegistration),
-        1 => any::<bool>().prop_map(|has_v2| Event::Catalog { has_v2 }),
-        2 => (0..6_u64).prop_map(|seconds| Event::Lag { seconds }),
-        2 => Just(Event::LoseResponse),
-        2 => (refusal(), 1..6_usize).prop_map(|(refusal, times)| Event::Refuse { refusal, times }),
-        1 => (1..6_usize).prop_map(|times| Event::SlowReads { times }),
-        1 => prop_oneof![Just(Outage::Refused), Just(Outage::Hanging)].prop_map(|kind| Event::Outage { kind }),
-        1 => Just(Event::WatchesExpire),
-        6 => prop_oneof![0..3_u64, 3..40_u64].prop_map(|seconds| Event::Pass { seconds }),
-    ]
-}
-
-async fn apply(
-    world: &mut World,
-    event: &Event,
-    made: &mut usize,
-    machines: &mut [Option<String>; MACHINES],
-) {
+async fn apply(world: &mut World, event: &Event, played: &mut Played) {
     match *event {
-        Event::Apply { machine } if machines[machine].is_none() => {
-            *made += 1;
-            let name = format!("m-{made}");
-            world.apply_machine_of(&name, "pool", if made.is_multiple_of(2) { "v2" } else { "v1" }).await;
-            machines[machine] = Some(name);
+        Event::Apply { machine } if played.machines[machine].is_none() => {
+            played.made += 1;
+            let name = format!("m-{}", played.made);
+            let version = if played.made.is_multiple_of(2) { "v2" } else { "v1" };
+            world.apply_machine_of(&name, "pool", version).await;
+            played.machines[machine] = Some(name);
         }
         Event::Delete { machine } => {
-            if let Some(name) = machines[machine].take() {
+            if let Some(name) = played.machines[machine].take() {
                 world.delete_machine(&name).await;
             }
         }
         Event::RestartCoordinator => world.restart_coordinator(),
         Event::Second { runs: true } => world.start_coordinator("second"),
         Event::Second { runs: false } => world.kill_coordinator("second"),
-        Event::KillAgent { host } => world.host(HOSTS[host]).kill_agent(),
-        Event::PowerCut { host } => world.host(HOSTS[host]).power_cut(),
-        Event::UpgradeFails { host } => world.host(HOSTS[host]).system().fail("upgrade", 1).unwrap(),
-        Event::Mend { host } => mend(world, HOSTS[host]),
+        Event::Host { host, what } => apply_to_host(world, HOSTS[host], what, played).await,
         // It may be gone.
         Event::Pool { both } => drop(set_pool(world, if both { &HOSTS } else { &HOSTS[..1] }).await),
         Event::DeletePool => world.delete_if_there("MachineInventoryPool", "pool").await,
         Event::DeleteBootstrap { machine } => {
-            if let Some(name) = &machines[machine] {
+            if let Some(name) = &played.machines[machine] {
                 world.delete_if_there("Secret", &format!("{name}-bootstrap")).await;
             }
         }
         Event::DeleteRegistration => world.delete_if_there("MachineRegistration", "hosts").await,
         Event::Catalog { has_v2 } => set_catalog(world, has_v2).await,
         Event::Paused { is } => world.patch("Cluster", "c1", json!({ "spec": { "paused": is } })).await,
-        Event::Lag { seconds } => world.fake.faults().lag(Duration::from_secs(seconds)),
-        Event::LoseResponse => {
-            world.fake.faults().lose_responses(Matching::writes().user("coordinator"), 1);
-        }
-        Event::Refuse { refusal, times } => {
-            world.fake.faults().fail(Matching::any().user("coordinator"), times, refusal);
-        }
-        Event::SlowReads { times } => {
-            let reads = Matching::any().user("coordinator").verb(Verb::Get);
-            world.fake.faults().delay(reads, times, Duration::from_secs(8));
-        }
-        Event::Outage { kind } => {
-            world.fake.faults().outage(kind);
-            world.advance_time(Duration::from_secs(20)).await;
-            world.fake.faults().outage(Outage::Over);
-        }
-        Event::WatchesExpire => {
-            world.fake.compact();
-            world
-                .fake
-                .faults()
-                .end_watches(&Matching::any().user("coordinator"), fake_apiserver::End::Expired);
-        }
+        Event::Server(event) => apply_to_server(world, event).await,
         Event::Pass { seconds } => world.advance_time(Duration::from_secs(seconds)).await,
         Event::Apply { .. } => {}
     }
 }
 
-fn mend(world: &World, host: &str) {
-    let _ = std::fs::remove_file(world.host(host).disk().join("/simulation/fail/upgrade"));
+async fn apply_to_host(world: &mut World, host: &'static str, event: HostEvent, played: &mut Played) {
+    let system = world.host(host).system();
+    match event {
+        HostEvent::KillAgent => world.host(host).kill_agent(),
+        HostEvent::PowerCut => world.host(host).power_cut(),
+        HostEvent::PowerOff { minutes } => {
+            world.host_mut(host).power_off();
+            world.advance_time(Duration::from_mins(minutes)).await;
+            world.host_mut(host).power_on();
+        }
+        HostEvent::UpgradeFails => system.fail("upgrade", 1).unwrap(),
+        HostEvent::ImageSpoilt { version } => {
+            system.spoil_image(&format!("registry.example/os:v{version}")).unwrap();
+        }
+        HostEvent::CloudInitFails => system.spoil_cloud_init("as the events want it").unwrap(),
+        HostEvent::CleanFails => system.fail("remove-workload", 1).unwrap(),
+        HostEvent::PlanGarbled => garble_plan(world, host, played),
+        HostEvent::Mended => mend(world, host, played),
+    }
+}
+
+async fn apply_to_server(world: &World, event: ServerEvent) {
+    let faults = world.fake.faults();
+    match event {
+        ServerEvent::Lag { seconds } => faults.lag(Duration::from_secs(seconds)),
+        ServerEvent::LagOf { replica, seconds } => faults.lag_of(replica, Duration::from_secs(seconds)),
+        ServerEvent::LoseResponse => {
+            faults.lose_responses(Matching::writes().user("coordinator"), 1);
+        }
+        ServerEvent::Refuse { refusal, times } => {
+            faults.fail(Matching::any().user("coordinator"), times, refusal);
+        }
+        ServerEvent::SlowReads { times } => {
+            let reads = Matching::any().user("coordinator").verb(Verb::Get);
+            faults.delay(reads, times, Duration::from_secs(8));
+        }
+        ServerEvent::Outage { kind } => {
+            faults.outage(kind);
+            world.advance_time(Duration::from_secs(20)).await;
+            faults.outage(Outage::Over);
+        }
+        ServerEvent::WatchesExpire => {
+            world.fake.compact();
+            faults.end_watches(&Matching::any().user("coordinator"), End::Expired);
+        }
+    }
+}
+
+/// Of the plan in the Secret of a host the generation alone is left.
+fn garble_plan(world: &World, host: &'static str, played: &mut Played) {
+    let newest = world.plans().into_iter().rfind(|(secret, ..)| secret == host);
+    let generation = newest.map_or(0, |(_, generation, _)| generation);
+    let text = json!({ "baremetal.cluster.io/plan": { "generation": generation } }).to_string();
+    let garbage = json!(STANDARD.encode(text));
+    world.fake.edit(("secrets", NAMESPACE, host), |secret| {
+        let held = std::mem::replace(&mut secret["data"]["plan"], garbage.clone());
+        if held != garbage {
+            played.garbled.insert(host, (garbage, held));
+        }
+    });
+}
+
+/// What fails on a host does not any more. Its plan Secret is restored, unless another plan was
+/// written to it meanwhile.
+fn mend(world: &World, host: &'static str, played: &mut Played) {
+    let system = world.host(host).system();
+    for verb in ["upgrade", "remove-workload"] {
+        system.succeed(verb).unwrap();
+    }
+    for fault in ["spoilt", "complaint"] {
+        let _ = std::fs::remove_file(world.host(host).disk().join("/simulation").join(fault));
+    }
+    let Some((garbage, held)) = played.garbled.remove(host) else { return };
+    world.fake.edit(("secrets", NAMESPACE, host), |secret| {
+        if secret["data"]["plan"] == garbage {
+            secret["data"]["plan"] = held;
+        }
+    });
 }
 
 async fn set_pool(world: &World, hosts: &[&str]) -> kube::Result<()> {
@@ -170,38 +170,77 @@ async fn restore_pool(world: &World) {
     }
 }
 
-async fn play(events: Vec<Event>) {
+/// Machines whose clean has failed, and of which nothing else was asked yet.
+fn failed_cleans(world: &World) -> Vec<String> {
+    let claim_of_failed = |host: &&str| {
+        let inventory = world.inventory(host)?;
+        let plan = inventory.plan()?;
+        let has_failed = plan.kind == Some(PlanType::Clean) && plan.state == Some(PlanState::Failed);
+        inventory.claim().filter(|_| has_failed)
+    };
+    let is_asked = |name: &String| {
+        let machine = world.machine(name);
+        machine.is_none_or(|machine| machine.annotations().contains_key(annotation::RETRY_PLAN))
+    };
+    let failed = HOSTS.iter().filter_map(claim_of_failed).map(|claim| claim.baremetal_machine);
+    failed.filter(|name| !is_asked(name)).collect()
+}
+
+/// Waits until all machines are gone and all hosts are free. A clean that has failed is run again,
+/// as an operator asks for it; the answer tells how often.
+async fn wait_free(world: &World) -> usize {
+    let is_free = |world: &World| {
+        let left = world.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
+        left.is_empty() && HOSTS.iter().all(|host| world.is_available(host))
+    };
+    let mut retried = 0;
+    loop {
+        world
+            .wait_until("all machines are gone and all hosts are free", |world| {
+                is_free(world) || !failed_cleans(world).is_empty()
+            })
+            .await;
+        let failed = failed_cleans(world);
+        if failed.is_empty() {
+            return retried;
+        }
+        for machine in failed {
+            let retry = json!({ "metadata": { "annotations": { annotation::RETRY_PLAN: "" } } });
+            world.patch("BaremetalMachine", &machine, retry).await;
+            retried += 1;
+        }
+    }
+}
+
+/// How often a clean had to be run again at the end.
+async fn play(events: Vec<Event>) -> usize {
     let mut world = World::with_hosts(&HOSTS).await;
     // Requests take time, or two leaders that disagree would stop the virtual clock.
     world.fake.faults().latency(Duration::from_millis(20));
-    let (mut made, mut machines) = (0, [const { None }; MACHINES]);
+    let mut played = Played::default();
     for event in &events {
-        apply(&mut world, event, &mut made, &mut machines).await;
+        apply(&mut world, event, &mut played).await;
     }
     world.fake.faults().clear();
     world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
     set_catalog(&world, true).await;
     for host in HOSTS {
-        mend(&world, host);
+        mend(&world, host, &mut played);
     }
-    for machine in machines.iter_mut().filter_map(Option::take) {
+    for machine in played.machines.iter_mut().filter_map(Option::take) {
         world.delete_machine(&machine).await;
     }
-    world
-        .wait_until("all machines are gone and all hosts are free", |world| {
-            let left = world.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
-            left.is_empty() && HOSTS.iter().all(|host| world.is_available(host))
-        })
-        .await;
+    let retried = wait_free(&world).await;
     restore_pool(&world).await;
     world.apply_machine("last").await;
     world.wait_running("last").await;
     world.check_invariants().await;
+    retried
 }
 
-fn play_in_virtual_time(events: Vec<Event>) {
+fn play_in_virtual_time(events: Vec<Event>) -> usize {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().start_paused(true).build().unwrap().block_on(play(events));
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(play(events))
 }
 
 /// Sequences that are played; `SCENARIO_CASES` asks for more.
@@ -229,11 +268,38 @@ proptest! {
 fn replica_with_old_cache_claims_nothing_twice() {
     play_in_virtual_time(vec![
         Event::Apply { machine: 2 },
-        Event::Lag { seconds: 3 },
+        Event::Server(ServerEvent::Lag { seconds: 3 }),
         Event::Pass { seconds: 12 },
         Event::Second { runs: true },
         Event::Apply { machine: 1 },
         Event::Delete { machine: 1 },
         Event::RestartCoordinator,
+    ]);
+}
+
+#[test]
+fn operator_recovers_failed_clean_and_garbled_plan() {
+    // Either may be the host of a machine.
+    let on_both = |what| (0..HOSTS.len()).map(move |host| Event::Host { host, what });
+    let mut events = vec![Event::Apply { machine: 0 }, Event::Pass { seconds: 120 }];
+    events.extend(on_both(HostEvent::CleanFails));
+    events.extend([Event::Delete { machine: 0 }, Event::Pass { seconds: 120 }]);
+    events.extend(on_both(HostEvent::CloudInitFails));
+    events.extend([Event::Apply { machine: 1 }, Event::Pass { seconds: 30 }]);
+    events.extend(on_both(HostEvent::PlanGarbled));
+    events.extend(on_both(HostEvent::PowerOff { minutes: 60 }));
+    assert_eq!(play_in_virtual_time(events), 1, "the clean of the first machine has failed");
+}
+
+#[test]
+fn slow_leader_does_not_overwrite_an_announced_plan() {
+    // What it reads of the Secrets comes when the second one has released the host already.
+    play_in_virtual_time(vec![
+        Event::Apply { machine: 0 },
+        Event::Server(ServerEvent::SlowReads { times: 1 }),
+        Event::Apply { machine: 1 },
+        Event::Delete { machine: 0 },
+        Event::Second { runs: true },
+        Event::Host { host: 1, what: HostEvent::KillAgent },
     ]);
 }

@@ -47,7 +47,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
         (Effect::Assign(assignment), Some(inventory)) => {
             assign_plan(context, machine, inventory, assignment, read).await
         }
-        (Effect::Mark(state), Some(inventory)) => host::mark(client, inventory, *state).await.map(drop),
+        (Effect::Mark(state), Some(inventory)) => host::mark(client, inventory, *state).await,
         (Effect::SetProviderId(provider_id), Some(inventory)) => {
             provide_machine(context, machine, gathered, inventory, provider_id).await
         }
@@ -91,7 +91,8 @@ async fn assign_plan<K: FrontDoor>(
     machine::clear_retry(&context.client, machine).await
 }
 
-/// Stores and announces a plan record of a host.
+/// Stores and announces a plan record of a host. The inventory comes first: where another replica
+/// has acted since it was read, the Secret, which may hold a plan that was announced, stays as it is.
 pub(in crate::controllers) async fn write_plan(
     context: &Context,
     inventory: &MachineInventory,
@@ -99,6 +100,8 @@ pub(in crate::controllers) async fn write_plan(
     secret: Option<&StoredSecret>,
 ) -> Result<(), StoreError> {
     let plan = &assignment.record.plan;
+    let state = allocation_of(&assignment.record);
+    let begun = host::begin_plan(&context.client, inventory, &plan.id, state).await?;
     if let (Some(secret), false) = (secret, assignment.is_stored) {
         plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
     }
@@ -106,13 +109,9 @@ pub(in crate::controllers) async fn write_plan(
         let note = format!("{}; recreated with plan {}", lost.message, plan.id);
         context.events.warning(inventory, lost.reason.as_str(), &note).await;
     }
-    let marked = match allocation_of(&assignment.record) {
-        Some(state) => host::mark(&context.client, inventory, state).await?,
-        None => host::block_move(&context.client, inventory).await?,
-    };
     let now = context.clock.now();
     let announce = |status: &mut _| facts::record_announcement(status, plan, now);
-    host::change_status(&context.client, &marked, now, announce).await
+    host::change_status(&context.client, &begun, now, announce).await
 }
 
 async fn provide_machine<K: FrontDoor>(
