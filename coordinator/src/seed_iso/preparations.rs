@@ -1,5 +1,5 @@
 //! What this replica may be asked for, prepared before it is: the base ISOs of the seed images that are
-//! made, and their seed ISOs. Each once, a few at a time, in tasks of their own.
+//! made, and their seed ISOs. Each once, in a task of its own; a few ISOs are made at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use crate::telemetry::chain;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval after an error that may end by itself.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Preparations that run at a time.
+/// ISOs that are made at a time. A base that is slow to come delays no other one.
 const CONCURRENCY: usize = 4;
 /// Bases that are announced: an annotation is limited.
 const MAX_ANNOUNCED: usize = 500;
@@ -185,7 +185,6 @@ impl SeedIsos {
         base: BaseRecord,
         outcome: Arc<Mutex<Option<Outcome>>>,
     ) {
-        let _permit = self.preparations.permits.acquire().await;
         let result = self.prepare_recorded(&seed, &registration, &base).await;
         if let Err(error) = &result {
             log_unserved(&seed, error);
@@ -204,6 +203,7 @@ impl SeedIsos {
     ) -> Result<(), SeedIsoError> {
         let files = self.render_files(seed, registration)?;
         let base = self.bases.fetch_recorded(Wanted::of(seed), recorded).await?;
+        let _permit = self.preparations.permits.acquire().await;
         self.ensure_iso(seed, &base, files).await.map(drop)
     }
 }

@@ -3,17 +3,20 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use coordinator_api::inventory::MachineInventory;
+use coordinator_api::seed_image::SeedImage;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher::Event;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::{SharedBase, another_base, base_server, by_hand, serve};
+use super::{SharedBase, another_base, base_server, by_hand, odd_server, serve};
 use crate::cache::Presence;
 use crate::clock::Clock;
+use crate::seed_iso::preparations::Occasion;
 
 #[tokio::test]
 async fn a_download_ends_with_its_time() {
@@ -171,6 +174,26 @@ async fn replica_prepares_before_it_is_asked() {
     served.isos = replica;
     *served.base.lock().await = vec![];
     assert_eq!(served.get(&format!("secret/{}", made.file), None).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn slow_bases_delay_no_other_preparation() {
+    let mut served = serve(by_hand()).await;
+    let made = served.complete().await;
+    let (replica, registration) = (Arc::new(served.replica()), Arc::new(served.registration.clone()));
+    let slow_source = odd_server(by_hand()).await;
+    let start = |seed: SeedImage| replica.start_preparation(&Arc::new(seed), &registration, Occasion::Check);
+    for number in 0..8 {
+        let mut slow = served.seed.clone();
+        slow.metadata.name = Some(format!("slow-{number}"));
+        slow.spec.base_image = Some(format!("{slow_source}/drip.iso?{number}"));
+        assert!(start(slow));
+    }
+    tokio::task::yield_now().await;
+    let mut ended = replica.preparations.follow_ends();
+    assert!(start(served.seed.clone()));
+    tokio::time::timeout(Duration::from_mins(1), ended.changed()).await.unwrap().unwrap();
+    assert_eq!(replica.announce_bases(), made.base.digest);
 }
 
 #[tokio::test]
