@@ -103,7 +103,8 @@ pub async fn reconcile_machine<K: FrontDoor>(
     machine: Arc<K>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    if !context.serves(&*machine) {
+    // A BareMetalHost is no object of Cluster API: nothing labels it.
+    if K::CHOOSES && !context.serves(&*machine) {
         return Ok(Action::await_change());
     }
     let key = Key::of(&*machine);

@@ -9,6 +9,7 @@ use coordinator_api::conditions;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::assignment::effect_failed;
+use coordinator_core::cluster;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
@@ -47,7 +48,10 @@ impl Throttle {
 /// [`StoreError`].
 pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, StoreError> {
     let key = Key::of(&*pool);
-    if pool.metadata.deletion_timestamp.is_none()
+    let cluster = context.cache.find_cluster(&key.in_namespace_of(&pool.spec.cluster_name));
+    let is_paused = cluster::is_paused(&*pool, cluster.as_deref());
+    if !is_paused
+        && pool.metadata.deletion_timestamp.is_none()
         && let Err(error) = take_members(&key, &context).await
     {
         return Err(show_failure(&key, &context, error).await);
@@ -58,7 +62,9 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
     let now = context.clock.now();
     let projected =
         context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
-    if let Some((pool, projected)) = projected {
+    if let Some((pool, mut projected)) = projected {
+        let (paused, generation) = (cluster::paused_condition(is_paused), pool.metadata.generation);
+        conditions::set_conditions(&mut projected.conditions, &[paused], generation, now);
         status::write_status(&context.client, &*pool, &projected).await?;
     }
     Ok(Action::await_change())

@@ -139,6 +139,7 @@ impl Inner {
         if is_changed {
             triggers.machines.extend(self.machines_by_cluster.group_members(cluster).cloned());
             triggers.hosts.extend(self.hosts_by_cluster.group_members(cluster).cloned());
+            triggers.pools.extend(self.pools_by_cluster.group_members(cluster).cloned());
         }
         triggers
     }

@@ -19,7 +19,8 @@ pub(super) async fn reconcile(
     infrastructure: Arc<Metal3Cluster>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let served = context.cache.metal3.as_ref().filter(|_| context.serves(&*infrastructure));
+    let Some(cache) = served else { return Ok(Action::await_change()) };
     let cluster_key = cluster_of_infrastructure(&infrastructure);
     let cluster = cluster_key.as_ref().and_then(|cluster| context.cache.find_cluster(cluster));
     let machines = cluster_key.map_or(0, |cluster| cache.index.machines_of_cluster(&cluster).len());

@@ -114,7 +114,8 @@ pub(super) async fn reconcile(
     machine: Arc<Metal3Machine>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let served = context.cache.metal3.as_ref().filter(|_| context.serves(&*machine));
+    let Some(cache) = served else { return Ok(Action::await_change()) };
     let key = Key::of(&*machine);
     // Registered as waiting before the stores are read, so that no event is missed.
     cache.index.set_waiting(&key, true);

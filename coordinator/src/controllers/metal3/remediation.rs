@@ -67,7 +67,8 @@ pub(super) async fn reconcile(
     remediation: Arc<Metal3Remediation>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let served = context.cache.metal3.as_ref().filter(|_| context.serves(&*remediation));
+    let Some(cache) = served else { return Ok(Action::await_change()) };
     let gathered = Gathered::read(&remediation, &context, cache);
     let now = context.clock.now();
     let Outcome { step, problem, wake } = decide_remediation(&Situation {

@@ -34,6 +34,13 @@ impl World {
         self.restart_coordinator();
     }
 
+    /// The coordinator is started again for those machines, templates and clusters alone whose
+    /// label `cluster.x-k8s.io/watch-filter` has this value.
+    pub fn filter_objects(&mut self, value: &str) {
+        self.site.config.watch_filter = Some(value.to_owned());
+        self.restart_coordinator();
+    }
+
     /// The coordinator is started again with this URL for its hosts; its certificate has the
     /// names of the former ones too.
     pub fn move_coordinator(&mut self, url: &str) {
