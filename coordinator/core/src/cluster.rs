@@ -37,6 +37,9 @@ pub enum Decision {
     Unsupported,
 }
 
+/// Cluster API takes no more failure domains in the status of a Cluster.
+const MOST_DOMAINS: usize = 100;
+
 /// Where reconciliation is switched off.
 pub const PAUSED_MESSAGE: &str =
     "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
@@ -121,22 +124,42 @@ pub fn cluster_status(
     }
     let generation = cluster.metadata.generation;
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
-    conditions::set_undecided(&mut status.conditions, &[Type::Ready, Type::EndpointReady], generation, now);
+    conditions::set_undecided(&mut status.conditions, &decided_types(cluster), generation, now);
     status
+}
+
+/// What is unknown until the first decision about it.
+fn decided_types(cluster: &BaremetalCluster) -> Vec<Type> {
+    let balancer = cluster.spec.control_plane_load_balancer.as_ref();
+    let is_internal = balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal);
+    let of_hosts = [Type::NetworkDeviceReady, Type::NetworkConfigValid, Type::LoadBalancerReady];
+    let always = [Type::Ready, Type::EndpointReady];
+    always.into_iter().chain(of_hosts.into_iter().filter(|_| is_internal)).collect()
 }
 
 /// As Cluster API reads failure domains at `version`: a list, or at v1beta1 a map
 /// by name. The values tell whether a domain is for the control plane.
 #[must_use]
 pub fn render_domains(domains: &BTreeMap<String, bool>, version: &str) -> Option<Value> {
+    let domains = select_domains(domains);
     if domains.is_empty() {
         return None;
     }
     if version == "v1beta1" {
-        let map = domains.iter().map(|(name, is)| (name.clone(), json!({ "controlPlane": is })));
+        let map = domains.into_iter().map(|(name, is)| (name.clone(), json!({ "controlPlane": is })));
         return Some(Value::Object(map.collect()));
     }
-    Some(domains.iter().map(|(name, is)| json!({ "name": name, "controlPlane": is })).collect())
+    Some(domains.into_iter().map(|(name, is)| json!({ "name": name, "controlPlane": is })).collect())
+}
+
+/// As many as fit, by name: those of the control plane before others, since Cluster API places by
+/// them.
+fn select_domains(domains: &BTreeMap<String, bool>) -> Vec<(&String, &bool)> {
+    let mut selected: Vec<_> = domains.iter().collect();
+    selected.sort_by_key(|(_, is_control_plane)| !**is_control_plane);
+    selected.truncate(MOST_DOMAINS);
+    selected.sort_unstable();
+    selected
 }
 
 /// The status where the API server refused what was decided.
@@ -176,6 +199,33 @@ mod tests {
             &capi::cluster_resource("v1beta2"),
             ClusterSpec { paused, ..ClusterSpec::default() },
         )
+    }
+
+    #[test]
+    fn what_is_not_decided_yet_is_unknown() {
+        let of = |balancer: Option<LoadBalancerType>| {
+            let balancer =
+                balancer.map(|kind| LoadBalancer { host: "10.0.0.9".into(), port: 6443, kind, vrid: None });
+            let spec = BaremetalClusterSpec { control_plane_load_balancer: balancer, ..Default::default() };
+            let cluster = BaremetalCluster::new("c1", spec);
+            let decision = decide_cluster(&cluster, Some(&owner(Some(true))));
+            cluster_status(&cluster, &decision, Observed::default(), Timestamp::UNIX_EPOCH).conditions
+        };
+        let always = ["EndpointReady", "Ready"];
+        let of_hosts =
+            ["EndpointReady", "LoadBalancerReady", "NetworkConfigValid", "NetworkDeviceReady", "Ready"];
+        for (balancer, want) in [
+            (None, &always[..]),
+            (Some(LoadBalancerType::External), &always),
+            (Some(LoadBalancerType::Internal), &of_hosts),
+        ] {
+            let shown = of(balancer);
+            let unknown = shown.iter().filter(|condition| condition.status == "Unknown");
+            assert!(unknown.clone().all(|condition| condition.reason == Reason::NotDecided.as_str()));
+            let mut kinds: Vec<_> = unknown.map(|condition| condition.type_.as_str()).collect();
+            kinds.sort_unstable();
+            assert_eq!(kinds, want, "{balancer:?}");
+        }
     }
 
     #[test]
@@ -261,5 +311,25 @@ mod tests {
         let map = json!({ "a": { "controlPlane": true }, "b": { "controlPlane": false } });
         assert_eq!(render_domains(&domains, "v1beta1"), Some(map));
         assert_eq!(render_domains(&BTreeMap::new(), "v1beta2"), None);
+    }
+
+    #[test]
+    fn most_failure_domains_keep_the_control_planes() {
+        let mut domains: BTreeMap<_, _> = (0..99).map(|rack| (format!("a-{rack:02}"), false)).collect();
+        domains.insert("b-1".to_owned(), true);
+        let names = |domains: &BTreeMap<String, bool>| -> Vec<String> {
+            let list = render_domains(domains, "v1beta2").unwrap();
+            let names = list.as_array().unwrap().iter();
+            names.map(|domain| domain["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let all: Vec<_> = domains.keys().cloned().collect();
+        assert_eq!(names(&domains), all, "100 of them fit");
+        domains.insert("b-2".to_owned(), true);
+        let mut kept = all;
+        kept.remove(98);
+        kept.push("b-2".to_owned());
+        assert_eq!(names(&domains), kept, "one of workers is left out");
+        let map = render_domains(&domains, "v1beta1").unwrap();
+        assert_eq!(map.as_object().unwrap().len(), 100);
     }
 }

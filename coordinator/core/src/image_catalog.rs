@@ -19,7 +19,7 @@ pub enum ImageError {
     /// The version is no key, and there is no default: an image of another
     /// version would make a node that the control plane may refuse.
     #[error(
-        "the image catalog has no key {version:?}{own_key}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, and the machine goes on by itself"
+        "the image catalog has no key {version:?}{own_key}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine goes on by itself"
     )]
     Miss {
         /// `spec.version` of the Machine.
@@ -41,7 +41,7 @@ pub enum ImageError {
     },
     /// The reference is none.
     #[error(
-        "the image of version {version} in the image catalog is not usable ({source}): correct it in the ConfigMap elemental-image-catalog"
+        "the image of version {version} in the image catalog is not usable ({source}): correct it in the ConfigMap elemental-image-catalog in the coordinator's namespace, or in the one that --image-catalog names"
     )]
     Invalid {
         /// `spec.version` of the Machine.
@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(
                 resolve_image(&catalog, "v1.3-1", None, None).unwrap_err().to_string(),
                 format!(
-                    "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, and the machine goes on by itself"
+                    "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine goes on by itself"
                 )
             );
         }

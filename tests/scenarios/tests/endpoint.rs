@@ -40,9 +40,14 @@ async fn initialize_control_plane(world: &World) {
 }
 
 async fn with_control_plane() -> World {
-    let world = World::with_hosts(&["host-1"]).await;
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    world.register_hosts(&["host-1"]).await;
+    world.apply_catalog().await;
     let balancer = json!({ "type": "Internal", "host": "10.9.0.100", "port": 6443, "vrid": 9 });
-    world.patch("BaremetalCluster", "c1", json!({ "spec": { "controlPlaneLoadBalancer": balancer } })).await;
+    world.apply_cluster_of("c1", json!({ "controlPlaneLoadBalancer": balancer })).await;
+    world.set_infrastructure_provisioned("c1", true);
+    world.apply_pool("pool", &["host-1"]).await;
     wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
     world.apply_machine("m-1").await;
     let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
@@ -143,6 +148,10 @@ async fn wrong_device_and_late_changes_are_said() {
         )
         .await;
     world.wait_until("the host holds nothing", |world| kept(world).is_none()).await;
+    let member = json!({ "name": "host-1", "networkDevice": "ens4" });
+    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": [member] } })).await;
+    world.wait_until("the device of the pool's entry counts", |world| kept(world).is_some()).await;
+    assert_eq!(kept(&world).unwrap().interface.as_deref(), Some("ens4"));
     for change in [json!({ "host": "10.9.0.101" }), json!({ "port": 443 }), json!({ "type": "External" })] {
         let patch = json!({ "spec": { "controlPlaneLoadBalancer": change } });
         let refused = world.try_patch("BaremetalCluster", "c1", patch).await.unwrap_err();
@@ -160,6 +169,10 @@ async fn wrong_device_and_late_changes_are_said() {
 async fn endpoint_that_falls_silent_is_said() {
     let world = World::with_hosts(&["host-1"]).await;
     wait_reason(&world, Type::EndpointReady, Reason::KubeconfigMissing).await;
+    let late = json!({ "type": "External", "host": "10.0.2.9", "port": 6443 });
+    world.patch("BaremetalCluster", "c1", json!({ "spec": { "controlPlaneLoadBalancer": late } })).await;
+    let message = wait_reason(&world, Type::FieldsIgnored, Reason::FieldWithoutEffect).await;
+    assert!(message.contains("the nodes use controlPlaneEndpoint, which differs"), "{message}");
     assert_eq!(condition_of(&world, "c1", Type::Ready).unwrap().reason, Reason::EndpointKnown.as_str());
     initialize_control_plane(&world).await;
     wait_reason(&world, Type::EndpointReady, Reason::EndpointReachable).await;

@@ -1,6 +1,8 @@
 //! What the conditions of a cluster say about its load balancer.
 
-use coordinator_api::cluster::{BaremetalCluster, LoadBalancerType};
+use std::net::IpAddr;
+
+use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterSpec, LoadBalancerType};
 use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::LoadBalancerReport;
 
@@ -22,6 +24,10 @@ pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     let has_vrid = balancer.is_some_and(|balancer| balancer.vrid.is_some());
     let is_named = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
     let fields = [
+        (
+            is_other_endpoint(spec),
+            "spec.controlPlaneLoadBalancer (the nodes use controlPlaneEndpoint, which differs: create the cluster with one of the two)",
+        ),
         (!is_internal && has_vrid, "spec.controlPlaneLoadBalancer.vrid (only with type Internal)"),
         (!is_internal && is_named(&spec.network_device), "spec.networkDevice (only with type Internal)"),
         (is_named(&spec.network_type), "spec.networkType (install a network in the workload cluster)"),
@@ -31,8 +37,24 @@ pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     if ignored.is_empty() {
         return condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "");
     }
-    let message = format!("without effect: {}; remove each of them", ignored.join(", "));
+    let message = format!("without effect: {}; correct or remove each of them", ignored.join(", "));
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+}
+
+/// Whether the load balancer is at another place than the endpoint that was set. A name may
+/// stand for an address.
+fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
+    let (Some(endpoint), Some(balancer)) = (&spec.control_plane_endpoint, &spec.control_plane_load_balancer)
+    else {
+        return false;
+    };
+    let address = |host: &str| host.parse::<IpAddr>().ok();
+    let has_other_host = match (address(&endpoint.host), address(&balancer.host)) {
+        (Some(endpoint), Some(balancer)) => endpoint != balancer,
+        (None, None) => !endpoint.host.eq_ignore_ascii_case(&balancer.host),
+        _ => false,
+    };
+    has_other_host || endpoint.port != balancer.port
 }
 
 /// `networkDevice` of the members.

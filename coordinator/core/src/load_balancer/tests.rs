@@ -1,5 +1,5 @@
 use super::*;
-use coordinator_api::cluster::BaremetalClusterSpec;
+use coordinator_api::cluster::{BaremetalClusterSpec, Endpoint};
 use coordinator_api::conditions::{ConditionStatus, Reason, Type};
 use coordinator_api::inventory::LoadBalancerReport;
 use coordinator_api::network::{ObservedInterface, ObservedRoute};
@@ -225,14 +225,23 @@ fn conditions_name_wrong_interfaces_and_addresses() {
     }
 }
 
+fn endpoint(host: &str, port: i32) -> Endpoint {
+    Endpoint { host: host.to_owned(), port }
+}
+
 #[test]
 fn fields_without_effect_cause_one_warning() {
     type Change = fn(&mut BaremetalClusterSpec);
     let external = |spec: &mut BaremetalClusterSpec| {
         spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
     };
-    let cases: [(&str, Change, &[&str]); 8] = [
+    let other = "spec.controlPlaneLoadBalancer (";
+    let cases: [(&str, Change, &[&str]); 12] = [
         ("internal", |_| {}, &[]),
+        ("its endpoint", |s| s.control_plane_endpoint = Some(endpoint("10.0.0.100", 6443)), &[]),
+        ("a name for it", |s| s.control_plane_endpoint = Some(endpoint("api.example", 6443)), &[]),
+        ("another endpoint", |s| s.control_plane_endpoint = Some(endpoint("10.0.0.7", 6443)), &[other]),
+        ("another port", |s| s.control_plane_endpoint = Some(endpoint("10.0.0.100", 443)), &[other]),
         ("internal with a device", |s| s.network_device = Some("bond0".into()), &[]),
         ("no name", |s| s.network_type = Some(String::new()), &[]),
         ("a network", |s| s.network_type = Some("kube-ovn".into()), &["spec.networkType"]),

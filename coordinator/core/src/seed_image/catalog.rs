@@ -40,7 +40,7 @@ fn compare_base(base: &str, catalog: &BTreeMap<String, String>) -> Option<Condit
         return Some(condition_true(Type::BaseImageInCatalog, Reason::BaseImageListed, ""));
     }
     let message = format!(
-        "spec.baseImage {base} belongs to no image of the image catalog{}, whose ISOs are in the repository with {ISO} behind its name, under the same tag: correct it, or add the image to the ConfigMap elemental-image-catalog",
+        "spec.baseImage {base} belongs to no image of the image catalog{}, whose ISOs are in the repository with {ISO} behind its name, under the same tag: correct it, or add the image to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names",
         list_known(catalog)
     );
     Some(condition_false(Type::BaseImageInCatalog, Reason::BaseImageUnlisted, message))
