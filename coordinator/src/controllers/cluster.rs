@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::cluster::{BaremetalCluster, Endpoint};
-use coordinator_api::conditions::set_conditions;
+use coordinator_api::conditions::{ConditionUpdate, set_conditions, set_failure};
 use coordinator_core::assignment::effect_failed;
 use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use serde_json::json;
@@ -19,7 +20,17 @@ use super::{Context, balancer};
 use crate::store::{self, Class, StoreError, status};
 use crate::telemetry::chain;
 
-/// Decides, writes the endpoint, projects the status.
+/// What a reconcile did and saw, for the status.
+struct Applied {
+    conditions: Vec<ConditionUpdate>,
+    /// The host that holds the address.
+    holder: Option<String>,
+    observed: Observed,
+    /// When the endpoint is to be asked again.
+    next: Option<Duration>,
+}
+
+/// Decides, applies the effects, projects the status.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -34,35 +45,66 @@ pub async fn reconcile_cluster(
     if decision == Decision::ExternallyManaged || !context.serves(&*cluster) {
         return Ok(Action::await_change());
     }
-    if let Decision::Fill(endpoint) = &decision {
-        if let Err(error) = fill_endpoint(&context, &cluster, endpoint).await {
-            return Err(show_failure(&context, &cluster, error).await);
-        }
+    let applied = match apply_decision(&context, &cluster, owner.as_deref(), &decision).await {
+        Ok(Some(applied)) => applied,
         // The change comes back as an event, and with it the status.
-        return Ok(Action::await_change());
-    }
-    let mut updates = vec![load_balancer::ignored_condition(&cluster)];
-    let mut holder = None;
-    if let (Decision::Rest, Some(owner)) = (&decision, &owner) {
-        let owner = Key::of(&**owner);
-        let distributed = balancer::distribute_duties(&context, &cluster, &owner).await?;
-        updates.extend(distributed.conditions);
-        holder = distributed.holder.map(|host| (owner, host));
-    }
-    let (observed, next) = observe_cluster(&context, &decision, owner.as_deref()).await?;
+        Ok(None) => return Ok(Action::await_change()),
+        Err(error) => return Err(show_failure(&context, &cluster, error).await),
+    };
     let now = context.clock.now();
-    let answers = observed.endpoint == EndpointAnswer::Answered;
-    let mut projected = cluster::cluster_status(&cluster, &decision, observed, now);
-    set_conditions(&mut projected.conditions, &updates, cluster.metadata.generation, now);
+    let failed = show_holder(&context, owner.as_deref(), &applied, now).await.err();
+    let generation = cluster.metadata.generation;
+    let mut projected = cluster::cluster_status(&cluster, &decision, applied.observed, now);
+    set_conditions(&mut projected.conditions, &applied.conditions, generation, now);
+    // The Lease shows what is so without it: the rest of the status does not wait for it.
+    if let Some(error) = failed.as_ref().filter(|error| error.class() != Class::Conflict) {
+        let stored = cluster.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+        set_failure(&mut projected.conditions, stored, &effect_failed(&chain(error)), generation, now);
+    }
     let written = status::write_status(&context.client, &*cluster, &projected).await?;
     let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
     if written.is_some() && was_ready != projected.ready {
         tracing::info!(ready = projected.ready, "readiness changed");
     }
-    if let Some((owner, host)) = holder.filter(|_| answers) {
-        context.workloads.show_holder(&context.client, &owner, &host, now).await?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(applied.next.map_or_else(Action::await_change, Action::requeue)),
     }
-    Ok(next.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Writes the endpoint, for which the answer is `None`; else announces the duties of hosts, and
+/// asks the endpoint.
+async fn apply_decision(
+    context: &Context,
+    cluster: &BaremetalCluster,
+    owner: Option<&Cluster>,
+    decision: &Decision,
+) -> Result<Option<Applied>, StoreError> {
+    if let Decision::Fill(endpoint) = decision {
+        fill_endpoint(context, cluster, endpoint).await?;
+        return Ok(None);
+    }
+    let mut conditions = vec![load_balancer::ignored_condition(cluster)];
+    let mut holder = None;
+    if let (Decision::Rest, Some(owner)) = (decision, owner) {
+        let distributed = balancer::distribute_duties(context, cluster, &Key::of(owner)).await?;
+        conditions.extend(distributed.conditions);
+        holder = distributed.holder;
+    }
+    let (observed, next) = observe_cluster(context, decision, owner).await?;
+    Ok(Some(Applied { conditions, holder, observed, next }))
+}
+
+/// Only where an API server answers at the endpoint.
+async fn show_holder(
+    context: &Context,
+    owner: Option<&Cluster>,
+    applied: &Applied,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let holder = applied.holder.as_ref().filter(|_| applied.observed.endpoint == EndpointAnswer::Answered);
+    let (Some(owner), Some(holder)) = (owner, holder) else { return Ok(()) };
+    context.workloads.show_holder(&context.client, &Key::of(owner), holder, now).await
 }
 
 /// What the status shows beside the decision, and when the endpoint is to be asked again.
