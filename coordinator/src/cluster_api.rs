@@ -72,7 +72,9 @@ fn log_unknown(error: &kube::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fake_apiserver::{FakeApi, Kind};
     use serde_json::json;
+    use tokio::time::timeout;
 
     fn served(versions: &[&str]) -> APIGroupList {
         let versions: Vec<_> = versions
@@ -94,5 +96,32 @@ mod tests {
         ] {
             assert_eq!(best_version(served(versions)), want, "{versions:?}");
         }
+    }
+
+    fn serve_machines(fake: &FakeApi, version: &str) {
+        fake.register(Kind::namespaced(capi::GROUP, version, "Machine", "machines"));
+    }
+
+    /// Both versions are served at first.
+    #[tokio::test(start_paused = true)]
+    async fn change_of_the_served_versions_is_noticed() {
+        let fake = FakeApi::new();
+        for version in capi::VERSIONS {
+            serve_machines(&fake, version);
+        }
+        let client = fake.client("coordinator");
+        assert_eq!(wait_for_version(&client).await, "v1beta2");
+        let noticed = async |version: &'static str| {
+            timeout(2 * CHECK_INTERVAL, wait_for_change(&client, version)).await.ok()
+        };
+        assert_eq!(noticed("v1beta2").await, None, "nothing has changed");
+        fake.stop_serving(capi::GROUP, "v1beta2");
+        assert_eq!(noticed("v1beta2").await, Some("v1beta1"), "it is served no longer");
+        fake.stop_serving(capi::GROUP, "v1beta1");
+        assert_eq!(noticed("v1beta1").await, None, "Cluster API is being installed again");
+        for version in capi::VERSIONS {
+            serve_machines(&fake, version);
+        }
+        assert_eq!(noticed("v1beta1").await, Some("v1beta2"), "a better one");
     }
 }

@@ -274,7 +274,7 @@ fn open_acceptor(
 ) -> Result<Acceptor, RunError> {
     let (names, clock) = (setup.config.certificate_names(), setup.clock.clone());
     let identity = authority.server(&names, clock.now())?;
-    let acceptor = Acceptor::new(authority, identity)?;
+    let acceptor = Acceptor::new(authority, identity, clock.clone())?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), names, clock));
     Ok(acceptor)
 }
@@ -357,3 +357,6 @@ fn open_isos(
     let isos = SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone());
     Ok(Arc::new(isos.with_networks(networks).with_clock(clock.clone())))
 }
+
+#[cfg(test)]
+mod tests;

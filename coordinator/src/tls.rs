@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use coordinator_core::attestation::Opened;
 use coordinator_core::inventory::KeyClass;
@@ -15,12 +16,15 @@ use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::UnixTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 use crate::ca::{Authority, Peer, PeerError, ServerIdentity};
+use crate::clock::Clock;
 
 /// Why a connection did not come about.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +127,14 @@ impl ResolvesServerCert for Current {
     }
 }
 
+/// Client certificates are verified by the time at which they are signed.
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
 /// Waits for a `ClientHello`.
 ///
 /// # Errors
@@ -147,11 +159,11 @@ fn certified_key(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError
 }
 
 impl Acceptor {
-    /// Sets up TLS: `identity` is shown, `authority` verifies the hosts.
+    /// Sets up TLS: `identity` is shown, `authority` verifies the hosts, at the time of `clock`.
     ///
     /// # Errors
     /// [`TlsError::Setup`], [`TlsError::Verifier`].
-    pub fn new(authority: &Authority, identity: ServerIdentity) -> Result<Self, TlsError> {
+    pub fn new(authority: &Authority, identity: ServerIdentity, clock: Clock) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let mut roots = RootCertStore::empty();
         for root in authority.roots() {
@@ -162,7 +174,7 @@ impl Acceptor {
             .build()
             .map_err(TlsError::Verifier)?;
         let current = Arc::new(Current(RwLock::new(certified_key(identity)?)));
-        let mut config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_details(provider, Arc::new(clock))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(TlsError::Setup)?
             .with_client_cert_verifier(verifier)

@@ -13,7 +13,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -131,10 +131,9 @@ where
 
     /// For ever.
     async fn run_watches(mut self, apis: Vec<Api<DeserializeGuard<K>>>, config: watcher::Config) {
-        let strip = |object: &mut DeserializeGuard<K>| object.managed_fields_mut().clear();
         let mut events = select_all(apis.into_iter().map(|api| {
             let scope = api.namespace().map(str::to_owned);
-            let events = watcher(api, config.clone()).default_backoff().modify(strip);
+            let events = watcher(api, config.clone()).default_backoff();
             Box::pin(events.map(move |event| (scope.clone(), event)))
         }));
         while let Some((scope, event)) = events.next().await {
@@ -179,7 +178,9 @@ where
 
     /// One that does not parse keeps its last version that did, and stops no other.
     fn take_object(&mut self, object: DeserializeGuard<K>) {
-        if let Some(object) = self.parse_object(object) {
+        if let Some(mut object) = self.parse_object(object) {
+            // Nothing reads them, and they can be the larger part of an object.
+            object.meta_mut().managed_fields = None;
             let key = self.key_of(&object);
             self.writer.apply_watcher_event(&Event::Apply(object));
             if let Some(object) = self.writer.as_reader().get(&key) {

@@ -1,6 +1,7 @@
 //! The whole port over loopback TLS, against an in-memory API.
 
 mod admission;
+mod bounds;
 mod flood;
 mod plans;
 mod registration;

@@ -150,6 +150,10 @@ impl Kinds {
         self.0.insert(at, Arc::new(kind));
     }
 
+    pub(crate) fn remove_version(&mut self, group: &str, version: &str) {
+        self.0.retain(|(of, at, _), _| (of.as_str(), at.as_str()) != (group, version));
+    }
+
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
         let at = (group.to_owned(), version.to_owned(), plural.to_owned());
         self.0.get(&at).cloned()

@@ -102,6 +102,12 @@ impl FakeApi {
         }
     }
 
+    /// Serves the kinds of a group at this version no longer: requests are answered with 404. Objects
+    /// stay, for the versions that are left, and so do open watches.
+    pub fn stop_serving(&self, group: &str, version: &str) {
+        self.server.store().kinds.remove_version(group, version);
+    }
+
     /// A client of its own for this user, in the namespace `default`. Needs a tokio runtime.
     #[must_use]
     pub fn client(&self, user: &str) -> kube::Client {

@@ -182,11 +182,11 @@ impl System for FaultySystem {
     }
 
     async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
-        self.system.trim(job).await
+        self.call("trim", self.system.trim(job)).await
     }
 
     async fn clear_journal(&self, job: &Job) -> Result<Output, SystemError> {
-        self.system.clear_journal(job).await
+        self.call("clear_journal", self.system.clear_journal(job)).await
     }
 
     async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {

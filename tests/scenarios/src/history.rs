@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::plan_secret;
+use coordinator_api::pool::MachineInventoryPoolStatus;
 use coordinator_core::plan::read_record;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -72,6 +73,9 @@ impl History {
             }
             "baremetalmachines.infrastructure.cluster.x-k8s.io" => {
                 seen.check_machine(&serde_json::from_value(object).unwrap());
+            }
+            "machineinventorypools.infrastructure.cluster.x-k8s.io" => {
+                seen.check_pool(name, &object["status"]);
             }
             "secrets" => seen.check_secret(&serde_json::from_value(object).unwrap()),
             _ => {}
@@ -149,6 +153,17 @@ impl Seen {
         }
     }
 
+    /// Each member is counted once.
+    fn check_pool(&mut self, name: &str, status: &Value) {
+        let status: Option<MachineInventoryPoolStatus> = serde_json::from_value(status.clone()).unwrap();
+        let Some(status) = status else { return };
+        let counters =
+            [status.available, status.allocated, status.preparing, status.reprovisioning, status.unavailable];
+        if counters.iter().sum::<i32>() != status.total {
+            self.violate(format!("pool {name} counts {counters:?} of {} members", status.total));
+        }
+    }
+
     fn check_secret(&mut self, secret: &Secret) {
         if secret.type_.as_deref() != Some(plan_secret::TYPE) {
             return;
@@ -165,5 +180,24 @@ impl Seen {
         }
         self.ids.entry(name.clone()).or_default().insert(now.1, now.0);
         self.written.push((name, now.0, record.plan.kind.as_str().to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_miss_a_member_are_violations() {
+        let history = History::default();
+        let write = |status: Value| {
+            let pool = serde_json::json!({ "metadata": { "name": "pool" }, "status": status });
+            history.observe("machineinventorypools.infrastructure.cluster.x-k8s.io", "pool", Some(&pool));
+        };
+        write(Value::Null);
+        write(serde_json::json!({ "total": 3, "available": 1, "allocated": 1, "reprovisioning": 1 }));
+        assert_eq!(history.violations(), []);
+        write(serde_json::json!({ "total": 3, "available": 1, "allocated": 1 }));
+        assert_eq!(history.violations().len(), 1);
     }
 }

@@ -1,8 +1,10 @@
 //! One lifecycle, and its final state without what differs between two runs: times,
 //! UIDs and what is derived from them.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use coordinator_api::conditions::Type;
 use fake_apiserver::{Counts, Entry, Request, Verb};
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -12,6 +14,7 @@ use crate::dump::text;
 use crate::fault_injection::Call;
 use crate::world::{COORDINATOR, World};
 
+const MACHINES: &str = "baremetalmachines.infrastructure.cluster.x-k8s.io";
 /// After it every component has said what it has to say.
 const SETTLED: Duration = Duration::from_secs(30);
 
@@ -24,7 +27,7 @@ pub struct Outcome {
     pub plans: Vec<String>,
     /// The inventory: annotations, finalizers, conditions, plan.
     pub inventory: Vec<String>,
-    /// Machines that are left, and their phases.
+    /// Machines that ran, as they were then, and those that are left: spec, phase and conditions.
     pub machines: Vec<String>,
     /// Pool and cluster: numbers and conditions.
     pub others: Vec<String>,
@@ -98,6 +101,11 @@ fn list_conditions(object: &Value) -> Vec<String> {
     conditions
 }
 
+fn describe_machine(machine: &Value) -> String {
+    let (name, phase) = (text(machine, "/metadata/name"), text(machine, "/status/phase"));
+    format!("{name} {} {phase}: {}", machine["spec"], list_conditions(machine).join(", "))
+}
+
 /// `reprovision-0123…` is `reprovision`.
 fn kind(text: &str) -> String {
     let word = |word: &str| {
@@ -114,7 +122,7 @@ impl World {
         self.start_coordinator(COORDINATOR);
         self.create_prerequisites(&["host-1"]).await;
         self.apply_machine("m-1").await;
-        self.wait_running("m-1").await;
+        self.wait_linked("m-1").await;
         self.delete_machine("m-1").await;
         self.wait_released("m-1", "host-1").await;
         // A kill may come at what is written after that.
@@ -124,6 +132,18 @@ impl World {
         }
         self.advance_time(SETTLED).await;
         self.outcome("host-1")
+    }
+
+    /// Waits until a machine runs and its Node is known, after which nothing of it changes any
+    /// more. What it shows then is part of the outcome.
+    pub async fn wait_linked(&self, machine: &str) {
+        let holds = |world: &Self, kind| {
+            world.machine_condition(machine, kind).is_some_and(|condition| condition.status == "True")
+        };
+        let is_linked = |world: &Self| holds(world, Type::Ready) && holds(world, Type::NodeLinked);
+        self.wait_until(&format!("{machine} runs with its Node"), is_linked).await;
+        let shown = describe_machine(&self.get_object(MACHINES, machine).unwrap());
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
     }
 
     /// The outcome for one host.
@@ -142,15 +162,13 @@ impl World {
         facts.extend(conditions);
         let plan = inventory.plan().cloned().unwrap_or_default();
         facts.push(format!("{:?} {:?} {:?}", plan.kind, plan.generation, plan.state));
-        let machines = self.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
+        let mut machines = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        machines.extend(self.fake.look_at_all(MACHINES).iter().map(describe_machine));
         Outcome {
             effects: self.host(host).system().effects().iter().map(|effect| kind(effect)).collect(),
             plans: self.plans().iter().map(|(_, generation, kind)| format!("{kind} {generation}")).collect(),
             inventory: facts,
-            machines: machines
-                .iter()
-                .map(|machine| format!("{} {}", machine["metadata"]["name"], machine["status"]["phase"]))
-                .collect(),
+            machines,
             others: self.describe_others(),
             secret: self.describe_secret(host),
             boots: self.host(host).boots(),

@@ -50,6 +50,8 @@ pub struct World {
     planned_fault: Option<(usize, Side, Fault)>,
     directory: tempfile::TempDir,
     history: History,
+    /// What machines showed while they ran.
+    pub(crate) ran: Mutex<Vec<String>>,
     is_checked: bool,
     log: Log,
     _caught: DefaultGuard,

@@ -1,6 +1,9 @@
 //! Crashes of every component at every point: the outcome is that of a run
 //! without them.
 
+#[path = "crashes/pairs.rs"]
+mod pairs;
+
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
@@ -70,7 +73,7 @@ async fn run_with_fault(call: usize, side: Side, fault: Fault) -> World {
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.wait_running("m-1").await;
+    world.wait_linked("m-1").await;
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
     world.advance_time(Duration::from_secs(30)).await;
@@ -136,6 +139,31 @@ async fn agent_killed_at_any_call_recovers() {
 #[tokio::test(start_paused = true)]
 async fn installed_host_recovers_from_power_cut_anywhere() {
     ends_at_every_call(Fault::PowerCut).await;
+}
+
+/// It boots its seed ISO again: one boot more, whose key is that of the disk once there is one.
+#[tokio::test(start_paused = true)]
+async fn live_host_recovers_from_power_cut_anywhere() {
+    let Undisturbed { outcome: mut want, calls, .. } = Undisturbed::run().await;
+    want.boots += 1;
+    let live = ["install", "sync", "reboot"];
+    assert!(calls.iter().map(|call| call.verb).zip(live).all(|(verb, due)| verb == due), "{calls:?}");
+    for (before, verb) in live.into_iter().enumerate() {
+        for side in [Side::Before, Side::After] {
+            let mut world = World::without_coordinator();
+            world.plan_fault(before + 1, side, Fault::PowerCut);
+            let outcome = world.run_lifecycle().await;
+            let case = format!("power cut {side:?} {verb} of the live system");
+            assert!(!world.host("host-1").has_pending_fault(), "{case}: never came there");
+            assert_eq!(outcome, want, "{case}\n{}", world.dump());
+            if verb == "install" {
+                let says = "the key was replaced; next: none";
+                world.expect_event("MachineInventory", "host-1", "IdentityReplaced", says);
+            }
+            world.expect_nothing("machineinventory/host-1").await;
+            world.check_invariants().await;
+        }
+    }
 }
 
 /// The last write before a call, and the first one after it; of none of them Leases.
@@ -229,7 +257,7 @@ async fn api_server_outage_only_delays_the_lifecycle() {
             world.fake.faults().outage(outage);
             world.advance_time(Duration::from_mins(1)).await;
             world.fake.faults().outage(Outage::Over);
-            world.wait_running("m-1").await;
+            world.wait_linked("m-1").await;
             world.delete_machine("m-1").await;
             world.advance_time(Duration::from_secs(1)).await;
             world.fake.faults().outage(outage);
@@ -256,7 +284,7 @@ async fn ended_watches_lose_no_event() {
                 world.fake.compact();
             }
             world.fake.faults().end_watches(&Matching::any().user("coordinator"), end);
-            world.wait_running("m-1").await;
+            world.wait_linked("m-1").await;
             world.delete_machine("m-1").await;
             world.fake.faults().end_watches(&Matching::any().user("coordinator"), end);
             world.wait_released("m-1", "host-1").await;

@@ -39,16 +39,33 @@ async fn deletion_in_any_order_releases_the_host() {
     }
 }
 
-const OBJECTS: [(&str, &str); 8] = [
+const OBJECTS: [(&str, &str); 10] = [
     ("Cluster", "c1"),
     ("BaremetalCluster", "c1"),
     ("MachineInventoryPool", "pool"),
     ("Machine", "m-1"),
     ("BaremetalMachine", "m-1"),
+    ("BaremetalMachineTemplate", "template"),
     ("MachineInventory", "host-1"),
     ("MachineRegistration", "hosts"),
+    ("SeedImage", "seed"),
     ("Secret", "m-1-bootstrap"),
 ];
+
+/// As [`running`], with a template of the pool, and a seed image of the registration whose base ISO cannot
+/// be fetched.
+async fn running_beside_template_and_image() -> World {
+    let world = running().await;
+    world.apply_template("template", "pool").await;
+    let spec = json!({ "registrationRef": { "name": "hosts" }, "baseImage": "file:///base.iso" });
+    world.create("SeedImage", "seed", json!({ "spec": spec })).await;
+    let has_failed = |world: &World| {
+        let image = world.get_object("seedimages.elemental.cattle.io", "seed");
+        image.is_some_and(|image| image["status"]["state"] == "Failed")
+    };
+    world.wait_until("the seed image has failed", has_failed).await;
+    world
+}
 
 /// Deletes the machine where it is left, or held until its Machine is deleted; then nothing
 /// holds the host, and it is clean.
@@ -74,13 +91,13 @@ async fn end_clean(world: World, what: &str) {
     world.check_invariants().await;
 }
 
-// Fault: any two of Cluster, BaremetalCluster, pool, Machine, BaremetalMachine, MachineInventory, MachineRegistration and bootstrap Secret are deleted, in either order.
+// Fault: any two of Cluster, BaremetalCluster, pool, Machine, BaremetalMachine, BaremetalMachineTemplate, MachineInventory, MachineRegistration, SeedImage and bootstrap Secret are deleted, in either order.
 // Shown: finalizers hold what is needed; the host ends clean and without owner.
 #[tokio::test(start_paused = true)]
 async fn every_pair_is_deleted_in_either_order() {
     for first in OBJECTS {
         for second in OBJECTS.into_iter().filter(|second| *second != first) {
-            let world = running().await;
+            let world = running_beside_template_and_image().await;
             for (kind, name) in [first, second] {
                 world.delete_if_there(kind, name).await;
             }

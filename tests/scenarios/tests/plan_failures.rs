@@ -1,9 +1,16 @@
-//! Plans that fail on their host: the cause is on the machine, and nothing is tried again by itself.
+//! Plans that fail on their host: the cause is on the machine, and nothing is tried again by itself. And plans that
+//! were rendered by another version: they are carried out as they are.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::{PlanState, PlanStatus, PlanType};
 use coordinator_api::machine::Phase;
-use scenarios::World;
-use serde_json::json;
+use proto::plan::Checksum;
+use scenarios::{NAMESPACE, World};
+use serde_json::{Value, json};
 
 // Fault: a step of a plan fails: the upgrade, cloud-init, the boot of the new image.
 // Shown: condition `PlanApplied` of the machine: `CommandFailed`, `CloudInitFailed`,
@@ -98,5 +105,58 @@ async fn disk_that_takes_no_file_is_named() {
     world.wait_released("m-1", "host-1").await;
     world.apply_machine("m-2").await;
     world.wait_running("m-2").await;
+    world.check_invariants().await;
+}
+
+/// The record of another version: the same typed plan, with other files and instructions for the upstream agent, and
+/// laid out otherwise.
+fn render_otherwise(record: &[u8]) -> Vec<u8> {
+    let mut document: Value = serde_json::from_slice(record).unwrap();
+    for (number, file) in document["files"].as_array_mut().unwrap().iter_mut().enumerate() {
+        file["path"] = json!(format!("/var/lib/other/{number}"));
+    }
+    document["instructions"] = json!([{ "name": "other", "command": "/bin/true", "args": ["other"] }]);
+    serde_json::to_vec_pretty(&document).unwrap()
+}
+
+fn plan_of_host(world: &World) -> PlanStatus {
+    world.inventory("host-1").unwrap().plan().cloned().unwrap_or_default()
+}
+
+/// As a coordinator of another version leaves it: record and announcement, and then it is replaced by this one, which
+/// would render the plan otherwise.
+#[tokio::test(start_paused = true)]
+async fn plan_rendered_by_another_version_is_carried_out() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    // It gets nothing of the plan as it is rendered here.
+    world.host_mut("host-1").power_off();
+    world.apply_machine("m-1").await;
+    let is_announced = |world: &World| plan_of_host(world).kind == Some(PlanType::Reprovision);
+    world.wait_until("the plan is announced", is_announced).await;
+    world.kill_coordinator("coordinator");
+    let secret = world.get_object("secrets", "host-1").unwrap();
+    let record = STANDARD.decode(secret["data"]["plan"].as_str().unwrap()).unwrap();
+    let other = render_otherwise(&record);
+    let checksum = Checksum::of(&other).to_string();
+    assert_ne!(plan_of_host(&world).checksum.as_deref(), Some(checksum.as_str()));
+    world.fake.edit(("secrets", NAMESPACE, "host-1"), |secret| {
+        secret["data"]["plan"] = json!(STANDARD.encode(&other));
+    });
+    world.fake.edit(("machineinventories.elemental.cattle.io", NAMESPACE, "host-1"), |inventory| {
+        inventory["status"]["plan"]["checksum"] = json!(checksum);
+    });
+    world.start_coordinator("coordinator");
+    world.host_mut("host-1").power_on();
+    let is_begun = |world: &World| {
+        let effects = world.host("host-1").system().effects();
+        effects.iter().any(|effect| effect.starts_with("upgrade"))
+    };
+    world.wait_until("the host executes it", is_begun).await;
+    assert_eq!(plan_of_host(&world).state, None, "it is not over");
+    world.restart_coordinator();
+    world.wait_running("m-1").await;
+    let plan = plan_of_host(&world);
+    assert_eq!((plan.checksum, plan.state), (Some(checksum), Some(PlanState::Applied)));
+    assert_eq!(world.plans().len(), 1, "nothing was rendered again");
     world.check_invariants().await;
 }

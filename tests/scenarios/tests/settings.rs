@@ -1,4 +1,7 @@
-//! Where hosts reach the coordinator, and with which token: announced to those that are attached.
+//! Where hosts reach the coordinator, with which token and by which certificate: told to those that are attached.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::names::annotation;
@@ -82,5 +85,28 @@ async fn unreachable_url_is_refused_by_attached_hosts() {
     world.move_coordinator("https://coordinator.example:8443");
     world.wait_until("the host has the former URL", shows(Reason::SettingsCurrent)).await;
     world.expect_nothing("machineinventory/host-1").await;
+    world.check_invariants().await;
+}
+
+/// A certificate is valid for a day, and is renewed after two thirds of that: three times in 50 hours.
+#[tokio::test(start_paused = true)]
+async fn certificate_is_renewed_while_its_host_stays_attached() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let path = world.host("host-1").disk().state().identity().join("installed.pem");
+    let read_certificate = || std::fs::read_to_string(&path).unwrap();
+    let ready_since = |world: &World| {
+        let ready = world.host_condition("host-1", Type::Ready).unwrap();
+        (ready.status, ready.last_transition_time)
+    };
+    let (registered, before) = (world.log().len(), ready_since(&world));
+    let mut certificates = BTreeSet::from([read_certificate()]);
+    for hour in 1..=50 {
+        world.advance_time(Duration::from_hours(1)).await;
+        assert!(world.is_available("host-1"), "after {hour} hours:\n{}", world.dump());
+        certificates.insert(read_certificate());
+    }
+    assert_eq!(certificates.len(), 4, "the first one and three more");
+    assert_eq!(ready_since(&world), before, "it was never unreachable");
+    assert!(!world.log()[registered..].contains("host registered"), "it never registered again");
     world.check_invariants().await;
 }

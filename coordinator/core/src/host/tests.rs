@@ -1,3 +1,5 @@
+mod bounds;
+
 use super::conditions::project_conditions;
 use super::facts::{self, Attach};
 use super::statement::{HostStatement, StatementError};
@@ -218,17 +220,6 @@ fn agent_condition_says_how_far_an_update_is() {
     ] {
         assert_eq!(shown_with(wanted, update), want, "{name}");
     }
-}
-
-/// Texts of a host are bounded before they are stored.
-#[test]
-fn statement_of_a_hostile_host_is_bounded() {
-    let mut status = MachineInventoryStatus::default();
-    let mut carried = node_of(5, PlanOutcome::Applied);
-    carried.node.as_mut().unwrap().provider_id = "x".repeat(1 << 20);
-    attach(&mut status, carried, "replica-1", NOW);
-    let carried = status.host.as_ref().unwrap().carried.clone().unwrap();
-    assert_eq!(carried.node.unwrap().provider_id.len(), 2048);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use coordinator_api::capi::{self, Cluster};
 use coordinator_api::inventory::MachineInventory;
 use futures::FutureExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 
 use super::*;
@@ -87,6 +88,27 @@ fn an_unparsable_object_stops_no_other() {
     feed.take_event(&None, Event::Apply(cluster("c1", None)));
     assert_eq!(known("c1").unwrap().spec.paused, Some(true), "the last usable version");
     assert!(is_counted(2));
+}
+
+#[test]
+fn managed_fields_of_an_object_are_not_kept() {
+    let mut feed = feed::<MachineInventory>(&[None], ());
+    let store = feed.writer.as_reader();
+    let managed = |replica: &str| {
+        let mut inventory = host("h1", replica).0.unwrap();
+        inventory.metadata.managed_fields = Some(vec![ManagedFieldsEntry::default()]);
+        DeserializeGuard(Ok(inventory))
+    };
+    let are_dropped = || {
+        let kept = store.state();
+        kept.len() == 1 && kept[0].metadata.managed_fields.is_none()
+    };
+    feed.take_event(&None, Event::Init);
+    feed.take_event(&None, Event::InitApply(managed("r1")));
+    feed.take_event(&None, Event::InitDone);
+    assert!(are_dropped(), "of a listed object: {:?}", store.state());
+    feed.take_event(&None, Event::Apply(managed("r2")));
+    assert!(are_dropped(), "of a changed object: {:?}", store.state());
 }
 
 #[test]

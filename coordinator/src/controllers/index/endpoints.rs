@@ -27,12 +27,11 @@ impl Endpoints {
     /// The clusters that had or have the same address and port, or the same router id
     /// in a network of the usual size or in their own, where that changes.
     pub(super) fn set_endpoint(&mut self, cluster: &Key, endpoint: Option<Internal>) -> BTreeSet<Key> {
-        let former = match endpoint {
-            Some(endpoint) => self.known.insert(cluster.clone(), endpoint),
-            None => {
-                self.networks.remove(cluster);
-                self.known.remove(cluster)
-            }
+        let former = if let Some(endpoint) = endpoint {
+            self.known.insert(cluster.clone(), endpoint)
+        } else {
+            self.networks.remove(cluster);
+            self.known.remove(cluster)
         };
         if former == endpoint {
             return BTreeSet::new();

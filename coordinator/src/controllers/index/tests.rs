@@ -229,6 +229,34 @@ fn an_open_session_is_found_by_replica() {
 }
 
 #[test]
+fn domains_of_labelled_pools_are_for_control_planes() {
+    for (case, pools, want) in [
+        ("none is labelled", [("d1", false), ("d2", false)], &[("d1", true), ("d2", true)][..]),
+        ("one is labelled", [("d1", true), ("d2", false)], &[("d1", true), ("d2", false)]),
+        ("both are labelled", [("d1", true), ("d2", true)], &[("d1", true), ("d2", true)]),
+        ("both have the domain", [("d1", true), ("d1", false)], &[("d1", true)]),
+    ] {
+        let index = Index::default();
+        for (name, (domain, is_labelled)) in ["p1", "p2"].into_iter().zip(pools) {
+            let member = format!("host-of-{name}");
+            let mut inventory = in_pool(&member, name);
+            inventory.labels_mut().insert(label::FAILURE_DOMAIN.to_owned(), domain.to_owned());
+            index.apply_host(&inventory, EXISTS);
+            let mut pool = pool(name, 1, &[member]);
+            index.apply_pool(&pool, EXISTS);
+            if is_labelled {
+                // The generation stays: a label is no part of the spec.
+                Arc::make_mut(&mut pool).labels_mut().insert(label::CONTROL_PLANE.to_owned(), String::new());
+                index.apply_pool(&pool, EXISTS);
+            }
+        }
+        let want: BTreeMap<_, _> = want.iter().map(|(name, is)| ((*name).to_owned(), *is)).collect();
+        assert_eq!(index.failure_domains(&key("c1")), want, "{case}");
+        assert_eq!(index.failure_domains(&key("c2")), BTreeMap::new(), "{case}: another cluster");
+    }
+}
+
+#[test]
 fn an_event_costs_the_same_in_large_pools() {
     let touched = |members: usize| {
         let index = Index::default();

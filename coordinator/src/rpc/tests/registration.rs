@@ -162,35 +162,6 @@ async fn unsupported_registration_leaves_no_object() {
     world.expect_why("machineregistration/token-unsupported", "FieldUnsupported", cause, "correct").await;
 }
 
-// Fault: a host reports more hardware than any host has.
-// Shown: host console: `BadRequest`.
-#[tokio::test]
-async fn too_many_facts_are_refused() {
-    let world = World::start().await;
-    let host = Host::new("a");
-    let mut link = world.connect(None).await;
-    let nonce = link.begin(&host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
-    request.facts.as_mut().unwrap().disks = vec![wire::Disk::default(); proto::limits::DISKS + 1];
-    let refused = link.complete(request).await.unwrap_err();
-    assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
-    assert!(world.inventory("m-a").is_none());
-}
-
-#[tokio::test]
-async fn scoped_resolver_does_not_refuse_the_host() {
-    let world = World::start().await;
-    let host = Host::new("a");
-    let mut link = world.connect(None).await;
-    let nonce = link.begin(&host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
-    let network = request.observed_network.as_mut().unwrap();
-    network.dns_servers = vec!["fe80::1%eth0".into(), "192.0.2.53".into()];
-    link.complete(request).await.unwrap();
-    let inventory = world.inventory("m-a").unwrap();
-    assert_eq!(inventory["spec"]["observedNetwork"]["dnsServers"], json!(["192.0.2.53"]));
-}
-
 /// Registers a host of the same name on other hardware.
 async fn register_elsewhere(world: &World, host: &Host) -> tonic::Status {
     let mut link = world.connect(None).await;

@@ -166,7 +166,7 @@ impl World {
         let agent = AgentFile::sign(AGENT.to_vec(), "agent".as_ref(), &self.authority).unwrap();
         context = context.with_agent(Some(Arc::new(agent)));
         let identity = self.authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
-        let acceptor = Acceptor::new(&self.authority, identity).unwrap();
+        let acceptor = Acceptor::new(&self.authority, identity, Clock::system()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = listener::build_router(&context, None);

@@ -148,6 +148,7 @@ impl World {
             planned_fault: None,
             directory,
             history,
+            ran: Mutex::default(),
             is_checked: false,
             log,
             _caught: caught,

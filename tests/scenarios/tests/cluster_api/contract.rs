@@ -24,7 +24,11 @@ pub(crate) async fn at_version(version: &'static str, hosts: &[&str]) -> World {
 }
 
 async fn running() -> World {
-    let world = World::with_hosts(&["host-1"]).await;
+    running_at("v1beta2").await
+}
+
+async fn running_at(version: &'static str) -> World {
+    let world = at_version(version, &["host-1"]).await;
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     world
@@ -118,17 +122,19 @@ async fn infra_cluster_externally_managed() {
 
 #[tokio::test(start_paused = true)]
 async fn infra_cluster_pausing() {
-    let world = running().await;
-    for is_paused in [true, false] {
-        world.patch("Cluster", "c1", json!({ "spec": { "paused": is_paused } })).await;
-        let want = if is_paused { "True" } else { "False" };
-        world
-            .wait_until("Paused follows", |world| {
-                condition(&baremetal_cluster(world, "c1"), "Paused")["status"] == want
-            })
-            .await;
+    for version in VERSIONS {
+        let world = running_at(version).await;
+        for is_paused in [true, false] {
+            world.patch("Cluster", "c1", json!({ "spec": { "paused": is_paused } })).await;
+            let want = if is_paused { "True" } else { "False" };
+            world
+                .wait_until(&format!("Paused follows at {version}"), |world| {
+                    condition(&baremetal_cluster(world, "c1"), "Paused")["status"] == want
+                })
+                .await;
+        }
+        world.check_invariants().await;
     }
-    world.check_invariants().await;
 }
 
 // InfraMachine
@@ -162,21 +168,25 @@ async fn infra_machine_addresses() {
 
 #[tokio::test(start_paused = true)]
 async fn infra_machine_failure_domain() {
-    let world = World::with_hosts(&["host-1", "host-2"]).await;
-    world.patch("MachineInventory", "host-2", json!({ "metadata": { "labels": { DOMAIN: "d2" } } })).await;
-    world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
-    for (machine, domain) in [("m-1", "d2"), ("m-2", "d3")] {
-        world.apply_machine(machine).await;
-        world.patch("Machine", machine, json!({ "spec": { "failureDomain": domain } })).await;
+    let pause = |is: bool| json!({ "spec": { "paused": is } });
+    for version in VERSIONS {
+        let world = at_version(version, &["host-1", "host-2"]).await;
+        let label = json!({ "metadata": { "labels": { DOMAIN: "d2" } } });
+        world.patch("MachineInventory", "host-2", label).await;
+        world.patch("Cluster", "c1", pause(true)).await;
+        for (machine, domain) in [("m-1", "d2"), ("m-2", "d3")] {
+            world.apply_machine(machine).await;
+            world.patch("Machine", machine, json!({ "spec": { "failureDomain": domain } })).await;
+        }
+        world.patch("Cluster", "c1", pause(false)).await;
+        world.wait_running("m-1").await;
+        let machine = world.machine("m-1").unwrap();
+        assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-2"), "{version}");
+        assert_eq!(machine.status.unwrap().failure_domain.as_deref(), Some("d2"), "{version}");
+        let action = "none of its members is in failure domain d3";
+        world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+        world.check_invariants().await;
     }
-    world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
-    world.wait_running("m-1").await;
-    let machine = world.machine("m-1").unwrap();
-    assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-2"));
-    assert_eq!(machine.status.unwrap().failure_domain.as_deref(), Some("d2"));
-    let action = "none of its members is in failure domain d3";
-    world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
-    world.check_invariants().await;
 }
 
 // Fault: the host of a running machine loses its power.

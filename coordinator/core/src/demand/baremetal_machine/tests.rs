@@ -5,6 +5,7 @@ use crate::samples;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::AllocationState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 
 /// The objects of a machine whose pool has one available host.
 struct World {
@@ -262,4 +263,28 @@ fn host_is_named_by_choice_or_provider_id() {
     assert_eq!(named_host(&machine).unwrap().as_str(), "host-7");
     machine.annotations_mut().insert(annotation::MACHINE_INVENTORY.into(), "host-8".into());
     assert_eq!(named_host(&machine).unwrap().as_str(), "host-8");
+}
+
+#[test]
+fn node_is_expected_as_its_host_carries_it() {
+    let mut world = world();
+    world.inventory.metadata.uid = Some("restored".into());
+    let host = |hostname: &str| {
+        let carried = json!({ "node": { "providerID": "elemental://host-1", "uuid": "of-the-plan" } });
+        Some(serde_json::from_value(json!({ "hostname": hostname, "carried": carried })).unwrap())
+    };
+    world.inventory.status.get_or_insert_default().host = host("node-1");
+    let expected = |world: &World| node(&world.read()).link.as_ref().unwrap().expected.clone();
+    let by_host = expected(&world);
+    assert_eq!(by_host.label_values, ["of-the-plan", "restored"], "a restore changes UIDs");
+    assert_eq!(by_host.hostnames, ["node-1", "host-1"]);
+    assert_eq!((by_host.provider_ids.len(), by_host.may_use_hostname), (0, true));
+    world.inventory.status.get_or_insert_default().host = host("");
+    world.machine.spec.provider_id = Some("elemental://host-1".into());
+    let made = InfrastructureRef { kind: "KubeadmConfig".into(), name: "m-1".into() };
+    world.owner.as_mut().unwrap().spec.bootstrap.config_ref = Some(made);
+    let by_id = expected(&world);
+    assert_eq!(by_id.hostnames, ["host-1"], "no name is no name of a Node");
+    assert_eq!(by_id.provider_ids, ["elemental://host-1"]);
+    assert!(!by_id.may_use_hostname, "the bootstrap provider's data sets the label");
 }

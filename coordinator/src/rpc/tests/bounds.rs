@@ -1,0 +1,118 @@
+//! Bounds of what hosts send: how large a message is, and what is left out of one.
+
+use proto::refusal::Refusal;
+use proto::{limits, v1alpha1 as wire};
+use serde_json::json;
+
+use super::world::{Host, World, refusal};
+use super::{attached, installed, session};
+
+// Fault: a host reports more hardware than any host has.
+// Shown: host console: `BadRequest`.
+#[tokio::test]
+async fn too_many_facts_are_refused() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    request.facts.as_mut().unwrap().disks = vec![wire::Disk::default(); limits::DISKS + 1];
+    let refused = link.complete(request).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
+    assert!(world.inventory("m-a").is_none());
+}
+
+/// The stream is opened all the same: a host that is not attached executes no plan.
+#[tokio::test]
+async fn too_many_facts_of_a_hello_are_dropped() {
+    type Edit = fn(&mut wire::HostFacts);
+    fn nic(addresses: usize) -> wire::Nic {
+        wire::Nic { addresses: vec![String::new(); addresses], ..Default::default() }
+    }
+    // What there is too much of, and the memory that is known afterwards.
+    let cases: [(&str, Edit, i64); 7] = [
+        ("nothing", |facts| facts.disks = vec![wire::Disk::default(); limits::DISKS], 1),
+        (
+            "SMBIOS sections",
+            |facts| facts.smbios = vec![wire::SmbiosSection::default(); limits::SMBIOS_SECTIONS + 1],
+            0,
+        ),
+        ("disks", |facts| facts.disks = vec![wire::Disk::default(); limits::DISKS + 1], 0),
+        ("interfaces", |facts| facts.nics = vec![nic(0); limits::INTERFACES + 1], 0),
+        ("addresses", |facts| facts.nics = vec![nic(limits::ADDRESSES + 1)], 0),
+        ("processors", |facts| facts.processors = vec![wire::Processor::default(); limits::CARDS + 1], 0),
+        (
+            "graphics cards",
+            |facts| facts.graphics_cards = vec![wire::GraphicsCard::default(); limits::CARDS + 1],
+            0,
+        ),
+    ];
+    for (name, edit, memory) in cases {
+        let world = World::start().await;
+        let (host, chain) = installed(&world).await;
+        let mut facts = wire::HostFacts { memory_bytes: 1, ..Default::default() };
+        edit(&mut facts);
+        let hello = wire::Hello { facts: Some(facts), ..Host::hello("boot-1") };
+        let mut link = world.connect(Some((&host, &chain))).await;
+        let _stream = link.attach(hello).await.unwrap();
+        world.until(|| session(&world)["bootId"] == "boot-1").await;
+        let hardware = world.inventory("m-a").unwrap()["status"]["host"]["hardware"].clone();
+        assert_eq!(hardware["memoryBytes"], memory, "{name}: {hardware}");
+    }
+}
+
+/// Bytes of a text in a message of at most `limit`, and the code of the answer.
+fn sizes(limit: usize) -> [(usize, Option<tonic::Code>); 2] {
+    [(limit, Some(tonic::Code::OutOfRange)), (limit / 2, None)]
+}
+
+#[tokio::test]
+async fn oversized_registration_is_refused() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    for (bytes, want) in sizes(limits::REGISTRATION_BYTES) {
+        let mut link = world.connect(None).await;
+        let nonce = link.begin(&host, "token").await.unwrap();
+        let mut request = host.complete(&nonce, &link.exporter);
+        request.facts.as_mut().unwrap().hostname = "x".repeat(bytes);
+        let answer = link.complete(request).await;
+        assert_eq!(answer.err().map(|status| status.code()), want, "{bytes}");
+        assert_eq!(world.inventory("m-a").is_some(), want.is_none(), "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn oversized_report_is_refused() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, _stream) = attached(&world).await;
+    for (bytes, want) in sizes(limits::REPORT_BYTES) {
+        let mut network = Host::network("192.0.2.9/24");
+        network.connections.insert("a".into(), "x".repeat(bytes));
+        let answer = link.report_observed(network).await;
+        assert_eq!(answer.err().map(|status| status.code()), want, "{bytes}");
+        let status = world.inventory("m-a").unwrap()["status"].clone();
+        assert_eq!(status["observedNetwork"].is_object(), want.is_none(), "{bytes}");
+    }
+}
+
+/// What cannot be replayed is left out, and the log names it.
+#[test]
+fn scoped_resolver_does_not_refuse_the_host() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let log = crate::rpc::log::capture_log(|| {
+        runtime.block_on(async {
+            let world = World::start().await;
+            let host = Host::new("a");
+            let mut link = world.connect(None).await;
+            let nonce = link.begin(&host, "token").await.unwrap();
+            let mut request = host.complete(&nonce, &link.exporter);
+            let network = request.observed_network.as_mut().unwrap();
+            network.dns_servers = vec!["fe80::1%eth0".into(), "192.0.2.53".into()];
+            link.complete(request).await.unwrap();
+            let inventory = world.inventory("m-a").unwrap();
+            assert_eq!(inventory["spec"]["observedNetwork"]["dnsServers"], json!(["192.0.2.53"]));
+        });
+    });
+    let told: Vec<_> = log.lines().filter(|line| line.contains("it cannot be replayed")).collect();
+    assert!(matches!(&told[..], [line] if line.contains("fe80::1%eth0")), "{log}");
+}
