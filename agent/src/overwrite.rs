@@ -50,7 +50,7 @@ pub fn overwrite_path(path: &Path) {
     }
 }
 
-/// With another name the content is someone else's too.
+/// With another name the content belongs to another file too.
 fn overwrite_file(mut file: File) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() > 1 {

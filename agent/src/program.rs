@@ -17,7 +17,7 @@ const CARRIED: &str = "/usr/bin/baremetal-agent";
 
 /// The page of a terminal, a template.
 const PAGE: &str = "baremetal-agent-console@.service";
-/// A live system shows it where people look first. Other terminals, and all of
+/// A live system shows it on the terminal that is seen first. Other terminals, and all of
 /// an installed system, keep the login of the image.
 const LIVE_PAGE: &str = "baremetal-agent-console@tty1.service";
 

@@ -14,6 +14,8 @@ mod flushes;
 mod plans;
 #[path = "common/state.rs"]
 mod state;
+#[path = "common/state_kills.rs"]
+mod state_kills;
 #[path = "common/sync.rs"]
 mod sync;
 #[path = "common/update.rs"]
@@ -65,7 +67,7 @@ fn main() -> Result<ExitCode> {
             _ => play(&root, &plan),
         };
     }
-    compare_state_after_power_cut()?;
+    state_kills::compare_after_power_cut()?;
     for name in PLANS.into_iter().chain([STATE, SYNC]) {
         compare_flushes(name)?;
     }
@@ -76,24 +78,15 @@ fn main() -> Result<ExitCode> {
             println!("{name}, {death:?}: killed at {points} points, all as the undisturbed run");
         }
     }
+    for death in [Death::Agent, Death::Host] {
+        let points = state_kills::kill_everywhere(death, &mut hit)?;
+        println!("{STATE}, {death:?}: killed at {points} points, all written again");
+    }
     ensure!(
         hit == failpoints_in_source()?,
         "failpoints in the source and those that were hit differ: {hit:?}"
     );
     Ok(ExitCode::SUCCESS)
-}
-
-fn compare_state_after_power_cut() -> Result<()> {
-    let directory = scratch()?;
-    let root = Root::at(directory.path().join("host"));
-    let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
-    let shadow = Shadow::at(directory.path().join("shadow"));
-    host.flush_to(&shadow)?;
-    let status = start_child(directory.path(), STATE)?.status()?;
-    ensure!(status.success(), "the state is not written: {status}");
-    host.lose_unflushed(&shadow)?;
-    shadow.lose_unflushed(&root.join(state::NOCLOUD_PARENT))?;
-    state::compare(&root)
 }
 
 /// What is recorded as flushed was flushed.

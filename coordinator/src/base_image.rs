@@ -108,7 +108,7 @@ impl Wanted {
     }
 }
 
-/// A base that everybody may see.
+/// A base that needs no credentials.
 impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
     fn from(text: &T) -> Self {
         let text = text.as_ref().to_owned();

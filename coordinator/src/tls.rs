@@ -32,7 +32,7 @@ pub enum TlsError {
     /// The configuration does not fit together.
     #[error("cannot set up TLS")]
     Setup(#[source] rustls::Error),
-    /// The authority cannot verify anybody.
+    /// The authority cannot verify any client.
     #[error("cannot set up the verification of client certificates")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
     /// Refused by one of the two ends.

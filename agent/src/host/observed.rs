@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use proto::v1alpha1::SystemState;
@@ -11,6 +10,8 @@ use serde::Deserialize;
 use super::system::{CloudInit, SystemError};
 use crate::alive::duty;
 use crate::host::facts::os_release::parse_image;
+use crate::host::network::kernel::dump_kernel;
+use crate::host::network::translate::list_own_addresses;
 use crate::paths::Root;
 
 /// The system as it runs.
@@ -43,37 +44,12 @@ fn read_file(path: PathBuf) -> Result<String, SystemError> {
     fs::read_to_string(&path).map_err(|source| SystemError::Read { path, source })
 }
 
-/// Global addresses of the host's own interfaces, without that of the cluster's
-/// endpoint.
+/// Addresses of the host's own interfaces, without that of the cluster's endpoint.
 fn list_addresses(root: &Root) -> Vec<String> {
-    // The workload's interfaces change and do not describe the host.
-    const WORKLOAD: [&str; 9] =
-        ["cali", "cilium", "cni", "docker", "flannel", "kube-", "lxc", "nodelocaldns", "veth"];
-    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
-        return Vec::new();
-    };
+    let Ok(dump) = dump_kernel() else { return Vec::new() };
     let endpoint = duty::held_address(root);
-    let own = |name: &str| !WORKLOAD.iter().any(|prefix| name.starts_with(prefix));
-    let mut found: Vec<IpAddr> = interfaces
-        .filter(|interface| own(&interface.interface_name))
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let four = address.as_sockaddr_in().map(|socket| IpAddr::V4(socket.ip()));
-            four.or_else(|| address.as_sockaddr_in6().map(|socket| IpAddr::V6(socket.ip())))
-        })
-        .filter(|address| is_global(address) && Some(*address) != endpoint)
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    found.iter().map(ToString::to_string).collect()
-}
-
-fn is_global(address: &IpAddr) -> bool {
-    !address.is_loopback()
-        && match address {
-            IpAddr::V4(four) => !four.is_link_local() && !four.is_unspecified(),
-            IpAddr::V6(six) => !six.is_unicast_link_local() && !six.is_unspecified(),
-        }
+    let own = list_own_addresses(&dump).into_iter();
+    own.filter(|address| Some(*address) != endpoint).map(|address| address.to_string()).collect()
 }
 
 /// How far cloud-init is in this boot, from the files that it leaves.

@@ -353,12 +353,6 @@ impl SystemError {
             Self::Read { .. } | Self::Parse { .. } => FailureClass::Unknown,
         }
     }
-
-    /// Whether trying again helps once something else has changed.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        matches!(self.class(), FailureClass::Transient | FailureClass::NoSpace)
-    }
 }
 
 impl NextAction for SystemError {

@@ -29,6 +29,7 @@ async fn a_reprovision_ends_with_the_new_system_observed() {
             "node joins on lab/os:v2",
         ]
     );
+    assert_eq!(host.simulated.flushes(), [2, 2], "by the upgrade, and by the step before the reboot");
     assert!(!host.root.join("/var/lib/etcd/of").exists());
     let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
     assert!(kubelet.contains("metal3.io/uuid=u-1"), "{kubelet}");
@@ -46,6 +47,7 @@ async fn a_clean_leaves_nothing_of_the_node() {
         host.simulated.effects()[before..],
         ["stop kubelet.service", "remove workload", "stop containerd.service"]
     );
+    assert_eq!(host.simulated.flushes(), [2, 2, before + 3], "and by the last step of the clean");
     for path in ["/var/lib/kubelet", "/etc/kubernetes"] {
         assert_eq!(fs::read_dir(host.root.join(path)).unwrap().count(), 0, "{path}");
     }

@@ -184,6 +184,10 @@ async fn a_missing_receipt_fails_the_plan() {
     let host = Host::new();
     host.play_boot(&reprovision(1)).await;
     host.simulated.power_cycle().unwrap();
+    // Early boot did not run: what cloud-init finds then starts no node.
+    let found = seed::load_nocloud(&host.root).unwrap().unwrap();
+    assert!(found.user_data.is_none_or(|data| data.expose().is_empty()), "nothing is run");
+    assert!(found.meta_data.contains("instance-id: held-"), "{}", found.meta_data);
     host.simulated.run_cloud_init().unwrap();
     let reports = host.play(&reprovision(1)).await;
     assert_eq!(failure(reports.last()).1, FailureReason::CleanupMissing);

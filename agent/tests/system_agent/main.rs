@@ -16,7 +16,7 @@ mod tree;
 
 use coordinator_core::network::HostNetwork;
 use coordinator_core::plan::{self, Clean, Names, PlanInputs, PlanRecord, Reprovision};
-use proto::plan::{Generation, Image, Secret};
+use proto::plan::{Generation, Image, RegistryAccess, Secret};
 
 use host::{Host, V2};
 use runner::Document;
@@ -38,9 +38,13 @@ fn network(network_config: Option<&str>) -> HostNetwork {
 }
 
 fn reprovision(network_config: Option<&str>) -> PlanRecord {
+    reprovision_from(None, network_config)
+}
+
+fn reprovision_from(registry: Option<RegistryAccess>, network_config: Option<&str>) -> PlanRecord {
     render(&PlanInputs::Reprovision(Reprovision {
         image: Image::parse(V2).unwrap(),
-        registry: None,
+        registry: registry.map(Box::new),
         user_data: Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec()),
         network: network(network_config),
         names: Names {
@@ -58,10 +62,22 @@ fn clean(network_config: Option<&str>) -> PlanRecord {
     render(&PlanInputs::Clean(Clean { network: network(network_config) }))
 }
 
-fn every_record() -> [(&'static str, PlanRecord); 4] {
+/// Every file that the instruction of the upgrade looks for.
+fn registry() -> RegistryAccess {
+    RegistryAccess {
+        docker_config: Some(Secret::new(b"{\"auths\":{}}".to_vec())),
+        authorities: Some("an authority\n".to_owned()),
+        https_proxy: Some(Secret::new(b"http://user:password@proxy.example:3128".to_vec())),
+        http_proxy: Some(Secret::new(b"http://proxy.example:3128".to_vec())),
+        no_proxy: Some("registry.example".to_owned()),
+    }
+}
+
+fn every_record() -> [(&'static str, PlanRecord); 5] {
     [
         ("reprovision with network", reprovision(Some(NETWORK))),
         ("reprovision without network", reprovision(None)),
+        ("reprovision from a registry", reprovision_from(Some(registry()), Some(NETWORK))),
         ("clean with network", clean(Some(NETWORK))),
         ("clean without network", clean(None)),
     ]

@@ -167,6 +167,7 @@ async fn a_registered_host_installs_and_hands_over() {
     };
     assert_eq!((done.device.as_str(), done.image.as_str()), ("/dev/vda", "live-image"));
     assert!(host.system.reboot_was_asked_for());
+    assert_eq!(host.system.flushes(), [1], "after the install, before the reboot");
     let state = host.installed_state();
     let record: InstallRecord =
         serde_json::from_str(&fs::read_to_string(state.install_record()).unwrap()).unwrap();
@@ -192,6 +193,7 @@ async fn an_installed_host_is_never_reinstalled() {
         let reboots = host.system.effects().len();
         coordinator.memory().next = Some(next);
         host.register().await.unwrap();
+        assert_eq!(host.system.flushes().last(), Some(&reboots), "{boot}: before a reboot");
         let asked = host.system.effects()[reboots..].iter().any(|effect| effect.starts_with("reboot"));
         assert_eq!(asked, rebooted, "{boot}");
     }

@@ -103,6 +103,15 @@ fn a_node_starts_through_the_gate_alone() {
 }
 
 #[test]
+fn images_keep_time_by_network() {
+    // Debian enables it where it is installed.
+    let packages = fs::read_to_string(checkout("iso/packages.guest")).unwrap();
+    assert!(packages.lines().any(|line| line == "systemd-timesyncd"), "{packages}");
+    let layer = fs::read_to_string(checkout("iso/layer.sh")).unwrap();
+    assert!(!layer.contains("timesyncd"), "it is disabled or masked");
+}
+
+#[test]
 fn every_unit_is_enabled_in_the_image() {
     let layer = fs::read_to_string(checkout("iso/layer.sh")).unwrap();
     let (_, enabled) = layer.rsplit_once("\nenable ").unwrap();

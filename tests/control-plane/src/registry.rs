@@ -69,7 +69,7 @@ pub enum Error {
 /// Who may read and write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody.
+    /// Every client.
     Anonymous,
     /// [`USER`] with [`PASSWORD`].
     Password,

@@ -311,7 +311,7 @@ async fn kubeadm_accepts_the_join_data() -> Result<()> {
 
     let data: Value = serde_norway::from_str(&workload.join_config())?;
     let config = data["write_files"][0]["content"].as_str().context("no kubeadm config")?;
-    // A name that resolves without asking anybody.
+    // A name that resolves without a DNS server.
     let config = config.replace("nodeRegistration:", "nodeRegistration:\n  name: localhost");
     let path = workload.control_plane().directory().join("join.yaml");
     std::fs::write(&path, config)?;

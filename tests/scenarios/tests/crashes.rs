@@ -200,7 +200,7 @@ async fn agent_and_coordinator_killed_together_recover() {
 /// The identity key was only in memory: nothing was installed, so the same
 /// hardware comes with another one.
 #[tokio::test(start_paused = true)]
-async fn power_cut_before_key_flush_needs_nobody() {
+async fn power_cut_before_key_flush_needs_no_visit() {
     let mut world = World::new().await;
     world.apply_registration().await;
     world.boot_host("host-1", "hosts");

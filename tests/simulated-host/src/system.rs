@@ -18,6 +18,9 @@ use agent::failpoint::failpoint;
 use agent::host::system::{Output, SystemError};
 use agent::paths::Root;
 
+/// Where network plugins write. A boot does not empty it, the clean of a node does.
+const NETWORKS: &str = "/etc/cni/net.d";
+
 /// The simulated host.
 #[derive(Clone, Debug)]
 pub struct SimulatedSystem {
@@ -52,6 +55,7 @@ impl SimulatedSystem {
         for directory in wipe::NODE_DIRECTORIES {
             self.put(&format!("{directory}/of/the/former/node"), "secret")?;
         }
+        self.put(&format!("{NETWORKS}/10-calico.conflist"), "secret")?;
         self.write("workload/pod-1", "")?;
         self.with_unit("kubelet.service")?.with_unit("containerd.service")
     }
@@ -81,6 +85,13 @@ impl SimulatedSystem {
     #[must_use]
     pub fn effects(&self) -> Vec<String> {
         self.read("effects").map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// How many effects came before each flush of all disks that the agent asked for, in order.
+    #[must_use]
+    pub fn flushes(&self) -> Vec<usize> {
+        let text = self.read("flushes").unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Files of a node, below the root.
@@ -122,8 +133,11 @@ impl SimulatedSystem {
     }
 
     fn effect(&self, line: &str) -> io::Result<()> {
-        let path = self.path("effects");
-        let mut file = fs::OpenOptions::new().append(true).create(true).open(path)?;
+        self.append("effects", line)
+    }
+
+    fn append(&self, name: &str, line: &str) -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().append(true).create(true).open(self.path(name))?;
         // One write: a kill leaves a whole line or none.
         file.write_all(format!("{line}\n").as_bytes())
     }

@@ -313,11 +313,6 @@ mod tests {
             let error = fail(1, output);
             let SystemError::Failed { diagnosis, .. } = &error else { panic!("{error}") };
             assert_eq!((diagnosis.class, diagnosis.cause), (class, cause), "{name}");
-            assert_eq!(
-                error.is_transient(),
-                matches!(class, FailureClass::Transient | FailureClass::NoSpace),
-                "{name}"
-            );
         }
     }
 

@@ -7,7 +7,7 @@
 
 mod links;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use netlink_packet_route::AddressFamily;
@@ -71,6 +71,14 @@ struct FoundRoute {
 pub fn list_own_links(dump: &Dump) -> Vec<u32> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     links.iter().map(|link| link.index).collect()
+}
+
+/// Addresses of the links that are told, in their order, each once.
+#[must_use]
+pub fn list_own_addresses(dump: &Dump) -> BTreeSet<IpAddr> {
+    let own = list_own_links(dump);
+    let addresses = dump.addresses.iter().filter_map(parse_address);
+    addresses.filter(|address| own.contains(&address.link)).map(|address| address.ip).collect()
 }
 
 /// Links that carry and have no address yet: DHCP may still be at work there. A

@@ -95,7 +95,7 @@ pub enum Reason {
     /// Inventory: waits for an operator.
     ApprovalPending,
     /// Inventory: admitted by an operator.
-    ApprovedByPerson,
+    ApprovedByOperator,
     /// Inventory: admitted by its token.
     ApprovedAutomatically,
     /// Inventory: shut out by an operator.

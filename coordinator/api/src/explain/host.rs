@@ -109,7 +109,7 @@ pub(super) const REASONS: &[Entry] = &[
             "compare spec.tpmHash with the identity on the host's console, then `kubectl baremetal approve NAME`",
         ),
     ),
-    (ApprovedByPerson, fine("an operator set the annotation baremetal.cluster.io/approval")),
+    (ApprovedByOperator, fine("an operator set the annotation baremetal.cluster.io/approval")),
     (ApprovedAutomatically, fine("the MachineRegistration admits hosts by their token")),
     (
         Revoked,

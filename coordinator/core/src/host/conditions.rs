@@ -102,7 +102,7 @@ fn approved_condition(record: &HostRecord) -> ConditionUpdate {
     let fails = |reason, message| condition_false(Type::Approved, reason, message);
     match record.approval {
         Approval::Automatic => condition_true(Type::Approved, Reason::ApprovedAutomatically, ""),
-        Approval::Approved => condition_true(Type::Approved, Reason::ApprovedByPerson, ""),
+        Approval::Approved => condition_true(Type::Approved, Reason::ApprovedByOperator, ""),
         Approval::Pending => fails(Reason::ApprovalPending, record.approval_command()),
         Approval::Revoked => fails(Reason::Revoked, record.approval_command()),
     }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn software_keys_without_a_person_are_warned_of() {
+    fn automatic_approval_of_software_keys_is_warned_of() {
         for (approval, emulate, want) in [
             ("Automatic", true, Reason::SoftwareKeysApproved),
             ("Manual", true, Reason::AdmissionGuarded),

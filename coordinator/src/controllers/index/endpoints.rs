@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_in_a_wide_network_concerns_its_clusters() {
+    fn endpoint_in_a_wide_network_concerns_its_clusters() {
         let mut endpoints = Endpoints::default();
         let wide: IpNet = "10.0.0.0/16".parse().unwrap();
         endpoints.set_endpoint(&key("old"), Some(endpoint("10.0.0.1", 51)));

@@ -22,7 +22,7 @@ fn registration(world: &World, name: &str) -> Value {
 // Shown: host console, conditions `Approved` and `Ready` and an Event of the MachineInventory:
 // `ApprovalPending` with the command that approves it; it gets no certificate.
 #[tokio::test]
-async fn new_host_waits_for_a_person() {
+async fn new_host_waits_for_approval() {
     let world = World::start().await;
     let host = Host::new("a");
     let refused = world.connect(None).await.register(&host, "token-manual").await.unwrap_err();
@@ -51,7 +51,7 @@ async fn new_host_waits_for_a_person() {
 
 /// With another key it is another host to an operator.
 #[tokio::test]
-async fn replaced_key_waits_for_a_person() {
+async fn replaced_key_waits_for_approval() {
     let world = World::start().await;
     register(&world, 0, &Host::new("a"), "token-manual").await;
     world.settled("m-a").await;
@@ -135,7 +135,7 @@ async fn revoked_host_loses_its_stream() {
     world.annotate("m-a", annotation::APPROVAL, "Approved").await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
     let shown = condition(&world.inventory("m-a").unwrap(), "Approved");
-    assert_eq!(shown, pair("True", "ApprovedByPerson"));
+    assert_eq!(shown, pair("True", "ApprovedByOperator"));
 }
 
 // Fault: a registration URL is guessed.

@@ -30,7 +30,7 @@ enum Caller {
     Revoked,
     /// Its certificate is signed by another authority.
     WrongAuthority,
-    /// Someone between host and coordinator, who passes the proof of the host on.
+    /// A relay between host and coordinator, which passes the proof of the host on.
     Relay,
 }
 

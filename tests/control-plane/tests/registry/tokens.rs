@@ -87,7 +87,7 @@ impl Shared {
         stream.shutdown().await.ok()
     }
 
-    /// Everybody may pull from `public/`, who has the password from everywhere.
+    /// Every client with the password may pull from `public/`, from every address.
     fn decide(&self, request: &str) -> (&'static str, String) {
         let scope = request.split(['?', '&', ' ']).find_map(|part| part.strip_prefix("scope="));
         let scope = scope.unwrap_or_default().replace("%3A", ":").replace("%2F", "/");

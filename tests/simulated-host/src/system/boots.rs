@@ -7,7 +7,7 @@ use agent::boot::{seed, wipe};
 use agent::durable::shadow::Shadow;
 use agent::host::system::Snapshot;
 
-use super::{SimulatedSystem, bare, remove};
+use super::{NETWORKS, SimulatedSystem, bare, remove};
 
 impl SimulatedSystem {
     /// Reset or power cut: what was not flushed is lost, what was is booted,
@@ -79,7 +79,8 @@ impl SimulatedSystem {
     /// As the file system has them.
     pub fn lose_unflushed(&self, shadow: &Shadow) -> io::Result<()> {
         shadow.lose_unflushed(self.root.state().path())?;
-        wipe::NODE_DIRECTORIES.iter().try_for_each(|path| shadow.lose_unflushed(&self.root.join(path)))
+        let mut of_node = wipe::NODE_DIRECTORIES.iter().chain([&NETWORKS]);
+        of_node.try_for_each(|path| shadow.lose_unflushed(&self.root.join(path)))
     }
 
     /// Whether early boot has still to run in this boot.

@@ -68,11 +68,11 @@ impl System for SimulatedSystem {
 
     async fn sync(&self) -> Result<(), SystemError> {
         failpoint("simulated::sync");
-        self.flush().map_err(|source| SystemError::Run { program: "sync".to_owned(), source })?;
+        let failed = |source| SystemError::Run { program: "sync".to_owned(), source };
+        self.flush().map_err(failed)?;
+        self.append("flushes", &self.effects().len().to_string()).map_err(failed)?;
         match fs::rename(self.path("unflushed"), self.path("next")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(SystemError::Run { program: "sync".to_owned(), source: error })
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }

@@ -32,7 +32,7 @@ async fn real_proof_gives_its_class() {
     let named = Transcript { authorities: Some(vendor.authority.clone()), ..certified };
     assert_eq!(named.verify(), Ok(KeyClass::Hardware));
     assert_eq!(agent::tpm::read_identity(&root).await.unwrap(), Some(named.public_key.clone()));
-    assert_eq!(key_of(&certificate), named.public_key, "the key is encoded as everybody encodes it");
+    assert_eq!(key_of(&certificate), named.public_key, "the key is encoded as every library encodes it");
 }
 
 // Fault: the certificate in a TPM cannot be read without a password.

@@ -156,7 +156,20 @@ fn bridge_is_classified_by_members_not_name() {
     }
     let mut address = global("192.0.2.5/24", AddressFlags::Permanent);
     address.header.index = 4;
-    let dump = Dump { links: vec![bridge("br-ex"), card()], addresses: vec![address], ..Dump::default() };
+    let mut container_address = global("192.0.2.6/24", AddressFlags::Permanent);
+    container_address.header.index = 3;
+    let addresses = vec![address, container_address];
+    for (name, members, want) in [
+        ("docker-mgmt", vec![card()], vec!["192.0.2.5"]),
+        ("lxcbr0", vec![card(), container()], vec!["192.0.2.5"]),
+        ("mgmt", vec![container()], vec![]),
+    ] {
+        let links = [vec![bridge(name)], members].concat();
+        let dump = Dump { links, addresses: addresses.clone(), ..Dump::default() };
+        let told: Vec<_> = list_own_addresses(&dump).iter().map(ToString::to_string).collect();
+        assert_eq!(told, want, "{name}");
+    }
+    let dump = Dump { links: vec![bridge("br-ex"), card()], addresses, ..Dump::default() };
     let [bridge, card] = &translate_dump(&dump).interfaces[..] else { panic!() };
     assert_eq!(
         (bridge.addresses.as_slice(), card.master.as_str()),

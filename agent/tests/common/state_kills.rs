@@ -1,0 +1,88 @@
+//! Kills what writes the state of registration and install, and has it write it again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+use agent::durable::shadow::Shadow;
+use agent::paths::Root;
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use simulated_host::SimulatedSystem;
+
+use crate::{Death, STATE, scratch, start_child, state};
+
+struct Host {
+    root: Root,
+    system: SimulatedSystem,
+    shadow: Shadow,
+}
+
+impl Host {
+    /// All that it has is flushed.
+    fn installed(directory: &Path) -> Result<Self> {
+        let root = Root::at(directory.join("host"));
+        let system = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
+        let shadow = Shadow::at(directory.join("shadow"));
+        system.flush_to(&shadow)?;
+        Ok(Self { root, system, shadow })
+    }
+
+    fn cut_power(&self) -> Result<()> {
+        self.system.lose_unflushed(&self.shadow)?;
+        Ok(self.shadow.lose_unflushed(&self.root.join(state::NOCLOUD_PARENT))?)
+    }
+
+    fn die(&self, death: Death) -> Result<()> {
+        match death {
+            Death::Agent => Ok(self.system.flush_to(&self.shadow)?),
+            Death::Host => self.cut_power(),
+        }
+    }
+
+    /// What is written is whole after a power cut.
+    fn write(&self, directory: &Path) -> Result<()> {
+        let status = start_child(directory, STATE)?.status()?;
+        ensure!(status.success(), "the state is not written: {status}");
+        self.cut_power()?;
+        state::compare(&self.root)
+    }
+}
+
+pub(crate) fn compare_after_power_cut() -> Result<()> {
+    let directory = scratch()?;
+    Host::installed(directory.path())?.write(directory.path())
+}
+
+/// How many points there are.
+pub(crate) fn kill_everywhere(death: Death, hit: &mut BTreeSet<String>) -> Result<usize> {
+    for point in 1.. {
+        let killed = || format!("{STATE}: {death:?} killed at point {point}");
+        if !kill_once(point, death, hit).with_context(killed)? {
+            ensure!(point > 1, "{STATE} passes no failpoint");
+            return Ok(point - 1);
+        }
+    }
+    Ok(0)
+}
+
+/// `false` when the point was never reached.
+fn kill_once(point: usize, death: Death, hit: &mut BTreeSet<String>) -> Result<bool> {
+    let directory = scratch()?;
+    let host = Host::installed(directory.path())?;
+    let log = directory.path().join("failpoints");
+    let mut child = start_child(directory.path(), STATE)?;
+    child.env("FAILPOINT_LOG", &log).env("FAILPOINT_KILL_AT", point.to_string());
+    let status = child.status()?;
+    let passed = fs::read_to_string(&log)?;
+    hit.extend(passed.lines().map(str::to_owned));
+    if status.success() {
+        return Ok(false);
+    }
+    let is_killed = status.signal() == Some(Signal::SIGKILL as i32);
+    ensure!(is_killed && passed.lines().count() == point, "it ended before that failpoint: {status}");
+    host.die(death)?;
+    host.write(directory.path())?;
+    Ok(true)
+}
