@@ -22,7 +22,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
-use crate::lifecycle::{NAMESPACE, cluster_api, is_free};
+use crate::lifecycle::{NAMESPACE, cluster_api, is_available, is_free};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -247,7 +247,8 @@ impl<'a> Cluster<'a> {
         for host in hosts {
             // A spare one may never have had a plan.
             let had_none = |host: &MachineInventory| host.plan().is_none_or(|plan| plan.kind.is_none());
-            until(&inventories, host, DEADLINE, |host| is_free(host) || had_none(host)).await?;
+            let is_spare = |host: &MachineInventory| had_none(host) && is_available(host);
+            until(&inventories, host, DEADLINE, |host| is_free(host) || is_spare(host)).await?;
         }
         Ok(())
     }

@@ -457,13 +457,19 @@ pub fn cluster_api(client: &Client, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), NAMESPACE, &kind)
 }
 
+/// Whether no machine holds a host, and the next one can.
+#[must_use]
+pub fn is_available(inventory: &MachineInventory) -> bool {
+    inventory.claim().is_none()
+        && inventory.allocation_state() == AllocationState::Available
+        && is_true(inventory.conditions(), Type::Ready)
+}
+
 /// Whether a host was cleaned and no machine holds it.
 #[must_use]
 pub fn is_free(inventory: &MachineInventory) -> bool {
     let plan = inventory.plan();
-    inventory.claim().is_none()
-        && inventory.allocation_state() == AllocationState::Available
-        && is_true(inventory.conditions(), Type::Ready)
+    is_available(inventory)
         && plan.is_some_and(|plan| plan.kind == Some(PlanType::Clean))
         && plan.is_some_and(|plan| plan.state == Some(PlanState::Applied))
 }

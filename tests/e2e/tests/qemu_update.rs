@@ -55,17 +55,25 @@ async fn allow_plans_of_operators(host: &Qemu) {
 }
 
 /// An operator's plan runs with the arguments that it has, also where systemd would put a variable for them.
+/// It writes to `/srv`, which is read-only to the agent itself.
 async fn run_an_operators_plan(environment: &Environment, host: &Qemu, name: &str) {
     const ARGUMENTS: [&str; 4] = ["${X}", "$X", "$$X", "100%"];
     allow_plans_of_operators(host).await;
-    let write = ["-c", "printf '%s\n' \"$@\" >/run/arguments", "sh"];
+    host.inside("mkdir -p /srv/old && echo old >/srv/old/file").await.unwrap();
+    let write = ["-c", "printf '%s\n' \"$@\" >/srv/new/arguments", "sh"];
     let arguments: Vec<_> = write.into_iter().chain(ARGUMENTS).collect();
     let instruction =
         json!({ "name": "write", "command": "/bin/sh", "args": arguments, "env": ["X=replaced"] });
+    // "content\n"
+    let content = "Y29udGVudAo=";
+    let files = json!([
+        { "path": "/srv/new/file", "content": content, "permissions": "0640", "uid": 7, "gid": 8 },
+        { "path": "/srv/old/file", "action": "delete" },
+    ]);
     let secret = json!({
         "metadata": { "name": "firmware", "annotations": { annotation::PLAN_TYPE: "custom" } },
         "type": "elemental.cattle.io/plan",
-        "stringData": { "plan": json!({ "instructions": [instruction] }).to_string() },
+        "stringData": { "plan": json!({ "files": files, "instructions": [instruction] }).to_string() },
     });
     environment.management.apply_secret(NAMESPACE, serde_json::from_value(secret).unwrap()).await.unwrap();
     let inventories: Api<MachineInventory> = Api::namespaced(environment.management.admin.clone(), NAMESPACE);
@@ -77,8 +85,12 @@ async fn run_an_operators_plan(environment: &Environment, host: &Qemu, name: &st
             .is_some_and(|plan| plan.kind == Some(PlanType::Custom) && plan.state == Some(PlanState::Applied))
     };
     until(&inventories, name, PATIENCE, has_run).await.unwrap();
-    let written = host.inside("cat /run/arguments").await.unwrap();
+    let written = host.inside("cat /srv/new/arguments").await.unwrap();
     assert_eq!(written.lines().collect::<Vec<_>>(), ARGUMENTS);
+    let placed = host.inside("stat -c '%u:%g %a %F' /srv/new/file; cat /srv/new/file").await.unwrap();
+    assert_eq!(placed.lines().collect::<Vec<_>>(), ["7:8 640 regular file", "content"]);
+    let left = host.inside("ls -A /srv/new /srv/old").await.unwrap();
+    assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["/srv/new:", "arguments", "file", "/srv/old:"]);
 }
 
 // Fault: a host is sent an agent that ends at once.

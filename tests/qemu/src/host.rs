@@ -145,11 +145,6 @@ impl Host {
         self.shared.state.borrow().clone()
     }
 
-    /// Puts an ISO in, or takes it out: seen at the next boot.
-    pub fn set_cd(&self, iso: Option<&Path>) {
-        lock(&self.shared.config).cd = iso.map(Path::to_owned);
-    }
-
     /// Sets what is tried first: seen at the next boot.
     pub fn set_boot_order(&self, order: BootOrder) {
         lock(&self.shared.config).boot_order = order;

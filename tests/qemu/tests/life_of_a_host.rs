@@ -40,8 +40,9 @@ async fn new_host() -> Host {
     Host::start(config).await.unwrap()
 }
 
-/// Boot 1: the ISO, found although the empty disk is first.
-async fn the_live_iso_registers_and_installs(host: &Host) {
+/// Boot 1: the ISO, found although the empty disk is first. Its agent starts and has no coordinator;
+/// what installs is a command of the test.
+async fn elemental_installs_from_the_live_iso(host: &Host) {
     host.wait_for_boot(1, BOOT).await.unwrap();
     host.wait_for_console("register and install this host", BOOT).await.unwrap();
     assert_eq!(running(host).await, "live_mode live");
@@ -168,7 +169,7 @@ async fn broken_upgrade_falls_back_and_is_retried(host: &Host) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_installs_upgrades_and_falls_back() {
     let mut host = new_host().await;
-    the_live_iso_registers_and_installs(&host).await;
+    elemental_installs_from_the_live_iso(&host).await;
     let machine_id = the_disk_boots(&host).await;
     an_upgrade_boots(&host, &machine_id).await;
     an_overlay_persists_and_is_wiped(&host).await;

@@ -12,9 +12,9 @@ static NETWORKS: AtomicU32 = AtomicU32::new(0);
 /// Of the addresses of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// 10.55.0.0/24
+    /// `10.55.0.0/24`
     V4,
-    /// fd55::/64
+    /// `fd55::/64`
     V6,
 }
 

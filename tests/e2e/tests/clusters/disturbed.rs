@@ -2,11 +2,14 @@
 //! server is away.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use coordinator_api::inventory::{MachineInventory, PlanType};
 use e2e::host::{Disk, Host, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
+use e2e::replicas::Replica;
 use e2e::requests::retry;
 use kube::Api;
 use tokio::time::{Instant, sleep, timeout};
@@ -58,6 +61,7 @@ struct Progress {
     inventories: Api<MachineInventory>,
     name: String,
     disk: Disk,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Progress {
@@ -93,6 +97,47 @@ impl Progress {
         }
         Ok(())
     }
+
+    /// Fails where the lifecycle has ended: a disturbance after its end disturbs nothing.
+    fn check_running(&self, milestone: Milestone) -> anyhow::Result<()> {
+        let has_ended = self.has_ended.load(Ordering::SeqCst);
+        anyhow::ensure!(!has_ended, "{milestone}: the lifecycle had ended before the disturbance");
+        Ok(())
+    }
+}
+
+/// What a replica did when it was killed.
+#[derive(Debug)]
+struct Hit {
+    is_leader: bool,
+    serves_host: bool,
+}
+
+impl Hit {
+    /// A replica that does not answer yet does neither.
+    async fn read(replica: &Replica) -> Self {
+        let metrics = replica.metrics().await.unwrap_or_default();
+        let is_set = |series: &str| {
+            let name = format!("baremetal_coordinator_{series} ");
+            metrics.lines().filter_map(|line| line.strip_prefix(&name)).any(|value| value != "0")
+        };
+        Self { is_leader: is_set("leader"), serves_host: is_set("sessions") }
+    }
+}
+
+/// The replica that has the stream of the host, once there is one.
+async fn find_serving(replicas: &[Replica]) -> anyhow::Result<(&Replica, Hit)> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        for replica in replicas {
+            let hit = Hit::read(replica).await;
+            if hit.serves_host {
+                return Ok((replica, hit));
+            }
+        }
+        anyhow::ensure!(Instant::now() < deadline, "no replica has the stream of the host");
+        sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// Runs the lifecycle and `disturb` side by side; both have to end well.
@@ -101,13 +146,20 @@ async fn run_disturbed<T>(setup: &Setup, disturb: impl AsyncFnOnce(Progress) -> 
     let host = Simulated::new(environment.workload.clone(), 1).unwrap();
     let disk = host.disk();
     let mut host = Host::Simulated(host);
+    let has_ended = Arc::<AtomicBool>::default();
     let progress = Progress {
         inventories: Api::namespaced(environment.management.admin.clone(), NAMESPACE),
         name: host.inventory(),
         disk,
+        has_ended: has_ended.clone(),
     };
     let lifecycle = Lifecycle::new(environment, &mut host, setup.progress.clone());
-    let result = tokio::try_join!(Box::pin(lifecycle.run(&setup.base)), disturb(progress));
+    let run = async {
+        let proof = Box::pin(lifecycle.run(&setup.base)).await;
+        has_ended.store(true, Ordering::SeqCst);
+        proof
+    };
+    let result = tokio::try_join!(run, disturb(progress));
     setup.check(result).1
 }
 
@@ -120,23 +172,38 @@ async fn lifecycle_survives_kills_of_replicas() {
     let mut random = fastrand::Rng::with_seed(seed);
     let setup = Setup::start().await;
     let replicas = &setup.environment.management.replicas;
+    // Both are victims, so that the leader is one: it leads until it is killed.
+    let mut victims: Vec<_> = replicas.iter().cycle().take(MILESTONES.len()).collect();
+    random.shuffle(&mut victims);
     let hits = run_disturbed(&setup, async |progress| {
         let mut hits = vec![];
-        for milestone in MILESTONES {
-            let replica = &replicas[random.usize(..replicas.len())];
-            let delay = DELAY.mul_f64(random.f64());
+        for (milestone, victim) in MILESTONES.into_iter().zip(victims) {
+            // The lifecycle ends soon after the last one.
+            let is_last = milestone == Milestone::JoinedAgain;
+            let delay = if is_last { Duration::ZERO } else { DELAY.mul_f64(random.f64()) };
             progress.await_milestone(milestone).await?;
             sleep(delay).await;
-            println!("{milestone}: kill {} after {} ms", replica.name(), delay.as_millis());
+            // Of the free host, which has a stream until it is claimed and reboots.
+            let (replica, hit) = if milestone == Milestone::Released {
+                find_serving(replicas).await?
+            } else {
+                (victim, Hit::read(victim).await)
+            };
+            progress.check_running(milestone)?;
+            println!("{milestone}: kill {} after {} ms, {hit:?}", replica.name(), delay.as_millis());
             replica.kill()?;
-            hits.push(milestone);
+            hits.push(hit);
+            // Without a wait until it is ready: the other one would meanwhile reach the next milestone, and more.
             replica.restart()?;
+        }
+        for replica in replicas {
             replica.ready().await?;
         }
         Ok(hits)
     })
     .await;
-    assert_eq!(hits, MILESTONES);
+    assert!(hits.iter().any(|hit| hit.is_leader), "no victim was the leader: {hits:?}");
+    assert!(hits.iter().any(|hit| hit.serves_host), "no victim had the stream of the host: {hits:?}");
 }
 
 // Fault: the real API server is stopped in the middle of answers.
@@ -152,7 +219,7 @@ async fn lifecycle_survives_api_server_outage() {
         let hanging = timeout(OUTAGE, progress.inventories.get_opt(&progress.name)).await;
         control_plane.resume_api_server()?;
         anyhow::ensure!(hanging.is_err(), "a paused API server answered: {hanging:?}");
-        Ok(())
+        progress.check_running(Milestone::PlanAnnounced)
     })
     .await;
 }
