@@ -98,7 +98,7 @@ test-upgrade: parts ## Run hosts of this and of the former release with coordina
 	FORMER=$$former COORDINATOR=$$former/baremetal-coordinator cargo test --package e2e --features slow --test releases
 
 .PHONY: test-fast
-test-fast: ## Run the tests that need nothing but Rust
+test-fast: ## Run the tests that need nothing but Rust and root
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --package kubectl-baremetal --lib --bins --tests
 	# Its other test compares it with a real API server.
 	cargo test --package fake-apiserver --lib --test fake

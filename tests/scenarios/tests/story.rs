@@ -125,8 +125,9 @@ async fn fleet_requests_scale_with_hosts() {
     }
     world.wait_idle().await;
     table.add("10 machines run", world.count_requests(mark));
-    // As for one, and what a cache that is behind costs: not more with each.
-    within("ten machines", &world.count_requests(mark), (320, 235));
+    // As for one, and what a cache that is behind costs: not more with each. The plan Secret is written
+    // between the mark of a host and its announcement, which another write may then precede.
+    within("ten machines", &world.count_requests(mark), (325, 245));
     println!("{table}");
     world.check_invariants().await;
 }
