@@ -26,7 +26,9 @@ fn main() -> ExitCode {
         (Ok(runtime), ["serve-readyz", address, directory]) => {
             runtime.block_on(serve_ready(address, Path::new(directory)))
         }
-        (_, ["check-spread"]) => check_families(),
+        (_, ["check-spread"]) => std::env::current_exe()
+            .map_err(anyhow::Error::from)
+            .and_then(|program| vip::spread::check_spread(Family::V4, &program)),
         _ => Err(anyhow::anyhow!(
             "--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY, or check-spread"
         )),
@@ -38,15 +40,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn check_families() -> anyhow::Result<()> {
-    let program = std::env::current_exe()?;
-    for family in [Family::V4, Family::V6] {
-        println!("{family:?}");
-        vip::spread::check_spread(family, &program)?;
-    }
-    Ok(())
 }
 
 async fn run_verb(root: &Root, verb: &str) -> anyhow::Result<()> {
