@@ -14,6 +14,7 @@ use agent::plan::executor::{CustomInstructions, Policy};
 use fake_apiserver::{Counts, Entry, FakeApi, Rules, Stopped, Verb};
 use jiff::Timestamp;
 use kube::Client;
+use serde_json::json;
 use tracing::subscriber::DefaultGuard;
 
 use crate::coordinator::{Process, Site};
@@ -92,6 +93,19 @@ impl World {
     pub async fn with_hosts(names: &[&str]) -> Self {
         let mut world = Self::new().await;
         world.create_prerequisites(names).await;
+        world
+    }
+
+    /// As [`World::with_hosts`] with one host, which may hold the address of the cluster's endpoint.
+    pub async fn with_internal_endpoint() -> Self {
+        let mut world = Self::new().await;
+        world.apply_registration().await;
+        world.register_hosts(&["host-1"]).await;
+        world.apply_catalog().await;
+        let balancer = json!({ "type": "Internal", "host": "10.9.0.100", "port": 6443, "vrid": 9 });
+        world.apply_cluster_of("c1", json!({ "controlPlaneLoadBalancer": balancer })).await;
+        world.set_infrastructure_provisioned("c1", true);
+        world.apply_pool("pool", &["host-1"]).await;
         world
     }
 

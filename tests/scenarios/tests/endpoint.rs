@@ -40,14 +40,7 @@ async fn initialize_control_plane(world: &World) {
 }
 
 async fn with_control_plane() -> World {
-    let mut world = World::new().await;
-    world.apply_registration().await;
-    world.register_hosts(&["host-1"]).await;
-    world.apply_catalog().await;
-    let balancer = json!({ "type": "Internal", "host": "10.9.0.100", "port": 6443, "vrid": 9 });
-    world.apply_cluster_of("c1", json!({ "controlPlaneLoadBalancer": balancer })).await;
-    world.set_infrastructure_provisioned("c1", true);
-    world.apply_pool("pool", &["host-1"]).await;
+    let world = World::with_internal_endpoint().await;
     wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
     world.apply_machine("m-1").await;
     let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
