@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_are_complete_and_carry_provider_label() {
+    fn clusterctl_components_carry_the_provider_label() {
         let sources = Sources::of_checkout();
         for metal3 in [Metal3::Off, Metal3::Full] {
             let text = sources.components(metal3).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_variables_are_in_the_components() {
+    fn clusterctl_components_have_known_variables_alone() {
         let text = Sources::of_checkout().components(Metal3::Off).unwrap();
         assert!(text.contains("$${System Information/UUID}"), "text of a definition is no variable");
         let mut names: Vec<&str> = text
@@ -272,7 +272,7 @@ mod tests {
     /// With the label of the cluster alone, two deployments of a cluster select each other's machines, and
     /// those of its control plane.
     #[test]
-    fn machine_deployments_select_their_own_machines() {
+    fn clusterctl_templates_select_their_own_machines() {
         const OWN: &str = "cluster.x-k8s.io/deployment-name";
         let sources = Sources::of_checkout();
         let mut files = TEMPLATES.map(|name| format!("templates/{name}")).to_vec();

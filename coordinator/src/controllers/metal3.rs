@@ -14,16 +14,29 @@ mod machine;
 mod remediation;
 mod slots;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
+use coordinator_api::conditions::{ConditionUpdate, set_conditions};
+use coordinator_core::assignment::effect_failed;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use kube::core::object::HasStatus;
+use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::index::Key;
 use super::{Context, run_controller};
 use crate::cache::metal3::Metal3Cache;
+use crate::store::{Class, StoreError, status};
+use crate::telemetry::chain;
 use index::Kind;
 use index::clusters::OfCluster;
 
@@ -31,6 +44,55 @@ use index::clusters::OfCluster;
 fn is_paused(context: &Context, object: &impl OfCluster) -> bool {
     let cluster = object.find_cluster().and_then(|key| context.cache.find_cluster(&key));
     coordinator_core::cluster::is_paused(object, cluster.as_deref())
+}
+
+/// What to show of a failed effect; what a conflict interrupted shows itself with the next
+/// reconcile.
+fn shown_failure(error: &StoreError) -> Option<ConditionUpdate> {
+    (error.class() != Class::Conflict).then(|| effect_failed(&chain(error)))
+}
+
+/// Shows a failed effect in the conditions of its object.
+async fn show_failure<K>(
+    context: &Context,
+    object: &K,
+    error: StoreError,
+    conditions: fn(&mut K::Status) -> &mut Vec<Condition>,
+) -> StoreError
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + HasStatus<Status: Clone + Default + Serialize>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let Some(failed) = shown_failure(&error) else { return error };
+    let mut projected = object.status().cloned().unwrap_or_default();
+    let (generation, now) = (object.meta().generation, context.clock.now());
+    set_conditions(conditions(&mut projected), &[failed], generation, now);
+    status::write_status(&context.client, object, &projected).await.err().unwrap_or(error)
+}
+
+/// The reconcile of a kind without conditions: a failed effect is an Event of the object.
+fn with_failure_event<K, F>(
+    reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Clone + Send + Sync + 'static,
+) -> impl Fn(Arc<K>, Arc<Context>) -> BoxFuture<'static, Result<Action, StoreError>> + Clone + Send + Sync
+where
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    F: Future<Output = Result<Action, StoreError>> + Send + 'static,
+{
+    move |object, context| {
+        let reconciled = reconcile(object.clone(), context.clone());
+        async move {
+            let result = reconciled.await;
+            if let Some(failed) = result.as_ref().err().and_then(shown_failure) {
+                context.events.warning(&*object, failed.reason.as_str(), &failed.message).await;
+            }
+            result
+        }
+        .boxed()
+    }
 }
 
 /// Where the controller of one kind gets its keys.
@@ -81,12 +143,27 @@ fn start_full(
     let (address_claim, address_claims) = open_queue();
     let all = || context.clone();
     tasks.spawn(run_controller(ip_pool::reconcile, all(), cache.ip_pools.clone(), pools));
-    tasks.spawn(run_controller(ip_claim::reconcile, all(), cache.ip_claims.clone(), claims));
+    tasks.spawn(run_controller(
+        with_failure_event(ip_claim::reconcile),
+        all(),
+        cache.ip_claims.clone(),
+        claims,
+    ));
     tasks.spawn(run_controller(machine::reconcile, all(), cache.machines.clone(), machines));
     tasks.spawn(run_controller(cluster::reconcile, all(), cache.clusters.clone(), clusters));
-    tasks.spawn(run_controller(data_template::reconcile, all(), cache.data_templates.clone(), templates));
-    tasks.spawn(run_controller(data_claim::reconcile, all(), cache.data_claims.clone(), data_claims));
-    tasks.spawn(run_controller(data::reconcile, all(), cache.data.clone(), data_keys));
+    tasks.spawn(run_controller(
+        with_failure_event(data_template::reconcile),
+        all(),
+        cache.data_templates.clone(),
+        templates,
+    ));
+    tasks.spawn(run_controller(
+        with_failure_event(data_claim::reconcile),
+        all(),
+        cache.data_claims.clone(),
+        data_claims,
+    ));
+    tasks.spawn(run_controller(with_failure_event(data::reconcile), all(), cache.data.clone(), data_keys));
     tasks.spawn(run_controller(remediation::reconcile, all(), cache.remediations.clone(), remediations));
     tasks.spawn(run_controller(
         address_claim::reconcile,

@@ -46,3 +46,20 @@ async fn machine_waits_for_secret_of_its_registry() {
     world.wait_running("m-1").await;
     world.check_invariants().await;
 }
+
+// Fault: `--image-catalog` names another ConfigMap than the one that has the version.
+// Shown: condition `ImageResolved` of the machine: `ImageCatalogMiss`, until the named one has it.
+#[tokio::test(start_paused = true)]
+async fn catalog_is_the_one_that_the_flag_names() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.read_catalog("images");
+    world.apply_machine("m-1").await;
+    let reason = Reason::ImageCatalogMiss;
+    world.wait_for_reason("m-1", Type::ImageResolved, reason, "the one that --image-catalog names").await;
+    world.expect_why("machine/m-1", reason, "has no key \"v1\"", "add the version").await;
+    world.create("ConfigMap", "images", json!({ "data": { "v1": "registry.example/os:v2" } })).await;
+    world.wait_running("m-1").await;
+    let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
+    assert_eq!(host.image, "registry.example/os:v2");
+    world.check_invariants().await;
+}

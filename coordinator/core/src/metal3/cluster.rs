@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn e_cluster_is_held_while_machines_exist() {
+    fn a_cluster_is_held_while_machines_exist() {
         use Decision::{Forget, Hold, Rest, Show};
         let deleted = Some(Time(Timestamp::UNIX_EPOCH));
         for (what, is_held, deletion, paused, machines, annotations, want) in [

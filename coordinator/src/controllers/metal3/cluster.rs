@@ -5,8 +5,10 @@ use std::sync::Arc;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::cluster::{Decision, decide_cluster, project_status};
+use kube::Client;
 use kube::runtime::controller::Action;
 
+use super::show_failure;
 use crate::controllers::Context;
 use crate::controllers::metal3::index::cluster_of_infrastructure;
 use crate::store::{StoreError, metal3, status};
@@ -24,19 +26,29 @@ pub(super) async fn reconcile(
     let cluster_key = cluster_of_infrastructure(&infrastructure);
     let cluster = cluster_key.as_ref().and_then(|cluster| context.cache.find_cluster(cluster));
     let machines = cluster_key.map_or(0, |cluster| cache.index.machines_of_cluster(&cluster).len());
-    let client = &context.client;
-    match decide_cluster(&infrastructure, cluster.as_deref(), machines) {
-        Decision::Rest => {}
-        Decision::Hold => metal3::add_finalizer(client, &*infrastructure, names::CLUSTER_FINALIZER).await?,
-        Decision::Forget => {
-            metal3::drop_finalizer(client, &*infrastructure, names::CLUSTER_FINALIZER).await?;
-        }
-        Decision::Show => {
-            let is_list = context.versions.cluster.version != "v1beta1";
-            let now = context.clock.now();
-            let projected = project_status(&infrastructure, cluster.as_deref(), machines, is_list, now);
-            status::write_status(client, &*infrastructure, &projected).await?;
+    let decision = decide_cluster(&infrastructure, cluster.as_deref(), machines);
+    if decision == Decision::Show {
+        let is_list = context.versions.cluster.version != "v1beta1";
+        let now = context.clock.now();
+        let projected = project_status(&infrastructure, cluster.as_deref(), machines, is_list, now);
+        status::write_status(&context.client, &*infrastructure, &projected).await?;
+    }
+    match change_finalizer(&context.client, &infrastructure, decision).await {
+        Ok(()) => Ok(Action::await_change()),
+        Err(error) => {
+            Err(show_failure(&context, &*infrastructure, error, |status| &mut status.conditions).await)
         }
     }
-    Ok(Action::await_change())
+}
+
+async fn change_finalizer(
+    client: &Client,
+    infrastructure: &Metal3Cluster,
+    decision: Decision,
+) -> Result<(), StoreError> {
+    match decision {
+        Decision::Hold => metal3::add_finalizer(client, infrastructure, names::CLUSTER_FINALIZER).await,
+        Decision::Forget => metal3::drop_finalizer(client, infrastructure, names::CLUSTER_FINALIZER).await,
+        Decision::Rest | Decision::Show => Ok(()),
+    }
 }

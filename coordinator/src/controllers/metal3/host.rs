@@ -26,6 +26,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
+use super::show_failure;
 use crate::controllers::Context;
 use crate::controllers::front_door::{self, FrontDoor, Gathered};
 use crate::controllers::index::Key;
@@ -85,54 +86,85 @@ pub(super) fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<
 /// [`StoreError`].
 pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
     let kept_for = match decide_kept_host(&context, &host) {
-        Some(KeptStep::Free { change, cause }) => {
-            store::patch(&context.client, &*host, "free", change).await?;
-            context.events.normal(&*host, "HostReleased", &cause).await;
-            return Ok(Action::await_change());
-        }
+        Some(KeptStep::Free { change, cause }) => return free_host(&context, &host, change, &cause).await,
         Some(KeptStep::Keep(Some(end))) => wait_until(&context, end),
         _ => None,
     };
-    let action = drive_host(host, context).await?;
+    let action = drive_host(&host, &context).await?;
     // Whatever else it waits for comes first.
     let kept_for = kept_for.filter(|_| action == Action::await_change());
     Ok(kept_for.map_or(action, Action::requeue))
+}
+
+async fn free_host(
+    context: &Context,
+    host: &BareMetalHost,
+    change: Value,
+    cause: &str,
+) -> Result<Action, StoreError> {
+    let freed = store::patch(&context.client, host, "free", change).await;
+    show_result(context, host, freed.map(drop)).await?;
+    context.events.normal(host, "HostReleased", cause).await;
+    Ok(Action::await_change())
+}
+
+/// What failed, in the conditions of the host.
+async fn show_result<T>(
+    context: &Context,
+    host: &BareMetalHost,
+    applied: Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    match applied {
+        Ok(applied) => Ok(applied),
+        Err(error) => Err(show_failure(context, host, error, |status| &mut status.conditions).await),
+    }
 }
 
 fn wait_until(context: &Context, end: Timestamp) -> Option<Duration> {
     Duration::try_from(end.duration_since(context.clock.now())).ok()
 }
 
-async fn drive_host(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let inventory = find_inventory(&host, &context);
+async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result<Action, StoreError> {
+    let inventory = find_inventory(host, context);
     let record = inventory.as_deref().and_then(HostRecord::parse);
+    let step = decide_step(host, record.as_ref());
+    if step == HostStep::Drive {
+        let rebooted = reboot_host(context, host, inventory.as_deref(), record.as_ref()).await;
+        if show_result(context, host, rebooted).await? {
+            return Ok(Action::await_change());
+        }
+        if !is_idle(host, record.as_ref()) {
+            return front_door::reconcile_machine(host.clone(), context.clone()).await;
+        }
+        show_idle(context, host, inventory.as_deref()).await?;
+        let grace = record.and_then(|record| record.grace_ends(context.clock.now()));
+        let wait = grace.and_then(|at| wait_until(context, at));
+        return Ok(wait.map_or_else(Action::await_change, Action::requeue));
+    }
+    let applied = apply_step(context, host, inventory.as_deref(), step).await;
+    show_result(context, host, applied).await.map(|()| Action::await_change())
+}
+
+async fn apply_step(
+    context: &Context,
+    host: &BareMetalHost,
+    inventory: Option<&MachineInventory>,
+    step: HostStep,
+) -> Result<(), StoreError> {
     let client = &context.client;
-    let step = decide_step(&host, record.as_ref());
-    if step == HostStep::Drive && reboot_host(&context, &host, inventory.as_deref(), record.as_ref()).await? {
-        return Ok(Action::await_change());
-    }
     match (step, inventory) {
-        (HostStep::Ignore, _) | (HostStep::Take | HostStep::GiveBack, None) => {}
-        (HostStep::Hold, _) => metal3::add_finalizer(client, &*host, names::HOST_FINALIZER).await?,
-        (HostStep::Forget, _) => metal3::drop_finalizer(client, &*host, names::HOST_FINALIZER).await?,
+        (HostStep::Ignore | HostStep::Drive, _) | (HostStep::Take | HostStep::GiveBack, None) => Ok(()),
+        (HostStep::Hold, _) => metal3::add_finalizer(client, host, names::HOST_FINALIZER).await,
+        (HostStep::Forget, _) => metal3::drop_finalizer(client, host, names::HOST_FINALIZER).await,
         (HostStep::Take, Some(inventory)) => {
-            inventories::take(client, &inventory, &host.name_any()).await?;
+            inventories::take(client, inventory, &host.name_any()).await?;
             let note = format!("MachineInventory {} is this host's own", inventory.name_any());
-            context.events.normal(&*host, "InventoryTaken", &note).await;
+            context.events.normal(host, "InventoryTaken", &note).await;
+            Ok(())
         }
-        (HostStep::GiveBack, Some(inventory)) => inventories::give_back(client, &inventory).await?,
-        (HostStep::Refuse(blocker), inventory) => {
-            refuse_host(&context, &host, inventory.as_deref(), blocker).await?;
-        }
-        (HostStep::Drive, inventory) if is_idle(&host, record.as_ref()) => {
-            show_idle(&context, &host, inventory.as_deref()).await?;
-            let grace = record.and_then(|record| record.grace_ends(context.clock.now()));
-            let wait = grace.and_then(|at| wait_until(&context, at));
-            return Ok(wait.map_or_else(Action::await_change, Action::requeue));
-        }
-        (HostStep::Drive, _) => return front_door::reconcile_machine(host, context).await,
+        (HostStep::GiveBack, Some(inventory)) => inventories::give_back(client, inventory).await,
+        (HostStep::Refuse(blocker), inventory) => refuse_host(context, host, inventory, blocker).await,
     }
-    Ok(Action::await_change())
 }
 
 /// Applies what is due for the annotations that ask for a reboot.

@@ -8,7 +8,7 @@ use coordinator_core::metal3::ipam::{labels_of_pool, project_pool};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::is_paused;
+use super::{is_paused, show_failure};
 use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
@@ -24,15 +24,27 @@ pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Resul
     let used = cache.index.used_addresses(&Key::of(&*pool));
     let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
     let is_deleted = pool.metadata.deletion_timestamp.is_some();
-    let labels = labels_of_pool(&pool);
-    if metal3::hold_labelled(&context.client, &*pool, names::POOL_FINALIZER, &labels).await? {
-        return Ok(Action::await_change());
-    }
-    if is_deleted && is_held && used.is_empty() {
-        metal3::drop_finalizer(&context.client, &*pool, names::POOL_FINALIZER).await?;
-        return Ok(Action::await_change());
+    let may_go = is_deleted && is_held && used.is_empty();
+    match change_metadata(&context, &pool, may_go).await {
+        Ok(true) => return Ok(Action::await_change()),
+        Ok(false) => {}
+        Err(error) => {
+            return Err(show_failure(&context, &*pool, error, |status| &mut status.conditions).await);
+        }
     }
     let projected = project_pool(&pool, used, context.clock.now());
     status::write_status(&context.client, &*pool, &projected).await?;
     Ok(Action::await_change())
+}
+
+/// Holds and labels it, or lets it go; whether that changed it.
+async fn change_metadata(context: &Context, pool: &IPPool, may_go: bool) -> Result<bool, StoreError> {
+    let labels = labels_of_pool(pool);
+    if metal3::hold_labelled(&context.client, pool, names::POOL_FINALIZER, &labels).await? {
+        return Ok(true);
+    }
+    if may_go {
+        metal3::drop_finalizer(&context.client, pool, names::POOL_FINALIZER).await?;
+    }
+    Ok(may_go)
 }

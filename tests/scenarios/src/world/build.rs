@@ -47,7 +47,7 @@ fn kinds_of(definitions: &[CustomResourceDefinition]) -> Vec<Kind> {
 }
 
 /// The coordinators may do what is installed with them, and no more.
-fn rules_of(more: &str) -> Rules {
+pub(super) fn rules_of(more: &str) -> Rules {
     Rules::of_service_account(&format!("{RIGHTS}{more}"), "baremetal-system", "baremetal-coordinator")
         .unwrap()
 }

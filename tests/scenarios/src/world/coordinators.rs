@@ -2,9 +2,29 @@
 
 use std::sync::PoisonError;
 
+use coordinator::config::CatalogName;
 use fake_apiserver::{Matching, Side, Stopped};
 
+use super::build::rules_of;
 use super::{COORDINATOR, World};
+use crate::NAMESPACE;
+
+/// As `rbac.yaml` has it for the coordinator's own namespace.
+const CATALOG_RIGHTS: &str = "
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: { name: catalog, namespace: fleet }
+rules:
+  - { apiGroups: [''], resources: [configmaps], resourceNames: [NAME], verbs: [list, watch] }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: catalog, namespace: fleet }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: Role, name: catalog }
+subjects:
+  - { kind: ServiceAccount, name: baremetal-coordinator, namespace: baremetal-system }
+";
 
 impl World {
     /// One more coordinator; the user of its requests has its name.
@@ -38,6 +58,15 @@ impl World {
     /// label `cluster.x-k8s.io/watch-filter` has this value.
     pub fn filter_objects(&mut self, value: &str) {
         self.site.config.watch_filter = Some(value.to_owned());
+        self.restart_coordinator();
+    }
+
+    /// The coordinator is started again with another image catalog, in [`NAMESPACE`]: an operator
+    /// has given it the right to read that there.
+    pub fn read_catalog(&mut self, name: &str) {
+        self.site.config.image_catalog =
+            CatalogName { namespace: Some(NAMESPACE.to_owned()), name: name.to_owned() };
+        self.rules = rules_of(&CATALOG_RIGHTS.replace("NAME", name));
         self.restart_coordinator();
     }
 
