@@ -18,6 +18,29 @@ const CONNECTIONS: usize = 9;
 /// Longer than a check of keepalived, in seconds.
 const ATTEMPT: &str = "10";
 
+/// Where connections come from. The endpoint may move at any time: a slow machine misses its checks.
+#[derive(Clone, Copy, Debug)]
+enum Clients {
+    /// Beside the nodes.
+    Outside,
+    /// All members but the one that holds the endpoint.
+    OtherMembers,
+    Holder,
+}
+
+impl Clients {
+    fn namespaces(self, site: &Site, holders: &[usize]) -> Vec<String> {
+        let is_chosen = |node: &usize| match self {
+            Self::Outside => false,
+            Self::OtherMembers => !holders.contains(node),
+            Self::Holder => holders.contains(node),
+        };
+        let members = (0..NODES).filter(is_chosen).map(|node| site.network.namespace(node));
+        let outside = matches!(self, Self::Outside).then(|| site.network.switch());
+        members.chain(outside).collect()
+    }
+}
+
 /// Plays a control plane in namespaces of this machine: `program` is `vip-agent`.
 ///
 /// # Errors
@@ -39,25 +62,26 @@ pub fn check_spread(family: Family, program: &Path) -> anyhow::Result<()> {
     }
     let holder = site.wait_holder(PATIENCE, |_| true)?;
     println!("node {holder} holds the endpoint; without forwarding it serves alone");
-    wait_answers(&site, &site.network.switch(), &endpoint)?;
+    wait_answers(&site, Clients::Outside, &endpoint)?;
     check_failures(&site, Some(forwarding(family)))?;
     set_forwarding(&site, 1)?;
     site.give_duties(2, &all)?;
     println!("clients outside and on other members reach every API server, the holder's its own");
-    wait_answers(&site, &site.network.switch(), &members(&all))?;
+    wait_answers(&site, Clients::Outside, &members(&all))?;
     check_failures(&site, None)?;
-    let others: Vec<_> = all.iter().copied().filter(|node| *node != holder).collect();
-    for node in &others {
-        wait_answers(&site, &site.network.namespace(*node), &members(&all))?;
-    }
-    wait_answers(&site, &site.network.namespace(holder), &endpoint)?;
+    wait_answers(&site, Clients::OtherMembers, &members(&all))?;
+    wait_answers(&site, Clients::Holder, &endpoint)?;
     println!("an API server that does not answer gets no connection");
-    site.nodes[others[0]].kill_api_server();
-    wait_answers(&site, &site.network.switch(), &members(&[holder, others[1]]))?;
-    site.start_stand_in(others[0])?;
+    let holder = site.wait_holder(PATIENCE, |_| true)?;
+    let others = |gone: usize| -> Vec<usize> { (0..NODES).filter(|node| *node != gone).collect() };
+    let dead = others(holder)[0];
+    site.nodes[dead].kill_api_server();
+    wait_answers(&site, Clients::Outside, &members(&others(dead)))?;
+    site.start_stand_in(dead)?;
     println!("the next holder spreads them too");
+    let holder = site.wait_holder(PATIENCE, |_| true)?;
     site.network.set_cable(holder, false)?;
-    wait_answers(&site, &site.network.switch(), &members(&others))
+    wait_answers(&site, Clients::Outside, &members(&others(holder)))
 }
 
 fn forwarding(family: Family) -> &'static str {
@@ -76,19 +100,30 @@ fn set_forwarding(site: &Site, value: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until all connections of a look are answered, by these addresses together.
-fn wait_answers(site: &Site, namespace: &str, want: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
+/// Waits until all connections of a look are answered, those of each client by these addresses
+/// together, while the endpoint stays where it is.
+fn wait_answers(site: &Site, clients: Clients, want: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
     let waited = wait_until("the connections reach those API servers", PATIENCE, || {
-        let mut seen = BTreeSet::new();
-        for _ in 0..CONNECTIONS {
-            let Some(answer) = ask_endpoint(site, namespace)? else {
-                return Ok(Err("a connection was not answered".to_owned()));
-            };
-            seen.insert(answer);
+        let holders = site.network.holders()?;
+        if holders.is_empty() {
+            return Ok(Err("no node holds it".to_owned()));
         }
-        Ok(if seen == *want { Ok(()) } else { Err(format!("{seen:?} instead of {want:?}")) })
+        for namespace in clients.namespaces(site, &holders) {
+            let mut seen = BTreeSet::new();
+            for _ in 0..CONNECTIONS {
+                let Some(answer) = ask_endpoint(site, &namespace)? else {
+                    return Ok(Err(format!("a connection of {namespace} was not answered")));
+                };
+                seen.insert(answer);
+            }
+            if seen != *want {
+                return Ok(Err(format!("{namespace}: {seen:?} instead of {want:?}")));
+            }
+        }
+        let later = site.network.holders()?;
+        Ok(if later == holders { Ok(()) } else { Err(format!("it moved from {holders:?} to {later:?}")) })
     });
-    waited.with_context(|| format!("a client in {namespace}; {}", describe_kernel(site)))
+    waited.with_context(|| format!("{clients:?}; {}", describe_kernel(site)))
 }
 
 /// What IPVS has in each node.

@@ -36,8 +36,12 @@ async fn a_kernel_with_ipvs_spreads_connections() {
     config.images = vec![ImageDisk { serial: "program".into(), path: pack_program(directory.path()) }];
     let host = Host::start(config).await.unwrap();
     host.wait_for_boot(1, BOOT).await.unwrap();
-    let script = "tar -xf /dev/disk/by-id/virtio-program -C /run && /run/vip-agent check-spread 2>&1";
-    let checked = host.exec_within(&["sh", "-c", script], CHECK).await.unwrap();
-    println!("{}", checked.stdout);
-    assert_eq!(checked.code, 0, "{}", checked.stdout);
+    let unpacked = host.exec(&["tar", "-xf", "/dev/disk/by-id/virtio-program", "-C", "/run"]).await.unwrap();
+    assert_eq!(unpacked.code, 0, "{}", unpacked.stderr);
+    for family in ["ipv6", "ipv4"] {
+        let script = format!("/run/vip-agent check-spread {family} 2>&1");
+        let checked = host.exec_within(&["sh", "-c", &script], CHECK).await.unwrap();
+        println!("{}", checked.stdout);
+        assert_eq!(checked.code, 0, "{}", checked.stdout);
+    }
 }

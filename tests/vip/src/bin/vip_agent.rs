@@ -26,11 +26,14 @@ fn main() -> ExitCode {
         (Ok(runtime), ["serve-readyz", address, directory]) => {
             runtime.block_on(serve_ready(address, Path::new(directory)))
         }
-        (_, ["check-spread"]) => std::env::current_exe()
-            .map_err(anyhow::Error::from)
-            .and_then(|program| vip::spread::check_spread(Family::V4, &program)),
+        (_, ["check-spread", family @ ("ipv4" | "ipv6")]) => {
+            let family = if *family == "ipv4" { Family::V4 } else { Family::V6 };
+            std::env::current_exe()
+                .map_err(anyhow::Error::from)
+                .and_then(|program| vip::spread::check_spread(family, &program))
+        }
         _ => Err(anyhow::anyhow!(
-            "--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY, or check-spread"
+            "--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY, or check-spread ipv4|ipv6"
         )),
     };
     match done {
