@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use std::time::SystemTime;
 
 use agent::alive::{check, supervisor};
-use agent::boot::assessment::{self, Verdict};
+use agent::boot::assessment::{self, Assessment};
 use agent::console::screen::draw_page;
 use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
@@ -246,12 +246,12 @@ async fn check_api(root: &Root) -> ExitCode {
 }
 
 async fn check_boot(root: &Root) -> ExitCode {
-    let (verdict, code) = match assessment::check_boot(root).await {
-        Verdict::Good(why) => (format!("good: {why}"), ExitCode::SUCCESS),
-        Verdict::Undecided(why) => (format!("undecided: {why}"), ExitCode::FAILURE),
-        Verdict::Broken(why) => (format!("broken: {why}"), ExitCode::FAILURE),
+    let (assessment, code) = match assessment::check_boot(root).await {
+        Assessment::Good(why) => (format!("good: {why}"), ExitCode::SUCCESS),
+        Assessment::Undecided(why) => (format!("undecided: {why}"), ExitCode::FAILURE),
+        Assessment::Broken(why) => (format!("broken: {why}"), ExitCode::FAILURE),
     };
-    println!("baremetal: this boot is {verdict}");
+    println!("baremetal: this boot is {assessment}");
     code
 }
 

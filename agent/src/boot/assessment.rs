@@ -27,7 +27,7 @@ const UPGRADE: &str = "upgrade-system";
 
 /// What a check says of the running system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Assessment {
     /// It stays.
     Good(&'static str),
     /// It stays on trial: the next power cycle boots the former system.
@@ -37,48 +37,48 @@ pub enum Verdict {
 }
 
 /// Judges the running system of `root`.
-pub async fn check_boot(root: &Root) -> Verdict {
-    wait_for_verdict(|| judge(root, || is_agent_active(root), has_neighbour)).await
+pub async fn check_boot(root: &Root) -> Assessment {
+    wait_for_assessment(|| assess(root, || is_agent_active(root), has_neighbour)).await
 }
 
-async fn wait_for_verdict(mut judge: impl FnMut() -> Verdict) -> Verdict {
+async fn wait_for_assessment(mut assess: impl FnMut() -> Assessment) -> Assessment {
     let begin = Instant::now();
     loop {
-        let verdict = judge();
-        if !matches!(verdict, Verdict::Undecided(_)) || begin.elapsed() >= PATIENCE {
-            return verdict;
+        let assessment = assess();
+        if !matches!(assessment, Assessment::Undecided(_)) || begin.elapsed() >= PATIENCE {
+            return assessment;
         }
         sleep(POLL_INTERVAL).await;
     }
 }
 
-fn judge(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnOnce() -> bool) -> Verdict {
+fn assess(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnOnce() -> bool) -> Assessment {
     if root.attached_note().exists() {
-        return Verdict::Good("the agent has attached in this boot");
+        return Assessment::Good("the agent has attached in this boot");
     }
     if matches!(root.boot_mode(), BootMode::Passive | BootMode::Recovery | BootMode::Live) {
-        return Verdict::Good("this is not the system on trial");
+        return Assessment::Good("this is not the system on trial");
     }
     if !root.state().config().exists() {
         let partition = root.join(PERSISTENT_PARTITION);
         let kept = StateDir::on_persistent_partition(&partition).config();
         if partition.is_dir() && !kept.exists() {
-            return Verdict::Good("this host has never registered");
+            return Assessment::Good("this host has never registered");
         }
-        return Verdict::Undecided("the state of the agent is not there");
+        return Assessment::Undecided("the state of the agent is not there");
     }
     match journal::read(&root.state().journal()) {
         Ok(Some(journal)) if awaits_proof(&journal) => {}
-        Ok(_) => return Verdict::Good("no plan waits for the proof of this boot"),
-        Err(_) => return Verdict::Undecided("the journal cannot be read"),
+        Ok(_) => return Assessment::Good("no plan waits for the proof of this boot"),
+        Err(_) => return Assessment::Undecided("the journal cannot be read"),
     }
     if !is_active() {
-        return Verdict::Broken("the agent does not run");
+        return Assessment::Broken("the agent does not run");
     }
     if !has_neighbour() && network_trial::read_trial(&root.state()).is_none() {
-        return Verdict::Broken("no neighbour has answered this host on its network");
+        return Assessment::Broken("no neighbour has answered this host on its network");
     }
-    Verdict::Undecided("the agent has not attached yet")
+    Assessment::Undecided("the agent has not attached yet")
 }
 
 /// The plan has written another system, and nothing has proven it.
@@ -156,11 +156,11 @@ mod tests {
             Self { _directory: directory, root }
         }
 
-        fn judge(&self, runs: bool, neighbour: bool) -> &'static str {
-            match judge(&self.root, || runs, || neighbour) {
-                Verdict::Good(_) => "good",
-                Verdict::Undecided(_) => "undecided",
-                Verdict::Broken(_) => "broken",
+        fn assess(&self, runs: bool, neighbour: bool) -> &'static str {
+            match assess(&self.root, || runs, || neighbour) {
+                Assessment::Good(_) => "good",
+                Assessment::Undecided(_) => "undecided",
+                Assessment::Broken(_) => "broken",
             }
         }
     }
@@ -184,40 +184,44 @@ mod tests {
             ("just installed", "active", None, false, false, "good"),
         ] {
             let host = Host::new(mode, journal.as_ref());
-            assert_eq!(host.judge(runs, neighbour), want, "{name}");
+            assert_eq!(host.assess(runs, neighbour), want, "{name}");
             host.root.note_attached();
-            assert_eq!(host.judge(runs, neighbour), "good", "{name}, and attached");
+            assert_eq!(host.assess(runs, neighbour), "good", "{name}, and attached");
         }
         let host = Host::new("active", plan(3, false).as_ref());
         fs::create_dir_all(host.root.state().network_trial()).unwrap();
         let trial = r#"{"planId":"p","writtenIn":"a","reverted":null}"#;
         fs::write(host.root.state().network_trial().join("trial.json"), trial).unwrap();
-        assert_eq!(host.judge(true, false), "undecided", "the network is on trial, not the image");
+        assert_eq!(host.assess(true, false), "undecided", "the network is on trial, not the image");
         let host = Host::new("active", None);
         fs::write(host.root.state().journal(), "garbage").unwrap();
-        assert_eq!(host.judge(true, true), "undecided", "damaged journal");
+        assert_eq!(host.assess(true, true), "undecided", "damaged journal");
         fs::remove_dir_all(host.root.state().path()).unwrap();
-        assert_eq!(host.judge(true, true), "undecided", "no partition");
+        assert_eq!(host.assess(true, true), "undecided", "no partition");
         let kept = StateDir::on_persistent_partition(&host.root.join(PERSISTENT_PARTITION));
         fs::create_dir_all(kept.path()).unwrap();
-        assert_eq!(host.judge(true, true), "good", "a system that was installed by hand");
+        assert_eq!(host.assess(true, true), "good", "a system that was installed by hand");
         fs::write(kept.config(), "").unwrap();
-        assert_eq!(host.judge(true, true), "undecided", "the state is not mounted");
+        assert_eq!(host.assess(true, true), "undecided", "the state is not mounted");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_undecided_check_takes_a_minute() {
-        for (name, verdict, until, seconds) in [
-            ("good at once", Verdict::Good(""), 0, 0),
-            ("broken at once", Verdict::Broken(""), 0, 0),
-            ("attaches", Verdict::Good(""), 20, 20),
-            ("never decided", Verdict::Undecided(""), 0, 60),
+        for (name, assessment, until, seconds) in [
+            ("good at once", Assessment::Good(""), 0, 0),
+            ("broken at once", Assessment::Broken(""), 0, 0),
+            ("attaches", Assessment::Good(""), 20, 20),
+            ("never decided", Assessment::Undecided(""), 0, 60),
         ] {
             let begin = Instant::now();
-            let judged = wait_for_verdict(|| {
-                if begin.elapsed() < Duration::from_secs(until) { Verdict::Undecided("") } else { verdict }
+            let assessed = wait_for_assessment(|| {
+                if begin.elapsed() < Duration::from_secs(until) {
+                    Assessment::Undecided("")
+                } else {
+                    assessment
+                }
             });
-            assert_eq!(judged.await, verdict, "{name}");
+            assert_eq!(assessed.await, assessment, "{name}");
             assert_eq!(begin.elapsed(), Duration::from_secs(seconds), "{name}");
         }
     }

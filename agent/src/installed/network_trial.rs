@@ -74,20 +74,20 @@ impl Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Decision {
     Wait,
     Keep,
     Revert,
 }
 
 /// `booted` since the kernel started, `tried` since this agent did.
-fn judge_network(answer: Answer, booted: Duration, tried: Duration) -> Verdict {
+fn decide_network(answer: Answer, booted: Duration, tried: Duration) -> Decision {
     let deadline = match answer {
-        Answer::Coordinator => return Verdict::Keep,
+        Answer::Coordinator => return Decision::Keep,
         Answer::Nothing => DEADLINE,
         Answer::Other => ANSWERED_DEADLINE,
     };
-    if booted >= deadline && tried >= PATIENCE { Verdict::Revert } else { Verdict::Wait }
+    if booted >= deadline && tried >= PATIENCE { Decision::Revert } else { Decision::Wait }
 }
 
 /// The trial of this boot's network, if there is one.
@@ -119,13 +119,13 @@ impl<'a> NetworkTrial<'a> {
             Phase::Running => {}
         }
         let tried = self.begin.elapsed();
-        match judge_network(Answer::of_error(error), self.uptime + tried, tried) {
-            Verdict::Wait => false,
-            Verdict::Keep => {
+        match decide_network(Answer::of_error(error), self.uptime + tried, tried) {
+            Decision::Wait => false,
+            Decision::Keep => {
                 self.keep_network();
                 false
             }
-            Verdict::Revert => self.revert(trial, &boot, error, console),
+            Decision::Revert => self.revert(trial, &boot, error, console),
         }
     }
 
@@ -174,14 +174,14 @@ mod tests {
     fn silence_reverts_network_and_answer_keeps_it() {
         let minutes = Duration::from_mins;
         for (name, answer, booted, tried, want) in [
-            ("attached late", Answer::Coordinator, 600, 600, Verdict::Keep),
-            ("silent, early", Answer::Nothing, 9, 9, Verdict::Wait),
-            ("silent", Answer::Nothing, 10, 9, Verdict::Revert),
-            ("silent, the agent started late", Answer::Nothing, 30, 1, Verdict::Wait),
-            ("a closed port", Answer::Other, 59, 59, Verdict::Wait),
-            ("a closed port for an hour", Answer::Other, 60, 59, Verdict::Revert),
+            ("attached late", Answer::Coordinator, 600, 600, Decision::Keep),
+            ("silent, early", Answer::Nothing, 9, 9, Decision::Wait),
+            ("silent", Answer::Nothing, 10, 9, Decision::Revert),
+            ("silent, the agent started late", Answer::Nothing, 30, 1, Decision::Wait),
+            ("a closed port", Answer::Other, 59, 59, Decision::Wait),
+            ("a closed port for an hour", Answer::Other, 60, 59, Decision::Revert),
         ] {
-            assert_eq!(judge_network(answer, minutes(booted), minutes(tried)), want, "{name}");
+            assert_eq!(decide_network(answer, minutes(booted), minutes(tried)), want, "{name}");
         }
     }
 

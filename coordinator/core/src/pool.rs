@@ -3,10 +3,10 @@
 //! A [`Roster`] is kept up to date host by host, so that neither a claim nor a
 //! count depends on the size of the pool.
 
+mod counts;
 mod hostnames;
 mod places;
 mod standing;
-mod tally;
 mod template;
 mod validity;
 
@@ -22,11 +22,11 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
+use counts::Counts;
 use hostnames::Hostnames;
 use places::Places;
 use standing::describe_standing;
 pub use standing::{Exclusion, Standing, host_standing};
-use tally::Tally;
 pub use template::template_status;
 
 /// Where a member stands in the order of the pool: listed ones by their position,
@@ -51,9 +51,9 @@ pub struct Roster {
 /// How many members have each value, so that none of it is asked of every member.
 #[derive(Clone, Debug, Default)]
 struct Tallies {
-    cpu_threads: Tally<i64>,
-    memory_bytes: Tally<i64>,
-    architectures: Tally<&'static str>,
+    cpu_threads: Counts<i64>,
+    memory_bytes: Counts<i64>,
+    architectures: Counts<&'static str>,
 }
 
 impl Tallies {

@@ -95,7 +95,7 @@ fn list_leaves(path: &str, schema: &Value, leaves: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_field_has_a_fate() {
+fn every_field_is_played() {
     let crd = serde_json::to_value(MachineRegistration::crd()).unwrap();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut leaves = BTreeSet::new();
@@ -117,9 +117,9 @@ fn with_field(field: &str, value: &str) -> MachineRegistration {
 
 #[test]
 fn what_is_not_used_is_named() {
-    for (field, fates) in FIELDS {
-        for fate in *fates {
-            match fate {
+    for (field, cases) in FIELDS {
+        for case in *cases {
+            match case {
                 Used(place) => assert!(!place.is_empty(), "{field}"),
                 Refused(value) => {
                     let refusal = judge_registration(&with_field(field, value)).refusal().unwrap_or_default();

@@ -118,12 +118,12 @@ pub(crate) fn format_chain(chain: &Chain, now: Timestamp) -> String {
     }
     let Some(last) = chain.last() else { return text };
     let style = style_of(last.finding.attention);
-    let verdict = match last.finding.attention {
+    let summary = match last.finding.attention {
         Attention::None => "nothing is in the way".to_owned(),
         Attention::Wait => format!("waits, and goes on by itself: {}", last.object.short()),
         Attention::Act => format!("act on {} in namespace {}", last.object.short(), last.object.namespace),
     };
-    let _ = writeln!(text, "\n{}", paint(style, &verdict));
+    let _ = writeln!(text, "\n{}", paint(style, &summary));
     let parts = [
         ("meaning", chain.meaning.as_deref()),
         ("cause", chain.cause),

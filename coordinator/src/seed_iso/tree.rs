@@ -155,7 +155,7 @@ impl Tree {
     }
 
     /// Adds files: the directories that change, and the path tables, are
-    /// appended anew, and what points to the old ones is changed.
+    /// appended again, and what points to the old ones is changed.
     ///
     /// # Errors
     /// [`ReadError`].

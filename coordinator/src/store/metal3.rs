@@ -169,7 +169,7 @@ pub async fn drop_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &st
 }
 
 /// Has the owner of a Machine replace it, by the condition that Cluster API's own health
-/// check sets. The Machine is read anew: its conditions are written as a whole.
+/// check sets. The Machine is read again: its conditions are written as a whole.
 ///
 /// # Errors
 /// Conflict when the Machine has changed since it was read.

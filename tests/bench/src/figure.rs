@@ -69,8 +69,8 @@ impl Figure {
     /// As a row of a Markdown table.
     pub(crate) fn to_row(&self) -> String {
         let range = self.range.map(|[min, max]| format!("{} to {}", round(min), round(max)));
-        let verdict = if self.is_missed() { ", **missed**" } else { "" };
-        let goal = self.goal.map(|goal| format!("≤ {}{verdict}", round(goal)));
+        let missed = if self.is_missed() { ", **missed**" } else { "" };
+        let goal = self.goal.map(|goal| format!("≤ {}{missed}", round(goal)));
         let (measured, note) = (format!("{} {}", round(self.ours), self.unit), self.note.replace('|', "\\|"));
         let cells = [&self.name, &measured, &range.unwrap_or_default(), &goal.unwrap_or_default(), &note];
         format!("| {} |", cells.map(String::as_str).join(" | "))
@@ -84,13 +84,13 @@ impl Figure {
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let goal = self.goal.map_or_else(String::new, |goal| format!("≤ {}", round(goal)));
-        let verdict = match self.pass {
+        let outcome = match self.pass {
             None => "",
             Some(true) => "reached",
             Some(false) => "MISSED",
         };
         let (name, unit) = (&self.name, self.unit);
-        write!(f, "{name:52} {:>12} {unit:10} {goal:>10} {verdict:8}", round(self.ours))?;
+        write!(f, "{name:52} {:>12} {unit:10} {goal:>10} {outcome:8}", round(self.ours))?;
         if let Some([min, max]) = self.range {
             write!(f, " {} to {}", round(min), round(max))?;
         }

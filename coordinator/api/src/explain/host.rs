@@ -56,7 +56,7 @@ pub(super) const REASONS: &[Entry] = &[
     ),
     (
         RebootDone,
-        fine("the host has attached from another boot; the request is done until it is written anew"),
+        fine("the host has attached from another boot; the request is done until it is written again"),
     ),
     (SettingsCurrent, fine("URL, token and authorities of the coordinator are known to the host")),
     (

@@ -179,7 +179,7 @@ pub struct BareMetalHostStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// How often `errorMessage` was set anew.
+    /// Errors since the last success.
     pub error_count: i32,
     /// Cause and next action.
     pub error_message: String,

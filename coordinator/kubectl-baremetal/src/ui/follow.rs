@@ -23,9 +23,9 @@ use crate::kind::Kind;
 use crate::live::Live;
 use crate::why::follow_causes;
 
-/// Messages that a slow page may be behind; then it starts anew.
+/// Messages that a slow page may be behind; then it starts again.
 const BEHIND: usize = 64;
-/// Lines of a change that are sent; above it every page starts anew.
+/// Lines of a change that are sent; above it every page starts again.
 const LARGE: usize = 500;
 /// Between two looks whether the API server answers again.
 const PROBE: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub(super) enum Message {
     /// What is not shown, or is out of date, as JSON.
     Notes(Arc<str>),
     /// More changed than is told one by one.
-    Anew,
+    Restart,
 }
 
 /// What a page begins with.
@@ -143,7 +143,7 @@ impl Follower {
                     if std::mem::replace(&mut self.is_complete, true) {
                         self.send_delta(&delta);
                     } else {
-                        self.send(Message::Anew);
+                        self.send(Message::Restart);
                     }
                 }
                 Some(changes) = self.events.next() => self.take_events(changes),
@@ -209,7 +209,7 @@ impl Follower {
 
     fn send_delta(&self, delta: &Delta) {
         if delta.changed.len() > LARGE || delta.touched.len() > LARGE {
-            self.send(Message::Anew);
+            self.send(Message::Restart);
         } else if *delta != Delta::default() {
             self.send(Message::Lines(write_lines(&delta.changed, delta).into()));
         }

@@ -175,7 +175,7 @@ impl Reader {
             match subscription.messages.recv().await {
                 Ok(Message::Lines(text)) => return Some(("lines", text)),
                 Ok(Message::Notes(text)) => return Some(("notes", text)),
-                Ok(Message::Anew) | Err(RecvError::Lagged(_)) => self.subscription = None,
+                Ok(Message::Restart) | Err(RecvError::Lagged(_)) => self.subscription = None,
                 Err(RecvError::Closed) => return None,
             }
         }

@@ -222,8 +222,8 @@ fn check_made(maker: &Maker, has_config: bool) {
         check_files(directory, ("made-part", "seed-part"), "any", &files, name);
     }
     if maker.has_guid_table {
-        let verdict = run("sgdisk", &["-v", "seed.iso"], directory);
-        assert!(verdict.contains("No problems found"), "{name}: {verdict}");
+        let checked = run("sgdisk", &["-v", "seed.iso"], directory);
+        assert!(checked.contains("No problems found"), "{name}: {checked}");
     }
 }
 

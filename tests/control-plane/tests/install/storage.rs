@@ -72,7 +72,7 @@ async fn objects_move_to_a_second_stored_version() -> Result<()> {
     reader.finish()?;
     assert_eq!(change_versions(&client, remove_first).await?, ["v1beta2"]);
 
-    // One that is stored in a version that is gone cannot be read; the caches begin anew.
+    // One that is stored in a version that is gone cannot be read; the caches begin again.
     management.kill_api_server();
     management.restart_api_server().await?;
     let moved = read(&client, "rack-1-u7").await?;

@@ -69,7 +69,7 @@ pub fn is_done(host: &BareMetalHost, request: &str) -> bool {
     known.from.is_none() && known.requests.contains(request)
 }
 
-/// Whether nothing is known of this request: it may be written anew.
+/// Whether nothing is known of this request: it may be written again.
 #[must_use]
 pub fn is_forgotten(host: &BareMetalHost, request: &str) -> bool {
     !read_record(host).requests.contains(request)
@@ -202,7 +202,7 @@ mod tests {
                 };
                 assert!(
                     changed(record_only, &change).annotations().is_empty(),
-                    "{name}: may be written anew"
+                    "{name}: may be written again"
                 );
             }
         }

@@ -61,7 +61,7 @@ async fn next(subscription: &mut Subscription) -> (String, Value) {
     match subscription.messages.recv().await.unwrap() {
         Message::Lines(text) => ("lines".to_owned(), serde_json::from_str(&text).unwrap()),
         Message::Notes(text) => ("notes".to_owned(), serde_json::from_str(&text).unwrap()),
-        Message::Anew => ("anew".to_owned(), Value::Null),
+        Message::Restart => ("restart".to_owned(), Value::Null),
     }
 }
 
@@ -71,7 +71,7 @@ async fn pages_are_told_what_changed() {
     let mut early = followed.subscribe().await.unwrap();
     assert!(!early.is_complete && early.lines.is_empty());
     watches.list(&[host("a", "os:v1"), host("b", "os:v1")]);
-    assert_eq!(next(&mut early).await.0, "anew");
+    assert_eq!(next(&mut early).await.0, "restart");
     let mut page = followed.subscribe().await.unwrap();
     assert!(page.is_complete && page.lines.len() == 2, "{page:?}");
     watches.apply(&host("b", "os:v2"));
@@ -90,7 +90,7 @@ async fn pages_are_told_of_objects_without_line() {
     let (watches, followed) = start();
     let mut page = followed.subscribe().await.unwrap();
     watches.list(&[host("a", "os:v1")]);
-    assert_eq!(next(&mut page).await.0, "anew");
+    assert_eq!(next(&mut page).await.0, "restart");
     let fetching = condition("Ready", "False", "SeedImageBuildOngoing", "the base ISO is being fetched");
     let body = json!({ "status": { "conditions": [fetching] } });
     watches.apply(&object(Kind::SeedImage, "i", body));

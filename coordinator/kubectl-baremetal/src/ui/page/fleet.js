@@ -146,7 +146,7 @@ export function openFleet({ announce }) {
     if (line) counts.set(line.state, (counts.get(line.state) ?? 0) + by);
   }
 
-  /** All anew: another filter, or more changed than is told one by one. */
+  /** All again: another filter, or more changed than is told one by one. */
   function rebuild() {
     rows = [...hosts.values()].filter(isWanted).sort(compare);
     draw();

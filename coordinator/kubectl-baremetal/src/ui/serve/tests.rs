@@ -66,7 +66,7 @@ async fn read_until(reader: &mut Reader, name: &str) -> Vec<Told> {
 }
 
 #[tokio::test]
-async fn slow_page_starts_anew() {
+async fn slow_page_starts_again() {
     let (watches, followed) = start();
     watches.list(&[host("a", "os:v1")]);
     let shared = Shared {

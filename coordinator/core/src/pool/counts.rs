@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
-pub(super) struct Tally<T>(BTreeMap<T, usize>);
+pub(super) struct Counts<T>(BTreeMap<T, usize>);
 
-impl<T> Default for Tally<T> {
+impl<T> Default for Counts<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T: Ord> Tally<T> {
+impl<T: Ord> Counts<T> {
     pub(super) fn count(&mut self, value: Option<T>) {
         if let Some(value) = value {
             *self.0.entry(value).or_default() += 1;
