@@ -178,10 +178,18 @@ impl Rejections {
 #[cfg(test)]
 pub(crate) mod log {
     use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, LazyLock, Mutex};
+
+    use tracing::Dispatch;
+    use tracing::subscriber::NoSubscriber;
+
+    /// Where a process has one subscriber alone, tracing asks that of the thread which comes to a
+    /// place in the code first: a thread without one would silence the place for all others.
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
     /// What `work` logs on this thread.
     pub(crate) fn capture_log(work: impl FnOnce()) -> String {
+        LazyLock::force(&SECOND);
         let log = Log::default();
         let writer = log.clone();
         let subscriber =
@@ -209,6 +217,16 @@ pub(crate) mod log {
 mod tests {
     use super::*;
     use crate::clock::Clock;
+
+    #[test]
+    fn threads_without_a_log_silence_no_other() {
+        let say = || tracing::info!("said");
+        let log = log::capture_log(|| {
+            std::thread::scope(|scope| drop(scope.spawn(say)));
+            say();
+        });
+        assert_eq!(log.matches("said").count(), 1, "{log}");
+    }
 
     fn rejections(metrics: &Metrics) -> Rejections {
         let client = fake_apiserver::FakeApi::new().client("coordinator");
