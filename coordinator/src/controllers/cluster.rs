@@ -7,7 +7,6 @@ use std::time::Duration;
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::cluster::{BaremetalCluster, Endpoint};
 use coordinator_api::conditions::{ConditionUpdate, set_conditions, set_failure};
-use coordinator_core::assignment::effect_failed;
 use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
 use jiff::Timestamp;
@@ -15,10 +14,10 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use serde_json::json;
 
+use super::failures::shown_failure;
 use super::index::Key;
 use super::{Context, balancer};
-use crate::store::{self, Class, StoreError, status};
-use crate::telemetry::chain;
+use crate::store::{self, StoreError, status};
 
 /// What a reconcile did and saw, for the status.
 struct Applied {
@@ -57,9 +56,9 @@ pub async fn reconcile_cluster(
     let mut projected = cluster::cluster_status(&cluster, &decision, applied.observed, now);
     set_conditions(&mut projected.conditions, &applied.conditions, generation, now);
     // The Lease shows what is so without it: the rest of the status does not wait for it.
-    if let Some(error) = failed.as_ref().filter(|error| error.class() != Class::Conflict) {
+    if let Some(failed) = failed.as_ref().and_then(shown_failure) {
         let stored = cluster.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-        set_failure(&mut projected.conditions, stored, &effect_failed(&chain(error)), generation, now);
+        set_failure(&mut projected.conditions, stored, &failed, generation, now);
     }
     let written = status::write_status(&context.client, &*cluster, &projected).await?;
     let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
@@ -144,12 +143,8 @@ async fn fill_endpoint(
     Ok(())
 }
 
-/// What a conflict interrupted shows itself with the next reconcile.
 async fn show_failure(context: &Context, cluster: &BaremetalCluster, error: StoreError) -> StoreError {
-    if error.class() == Class::Conflict {
-        return error;
-    }
-    let failed = effect_failed(&chain(&error));
+    let Some(failed) = shown_failure(&error) else { return error };
     let projected = cluster::failed_status(cluster, failed, context.clock.now());
     let shown = status::write_status(&context.client, cluster, &projected).await;
     shown.err().unwrap_or(error)

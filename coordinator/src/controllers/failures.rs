@@ -1,13 +1,22 @@
-//! How often in a row an object failed or waited.
+//! What an object shows of a failed effect, and how often in a row it failed or waited.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::conditions::ConditionUpdate;
+use coordinator_core::assignment::effect_failed;
 use coordinator_core::retry;
 
 use super::index::Key;
-use crate::store::Class;
+use crate::store::{Class, StoreError};
+use crate::telemetry::chain;
+
+/// What to show of a failed effect; what a conflict interrupted shows itself with the next
+/// reconcile.
+pub(super) fn shown_failure(error: &StoreError) -> Option<ConditionUpdate> {
+    (error.class() != Class::Conflict).then(|| effect_failed(&chain(error)))
+}
 
 /// Failures in a row by object. Conflicts and other failures are counted apart.
 #[derive(Clone, Debug, Default)]

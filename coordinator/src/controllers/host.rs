@@ -8,7 +8,7 @@ use coordinator_api::conditions::{Type, condition_false};
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::notes::HostNote;
-use coordinator_core::assignment::{self, Assignment, Wake};
+use coordinator_core::assignment::{Assignment, Wake};
 use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
 use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::KIND;
@@ -21,12 +21,12 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
+use super::failures::shown_failure;
 use super::front_door::write_plan;
 use super::index::Key;
 use super::{Context, balancer, machine, metal3};
 use crate::store::plan_record::{self, StoredSecret};
-use crate::store::{Class, StoreError, host};
-use crate::telemetry::chain;
+use crate::store::{StoreError, host};
 use crate::traces::note_trace;
 
 /// Gathers, decides, applies one effect, projects the conditions.
@@ -82,13 +82,9 @@ async fn act_once(
     Ok(outcome.wake)
 }
 
-/// What a conflict interrupted shows itself with the next reconcile.
 async fn show_failure(context: &Context, inventory: &MachineInventory, error: StoreError) -> StoreError {
-    if error.class() == Class::Conflict {
-        return error;
-    }
-    let failed = Some(assignment::effect_failed(&chain(&error)));
-    let shown = host::write_conditions(&context.client, inventory, failed, context.clock.now()).await;
+    let Some(failed) = shown_failure(&error) else { return error };
+    let shown = host::write_conditions(&context.client, inventory, Some(failed), context.clock.now()).await;
     shown.err().unwrap_or(error)
 }
 

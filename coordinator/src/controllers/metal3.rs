@@ -17,8 +17,7 @@ mod slots;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use coordinator_api::conditions::{ConditionUpdate, set_conditions};
-use coordinator_core::assignment::effect_failed;
+use coordinator_api::conditions::set_conditions;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -32,11 +31,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
+use super::failures::shown_failure;
 use super::index::Key;
 use super::{Context, run_controller};
 use crate::cache::metal3::Metal3Cache;
-use crate::store::{Class, StoreError, status};
-use crate::telemetry::chain;
+use crate::store::{StoreError, status};
 use index::Kind;
 use index::clusters::OfCluster;
 
@@ -46,19 +45,13 @@ fn is_paused(context: &Context, object: &impl OfCluster) -> bool {
     coordinator_core::cluster::is_paused(object, cluster.as_deref())
 }
 
-/// What to show of a failed effect; what a conflict interrupted shows itself with the next
-/// reconcile.
-fn shown_failure(error: &StoreError) -> Option<ConditionUpdate> {
-    (error.class() != Class::Conflict).then(|| effect_failed(&chain(error)))
-}
-
-/// Shows a failed effect in the conditions of its object.
-async fn show_failure<K>(
+/// Shows an effect that failed in the conditions of its object.
+async fn show_result<K, T>(
     context: &Context,
     object: &K,
-    error: StoreError,
+    applied: Result<T, StoreError>,
     conditions: fn(&mut K::Status) -> &mut Vec<Condition>,
-) -> StoreError
+) -> Result<T, StoreError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + HasStatus<Status: Clone + Default + Serialize>
@@ -67,11 +60,12 @@ where
         + DeserializeOwned
         + Serialize,
 {
-    let Some(failed) = shown_failure(&error) else { return error };
+    let Some(failed) = applied.as_ref().err().and_then(shown_failure) else { return applied };
     let mut projected = object.status().cloned().unwrap_or_default();
     let (generation, now) = (object.meta().generation, context.clock.now());
     set_conditions(conditions(&mut projected), &[failed], generation, now);
-    status::write_status(&context.client, object, &projected).await.err().unwrap_or(error)
+    status::write_status(&context.client, object, &projected).await?;
+    applied
 }
 
 /// The reconcile of a kind without conditions: a failed effect is an Event of the object.

@@ -8,16 +8,15 @@ use std::time::Duration;
 use coordinator_api::conditions;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
-use coordinator_core::assignment::effect_failed;
 use coordinator_core::cluster;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
 use super::Context;
+use super::failures::shown_failure;
 use super::index::Key;
 use crate::store::{Class, StoreError, host, kind_name, status};
-use crate::telemetry::chain;
 
 /// How long a change of the counters waits for those that follow it: one write is for all.
 const WRITE_DELAY: Duration = Duration::from_millis(500);
@@ -70,17 +69,15 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
     Ok(Action::await_change())
 }
 
-/// The counters, and what the API server refused. A conflict shows itself with the
-/// next reconcile.
+/// The counters, and what the API server refused.
 async fn show_failure(key: &Key, context: &Context, error: StoreError) -> StoreError {
+    let Some(failed) = shown_failure(&error) else { return error };
     let now = context.clock.now();
     let projected =
         context.index.read_roster(key, |roster| (roster.pool().clone(), roster.project_status(now)));
-    let Some((pool, mut projected)) = projected.filter(|_| error.class() != Class::Conflict) else {
-        return error;
-    };
+    let Some((pool, mut projected)) = projected else { return error };
     let stored = pool.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    let (failed, generation) = (effect_failed(&chain(&error)), pool.metadata.generation);
+    let generation = pool.metadata.generation;
     conditions::set_failure(&mut projected.conditions, stored, &failed, generation, now);
     let shown = status::write_status(&context.client, &*pool, &projected).await;
     shown.err().unwrap_or(error)

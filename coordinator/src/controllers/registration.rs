@@ -8,15 +8,15 @@ use coordinator_api::conditions::{
 };
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
-use coordinator_core::assignment::effect_failed;
 use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::Context;
+use super::failures::shown_failure;
 use crate::store::registration_token::{self, Token};
-use crate::store::{Class, StoreError, status};
+use crate::store::{StoreError, status};
 use crate::telemetry::chain;
 
 /// Makes sure that the token's Secret exists, and shows token and URL.
@@ -92,23 +92,16 @@ async fn show_duplicate(
     status::write_status(&context.client, registration, &projected).await.map(drop)
 }
 
-/// What a conflict interrupted shows itself with the next reconcile.
 async fn show_failure(
     registration: &MachineRegistration,
     error: StoreError,
     context: &Context,
 ) -> StoreError {
-    if error.class() == Class::Conflict {
-        return error;
+    let Some(mut failed) = shown_failure(&error) else { return error };
+    // A Secret that holds something else needs an operator.
+    if matches!(error, StoreError::Taken { .. }) {
+        failed.message = format!("{}; correct or delete it: it is created again", chain(&error));
     }
-    let failed = match &error {
-        // A Secret that holds something else needs an operator.
-        StoreError::Taken { .. } => {
-            let message = format!("{}; correct or delete it: it is created again", chain(&error));
-            condition_false(Type::Ready, Reason::ApiRequestFailed, message)
-        }
-        _ => effect_failed(&chain(&error)),
-    };
     let projected = with_conditions(registration, &[failed], context);
     status::write_status(&context.client, registration, &projected).await.err().unwrap_or(error)
 }

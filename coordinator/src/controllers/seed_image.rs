@@ -6,16 +6,16 @@ use std::time::Duration;
 use coordinator_api::conditions;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::{SeedImage, SeedImageStatus};
-use coordinator_core::assignment::effect_failed;
 use coordinator_core::retry;
 use coordinator_core::seed_image::{self, Progress};
 use kube::runtime::controller::Action;
 use serde_json::json;
 
 use super::Context;
+use super::failures::shown_failure;
 use super::index::{Key, Triggers, registration_key};
 use crate::seed_iso::{Prepared, SeedIsoError};
-use crate::store::{self, Class, StoreError, status};
+use crate::store::{self, StoreError, status};
 use crate::telemetry::chain;
 
 /// Interval after an error that may end by itself.
@@ -110,18 +110,15 @@ fn project_build(
     }
 }
 
-/// What a conflict interrupted shows itself with the next reconcile.
 async fn show_failure(
     image: &SeedImage,
     mut projected: SeedImageStatus,
     error: StoreError,
     context: &Context,
 ) -> StoreError {
-    if error.class() == Class::Conflict {
-        return error;
-    }
+    let Some(failed) = shown_failure(&error) else { return error };
     let stored = image.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    let (failed, generation) = (effect_failed(&chain(&error)), image.metadata.generation);
+    let generation = image.metadata.generation;
     conditions::set_failure(&mut projected.conditions, stored, &failed, generation, context.clock.now());
     status::write_status(&context.client, image, &projected).await.err().unwrap_or(error)
 }

@@ -12,7 +12,7 @@ use coordinator_core::metal3::ipam::{
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
-use super::{addresses, is_paused, show_failure};
+use super::{addresses, is_paused, show_result};
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
@@ -40,10 +40,9 @@ pub(super) async fn reconcile(
         now: context.clock.now(),
     };
     let step = decide_address_claim(&situation);
-    match apply_step(&context, cache, &situation, step).await {
-        Ok(()) => Ok(Action::await_change()),
-        Err(error) => Err(show_failure(&context, &*claim, error, |status| &mut status.conditions).await),
-    }
+    let applied = apply_step(&context, cache, &situation, step).await;
+    show_result(&context, &*claim, applied, |status| &mut status.conditions).await?;
+    Ok(Action::await_change())
 }
 
 async fn apply_step(

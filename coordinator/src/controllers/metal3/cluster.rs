@@ -8,7 +8,7 @@ use coordinator_core::metal3::cluster::{Decision, decide_cluster, project_status
 use kube::Client;
 use kube::runtime::controller::Action;
 
-use super::show_failure;
+use super::show_result;
 use crate::controllers::Context;
 use crate::controllers::metal3::index::cluster_of_infrastructure;
 use crate::store::{StoreError, metal3, status};
@@ -33,12 +33,9 @@ pub(super) async fn reconcile(
         let projected = project_status(&infrastructure, cluster.as_deref(), machines, is_list, now);
         status::write_status(&context.client, &*infrastructure, &projected).await?;
     }
-    match change_finalizer(&context.client, &infrastructure, decision).await {
-        Ok(()) => Ok(Action::await_change()),
-        Err(error) => {
-            Err(show_failure(&context, &*infrastructure, error, |status| &mut status.conditions).await)
-        }
-    }
+    let applied = change_finalizer(&context.client, &infrastructure, decision).await;
+    show_result(&context, &*infrastructure, applied, |status| &mut status.conditions).await?;
+    Ok(Action::await_change())
 }
 
 async fn change_finalizer(

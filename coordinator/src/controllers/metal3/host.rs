@@ -22,15 +22,18 @@ use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::show_failure;
+use super::show_result;
 use crate::controllers::Context;
 use crate::controllers::front_door::{self, FrontDoor, Gathered};
 use crate::controllers::index::Key;
 use crate::store::{self, StoreError, host as inventories, metal3, status};
+
+const CONDITIONS: fn(&mut BareMetalHostStatus) -> &mut Vec<Condition> = |status| &mut status.conditions;
 
 impl FrontDoor for BareMetalHost {
     type Status = BareMetalHostStatus;
@@ -103,21 +106,9 @@ async fn free_host(
     cause: &str,
 ) -> Result<Action, StoreError> {
     let freed = store::patch(&context.client, host, "free", change).await;
-    show_result(context, host, freed.map(drop)).await?;
+    show_result(context, host, freed, CONDITIONS).await?;
     context.events.normal(host, "HostReleased", cause).await;
     Ok(Action::await_change())
-}
-
-/// What failed, in the conditions of the host.
-async fn show_result<T>(
-    context: &Context,
-    host: &BareMetalHost,
-    applied: Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    match applied {
-        Ok(applied) => Ok(applied),
-        Err(error) => Err(show_failure(context, host, error, |status| &mut status.conditions).await),
-    }
 }
 
 fn wait_until(context: &Context, end: Timestamp) -> Option<Duration> {
@@ -130,7 +121,7 @@ async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result
     let step = decide_step(host, record.as_ref());
     if step == HostStep::Drive {
         let rebooted = reboot_host(context, host, inventory.as_deref(), record.as_ref()).await;
-        if show_result(context, host, rebooted).await? {
+        if show_result(context, &**host, rebooted, CONDITIONS).await? {
             return Ok(Action::await_change());
         }
         if !is_idle(host, record.as_ref()) {
@@ -142,7 +133,7 @@ async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result
         return Ok(wait.map_or_else(Action::await_change, Action::requeue));
     }
     let applied = apply_step(context, host, inventory.as_deref(), step).await;
-    show_result(context, host, applied).await.map(|()| Action::await_change())
+    show_result(context, &**host, applied, CONDITIONS).await.map(|()| Action::await_change())
 }
 
 async fn apply_step(

@@ -8,7 +8,7 @@ use coordinator_core::metal3::ipam::{labels_of_pool, project_pool};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::{is_paused, show_failure};
+use super::{is_paused, show_result};
 use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
@@ -25,12 +25,9 @@ pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Resul
     let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
     let is_deleted = pool.metadata.deletion_timestamp.is_some();
     let may_go = is_deleted && is_held && used.is_empty();
-    match change_metadata(&context, &pool, may_go).await {
-        Ok(true) => return Ok(Action::await_change()),
-        Ok(false) => {}
-        Err(error) => {
-            return Err(show_failure(&context, &*pool, error, |status| &mut status.conditions).await);
-        }
+    let changed = change_metadata(&context, &pool, may_go).await;
+    if show_result(&context, &*pool, changed, |status| &mut status.conditions).await? {
+        return Ok(Action::await_change());
     }
     let projected = project_pool(&pool, used, context.clock.now());
     status::write_status(&context.client, &*pool, &projected).await?;
