@@ -28,11 +28,20 @@ impl<K> Machine for K where
 }
 
 /// Records which host the machine will claim, and adds the finalizer. From a
-/// stale cache it cannot choose a second one.
+/// stale cache it cannot choose a second one, nor another one than the host that it
+/// has claimed already.
 ///
 /// # Errors
-/// Conflict when the machine has changed.
-pub async fn choose<K: Machine>(client: &Client, machine: &K, host: &HostName) -> Result<(), StoreError> {
+/// Conflict when the machine has changed, or its claim is there after all.
+pub async fn choose<K: Machine>(
+    client: &Client,
+    machine: &K,
+    demand: &Demand,
+    host: &HostName,
+) -> Result<(), StoreError> {
+    if demand.host.as_ref() != Some(host) {
+        check_unclaimed(client, machine, demand).await?;
+    }
     let metadata = json!({
         "annotations": { annotation::MACHINE_INVENTORY: host.as_str() },
         "finalizers": with_finalizer(machine.finalizers(), finalizer::BAREMETAL_MACHINE),
@@ -61,17 +70,26 @@ pub async fn remove_finalizer<K: Machine>(
     demand: &Demand,
     change: Value,
 ) -> Result<(), StoreError> {
-    if let Some(host) = &demand.host {
-        let inventories: Api<MachineInventory> =
-            Api::namespaced(client.clone(), &machine.namespace().unwrap_or_default());
-        let found = inventories.get_opt(host.as_str()).await;
-        let found = found.map_err(StoreError::request("get", "MachineInventory", host.as_str()))?;
-        let is_owned = |record: HostRecord| !record.is_abandoned && is_claimed_by(&record, demand);
-        if found.as_ref().and_then(HostRecord::parse).is_some_and(is_owned) {
-            return Err(StoreError::Changed { kind: "MachineInventory", name: host.to_string() });
-        }
-    }
+    check_unclaimed(client, machine, demand).await?;
     drop_finalizer(client, machine, change).await
+}
+
+/// Looks in the API server itself whether the machine holds the host that it names.
+async fn check_unclaimed<K: Machine>(
+    client: &Client,
+    machine: &K,
+    demand: &Demand,
+) -> Result<(), StoreError> {
+    let Some(host) = &demand.host else { return Ok(()) };
+    let inventories: Api<MachineInventory> =
+        Api::namespaced(client.clone(), &machine.namespace().unwrap_or_default());
+    let found = inventories.get_opt(host.as_str()).await;
+    let found = found.map_err(StoreError::request("get", "MachineInventory", host.as_str()))?;
+    let is_owned = |record: HostRecord| !record.is_abandoned && is_claimed_by(&record, demand);
+    if found.as_ref().and_then(HostRecord::parse).is_some_and(is_owned) {
+        return Err(StoreError::Changed { kind: "MachineInventory", name: host.to_string() });
+    }
+    Ok(())
 }
 
 /// Removes the finalizer, and makes the change that belongs to it; the caller knows

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
-use fake_apiserver::{Counts, Entry, Fault, Faults, Matching, Outage, Outcome, Refusal, Verb};
+use fake_apiserver::{Counts, End, Entry, Fault, Faults, Matching, Outage, Outcome, Refusal, Verb};
 use scenarios::{Undisturbed, World, Write};
+use serde_json::json;
 
 /// The one of two machines that has the host, and the other.
 fn winner(world: &World) -> Option<(&'static str, &'static str)> {
@@ -237,5 +238,34 @@ async fn leaders_with_different_caches_settle() {
     assert_eq!(world.count_requests(mark).writes, 0, "{:?}", world.requests_since(mark));
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: of two replicas that lead at once, one does not hear of inventories any more.
+// Shown: nothing: a machine keeps the host that it has claimed.
+#[tokio::test(start_paused = true)]
+async fn unseen_claim_is_replaced_by_no_other() {
+    let world = World::with_hosts(&["host-1", "host-2"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let provider_id = world.machine("m-1").unwrap().spec.provider_id.unwrap();
+    let host = provider_id.trim_start_matches("baremetal:///").to_owned();
+    world.start_coordinator("second");
+    world.wait_idle().await;
+    let inventories = Matching::any().user("second").resource("machineinventories");
+    world.fake.faults().end_watches(&inventories, End::Silent);
+    let set_pool = |members: serde_json::Value| json!({ "spec": { "machineInventories": members } });
+    // The other host is out of reach until this one is claimed again.
+    world.patch("MachineInventoryPool", "pool", set_pool(json!([{ "name": host }]))).await;
+    world.delete_machine("m-1").await;
+    world.apply_machine("m-2").await;
+    let is_claimed = |world: &World| {
+        world.inventory(&host).unwrap().claim().is_some_and(|claim| claim.baremetal_machine == "m-2")
+    };
+    world.wait_until("the host is claimed again", is_claimed).await;
+    let both = json!([{ "name": "host-1" }, { "name": "host-2" }]);
+    world.patch("MachineInventoryPool", "pool", set_pool(both)).await;
+    world.wait_running("m-2").await;
+    assert_eq!(world.machine("m-2").unwrap().spec.provider_id, Some(provider_id));
     world.check_invariants().await;
 }

@@ -24,7 +24,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     let client = &context.client;
     match (effect, gathered.inventory.as_deref()) {
-        (Effect::Choose { host }, _) => machine::choose(client, machine, host).await,
+        (Effect::Choose { host }, _) => machine::choose(client, machine, &gathered.demand, host).await,
         (Effect::ProtectMachine, _) => machine::protect(client, machine).await,
         (Effect::RemoveFinalizer, _) => {
             machine::remove_finalizer(client, machine, &gathered.demand, machine.release_change()).await
