@@ -7,7 +7,9 @@ pub mod baremetal_machine;
 
 use std::time::Duration;
 
+use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{Reason, Type};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proto::plan::Image;
 
 use crate::ids::{HostName, Uid};
@@ -138,4 +140,24 @@ impl Blocker {
     pub fn failed_with(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, reason, message: message.into(), severity: Severity::Failed }
     }
+}
+
+/// A machine in deletion whose Machine is missing, is not in deletion, or is not
+/// the one that its owner reference names, was deleted by the garbage collector
+/// after a restore: Cluster API removes a Machine only after this object.
+pub(crate) fn owner_mismatch(references: &[OwnerReference], owner: Option<&Machine>) -> Option<Blocker> {
+    let reference = references.iter().find(|reference| reference.kind == "Machine")?;
+    let problem = match owner {
+        None => "does not exist",
+        Some(owner) if owner.metadata.deletion_timestamp.is_none() => "is not in deletion",
+        Some(owner) if owner.metadata.uid.as_ref() != Some(&reference.uid) => {
+            "is not the one that the owner reference names"
+        }
+        Some(_) => return None,
+    };
+    let message = format!(
+        "this object is in deletion and Machine {} {problem}: the host is left as it is; to clean it, delete the Machine and correct or remove the owner reference of this object",
+        reference.name
+    );
+    Some(Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message))
 }

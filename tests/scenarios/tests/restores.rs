@@ -204,6 +204,28 @@ async fn restore_of_metal3_keeps_hosts_indexes_and_addresses() {
     }
 }
 
+// Fault: all objects of Metal3 are restored with ownerReferences that lead nowhere.
+// Shown: `Ready=False`, `OwnerMismatch`, where the garbage collector deleted the machine; no host is changed.
+#[tokio::test(start_paused = true)]
+async fn restore_of_metal3_with_stale_owners_changes_no_host() {
+    let mut held = 0;
+    for seed in 0..SEEDS / 2 {
+        let world = running_metal3().await;
+        let before = (effects(&world), world.host_of("m-1"));
+        restore(&world, seed, OwnerReferences::Keep).await;
+        world.advance_time(Duration::from_mins(10)).await;
+        assert_eq!((effects(&world), world.host_of("m-1")), before, "seed {seed}");
+        let machine = world.metal3_machine("m-1").unwrap();
+        if !machine["metadata"]["deletionTimestamp"].is_null() {
+            held += 1;
+            let (reason, action) = (Reason::OwnerMismatch, "delete the Machine to have the host cleaned");
+            world.expect_why("Metal3Machine/m-1", reason, "deleted by the garbage collector", action).await;
+        }
+        world.check_invariants().await;
+    }
+    assert!(held > 0, "the garbage collector never acted");
+}
+
 /// The garbage collector deletes the machine: it is held, and its host stays.
 // Fault: the same with ownerReferences that lead nowhere.
 // Shown: Events of adopted claims; no host is changed.

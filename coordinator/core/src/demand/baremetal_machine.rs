@@ -10,7 +10,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, finalizer, label};
 use kube::ResourceExt as _;
 
-use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want};
+use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want, owner_mismatch};
 use crate::cluster;
 use crate::host::hardware::Capacity;
 use crate::ids::{HostName, Uid};
@@ -53,7 +53,10 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
     let host = named_host(machine);
     let (want, hold) = match (machine.metadata.deletion_timestamp.is_some(), inputs.owner) {
         // A machine that names no host loses nothing by its deletion.
-        (true, _) => (Want::Release, host.as_ref().and_then(|_| owner_mismatch(inputs))),
+        (true, _) => (
+            Want::Release,
+            host.as_ref().and_then(|_| owner_mismatch(inputs.machine.owner_references(), inputs.owner)),
+        ),
         (false, None) => (Want::Release, Some(owner_missing())),
         (false, Some(owner)) => (Want::Node(Box::new(read_node(inputs, owner, is_reserved))), None),
     };
@@ -106,26 +109,6 @@ fn infrastructure_blocker(machine: &BaremetalMachine, cluster: &Cluster) -> Opti
 fn owner_missing() -> Blocker {
     let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
     Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message)
-}
-
-/// A machine in deletion whose Machine is missing, is not in deletion, or is not
-/// the one that its owner reference names, was deleted by the garbage collector
-/// after a restore: Cluster API removes a Machine only after this object.
-fn owner_mismatch(inputs: &Inputs<'_>) -> Option<Blocker> {
-    let reference = inputs.machine.owner_references().iter().find(|reference| reference.kind == "Machine")?;
-    let problem = match inputs.owner {
-        None => "does not exist",
-        Some(owner) if owner.metadata.deletion_timestamp.is_none() => "is not in deletion",
-        Some(owner) if owner.metadata.uid.as_ref() != Some(&reference.uid) => {
-            "is not the one that the owner reference names"
-        }
-        Some(_) => return None,
-    };
-    let message = format!(
-        "this object is in deletion and Machine {} {problem}: the host is left as it is; to clean it, delete the Machine and correct or remove the owner reference of this object",
-        reference.name
-    );
-    Some(Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message))
 }
 
 fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) -> bool) -> NodeDemand {

@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use crate::assignment::{NodeRef, NodesRead};
 use crate::cluster;
-use crate::demand::Blocker;
+use crate::demand::{Blocker, owner_mismatch};
 use crate::node_link::NodeSearch;
 
 pub use choice::is_candidate;
@@ -214,9 +214,6 @@ fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
         return Some(Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message));
     }
     let is_deleted = situation.machine.metadata.deletion_timestamp.is_some();
-    let is_kept = situation.owner.is_some_and(|owner| owner.metadata.deletion_timestamp.is_none());
-    (is_deleted && is_kept && named_host(situation.machine).is_some()).then(|| {
-        let message = "this object is in deletion and its Machine is not: the host is left as it is; to clean it, delete the Machine";
-        Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message)
-    })
+    let holds_host = is_deleted && named_host(situation.machine).is_some();
+    holds_host.then(|| owner_mismatch(situation.machine.owner_references(), situation.owner)).flatten()
 }

@@ -36,6 +36,17 @@ fn deleted(mut machine: Metal3Machine) -> Metal3Machine {
     machine
 }
 
+/// With the owner reference that Cluster API writes.
+fn owned(mut machine: Metal3Machine) -> Metal3Machine {
+    machine.metadata.owner_references = Some(vec![OwnerReference {
+        kind: "Machine".into(),
+        name: "m-1".into(),
+        uid: "u".into(),
+        ..Default::default()
+    }]);
+    machine
+}
+
 fn owner() -> Machine {
     let spec = MachineSpec {
         cluster_name: "c1".into(),
@@ -44,6 +55,7 @@ fn owner() -> Machine {
         ..MachineSpec::default()
     };
     let mut owner = Machine::new("m-1", &capi::machine("v1beta2"), spec);
+    owner.metadata.uid = Some("u".into());
     owner.labels_mut().insert("cluster.x-k8s.io/deployment-name".into(), "workers".into());
     owner
 }

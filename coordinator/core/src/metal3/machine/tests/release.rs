@@ -14,12 +14,29 @@ fn b8_a_deleted_machine_gives_its_host_back() {
         ("free", Some(used(false, "available")), "HostReleased"),
         ("without a state", Some(used(false, "")), "HostReleased"),
     ] {
-        let mut world = world(deleted(chosen()), host);
+        let mut world = world(deleted(owned(chosen())), host);
         world.owner = Some(deleted_owner());
         assert_eq!(name(&decide(&world)), want, "{what}");
     }
-    let world = world(deleted(chosen()), Some(used(true, "provisioned")));
-    assert_eq!(name(&decide(&world)), "OwnerMismatch", "its Machine is not in deletion");
+}
+
+#[test]
+fn a_machine_that_the_garbage_collector_deleted_is_held() {
+    let mut restored = deleted_owner();
+    restored.metadata.uid = Some("another".into());
+    for (what, machine, owner, want) in [
+        ("its Machine is not in deletion", owned(chosen()), Some(owner()), "OwnerMismatch"),
+        ("its Machine is not there", owned(chosen()), None, "OwnerMismatch"),
+        ("another Machine, in deletion", owned(chosen()), Some(restored), "OwnerMismatch"),
+        ("its Machine is in deletion", owned(chosen()), Some(deleted_owner()), "ImageRemoved"),
+        ("it never had a Machine", chosen(), None, "ImageRemoved"),
+        ("it has no host", owned(machine()), None, "RemoveFinalizer"),
+    ] {
+        let host = named_host(&machine).map(|_| used(true, "provisioned"));
+        let mut world = world(deleted(machine), host);
+        world.owner = owner;
+        assert_eq!(name(&decide(&world)), want, "{what}");
+    }
 }
 
 #[test]
