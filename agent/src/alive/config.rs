@@ -99,7 +99,9 @@ fn member_priority(duty: &Duty) -> usize {
 
 /// What comes to the holder for the address, spread over the API servers that
 /// answer. It is marked, and its clients' addresses are replaced
-/// ([`super::spread`]), so answers come back this way.
+/// ([`super::spread`]), so answers come back this way. An API server that serves no
+/// anonymous request answers this one with 401 or 403: whether it is ready is checked by
+/// its own host.
 fn render_servers(duty: &Duty) -> String {
     let port = duty.port;
     let mut text = format!(
@@ -118,7 +120,7 @@ virtual_server fwmark {MARK} {{
         SSL_GET {{
             url {{
                 path /readyz
-                status_code 200
+                status_code 200 401 403
             }}
             connect_timeout 2
             retry 1

@@ -26,6 +26,7 @@ use crate::machine::Initialization;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneEndpoint) || (has(self.controlPlaneEndpoint) && self.controlPlaneEndpoint == oldSelf.controlPlaneEndpoint)").message("controlPlaneEndpoint never changes once it is set"))]
 #[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneLoadBalancer) || (has(self.controlPlaneLoadBalancer) && self.controlPlaneLoadBalancer.host == oldSelf.controlPlaneLoadBalancer.host && self.controlPlaneLoadBalancer.port == oldSelf.controlPlaneLoadBalancer.port && self.controlPlaneLoadBalancer.type == oldSelf.controlPlaneLoadBalancer.type)").message("host, port and type of controlPlaneLoadBalancer never change once they are set: the nodes know the endpoint; vrid may change"))]
+#[x_kube(validation = Rule::new("!has(self.controlPlaneLoadBalancer) || has(oldSelf.controlPlaneLoadBalancer) || !has(oldSelf.controlPlaneEndpoint) || (self.controlPlaneLoadBalancer.host == oldSelf.controlPlaneEndpoint.host && self.controlPlaneLoadBalancer.port == oldSelf.controlPlaneEndpoint.port)").message("a controlPlaneLoadBalancer that is added later has host and port of controlPlaneEndpoint, which the nodes use"))]
 pub struct BaremetalClusterSpec {
     /// Address and port of the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]

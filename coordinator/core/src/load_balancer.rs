@@ -9,6 +9,7 @@ mod member;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::v1alpha1 as wire;
 
-pub use conditions::{find_holder, ignored_condition, project_conditions};
+pub use conditions::{find_holder, ignored_condition, is_other_endpoint, project_conditions};
 pub use member::{DeviceProblem, find_address};
 
 /// Router id of a cluster that names none: VRRP has 1 to 255.
@@ -44,6 +45,8 @@ pub struct Candidate<'a> {
     pub known: Option<&'a LoadBalancerStatus>,
     /// Generation of the duty that it stated to carry.
     pub carried_generation: i64,
+    /// Whether a duty reaches it now.
+    pub is_attached: bool,
 }
 
 /// The load balancer of a cluster whose hosts are one.
@@ -75,12 +78,29 @@ impl Internal {
 pub struct Decision {
     /// The members, in the order in which they take over.
     pub members: Vec<Member>,
-    /// Hosts that cannot be members.
+    /// Hosts that cannot be members; one that is keeps its former place.
     pub problems: Vec<(String, DeviceProblem)>,
     /// An older cluster that has the same address and port.
     pub address_taken: Option<String>,
     /// Clusters of the same network with the same router id.
     pub router_id_shared: Vec<String>,
+    /// The router id stays the former one until this host can be told another.
+    pub router_id_waits: Option<RouterIdWait>,
+}
+
+/// A candidate that has a place among the members.
+struct Placed<'a> {
+    candidate: &'a Candidate<'a>,
+    address: IpAddr,
+    interface: &'a str,
+}
+
+/// A member that would not hear the others while they use another router id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterIdWait {
+    pub host: String,
+    /// The router id that it knows.
+    pub router_id: i32,
 }
 
 /// A host that takes part.
@@ -118,28 +138,21 @@ pub fn decide_members(
     };
     let mut ordered: Vec<_> = candidates.iter().collect();
     ordered.sort_by_key(|candidate| (candidate.machine.1.unwrap_or(Timestamp::MAX), candidate.machine.0));
-    let mut placed = Vec::new();
-    for candidate in ordered {
-        match member::find_address(candidate.network, candidate.network_device, internal.address) {
-            Ok(address) if placed.iter().any(|(_, taken)| *taken == address) => {
-                decision.problems.push((candidate.host.to_owned(), DeviceProblem::AddressShared(address)));
-            }
-            Ok(address) => placed.push((candidate, address)),
-            Err(problem) => decision.problems.push((candidate.host.to_owned(), problem)),
-        }
-    }
+    let placed = place_candidates(&ordered, internal, &mut decision.problems);
     if decision.address_taken.is_some() {
         return decision;
     }
-    let addresses: Vec<String> = placed.iter().map(|(_, address)| address.to_string()).collect();
-    for (position, (candidate, _)) in placed.iter().enumerate() {
+    decision.router_id_waits = find_router_id_wait(internal, placed.iter().map(|placed| placed.candidate));
+    let router_id = decision.router_id_waits.as_ref().map_or(internal.router_id, |wait| wait.router_id);
+    let addresses: Vec<String> = placed.iter().map(|placed| placed.address.to_string()).collect();
+    for (position, Placed { candidate, interface, .. }) in placed.iter().enumerate() {
         let duty = LoadBalancerDuty {
             generation: 0,
             cluster: cluster.name_any(),
             address: internal.address.to_string(),
             port: internal.port,
-            vrid: internal.router_id,
-            interface: candidate.network_device.unwrap_or_default().to_owned(),
+            vrid: router_id,
+            interface: (*interface).to_owned(),
             members: addresses.clone(),
             position: i32::try_from(position).unwrap_or_default(),
             // kubeadm init reaches its own API server by the address.
@@ -148,6 +161,65 @@ pub fn decide_members(
         decision.members.push(renumber(candidate, duty));
     }
     decision
+}
+
+/// A place for each candidate that has an address; the others keep former ones that are free.
+fn place_candidates<'a>(
+    ordered: &[&'a Candidate<'a>],
+    internal: Internal,
+    problems: &mut Vec<(String, DeviceProblem)>,
+) -> Vec<Placed<'a>> {
+    let mut taken = BTreeSet::new();
+    let mut assessed = Vec::new();
+    for candidate in ordered {
+        let found = member::find_address(candidate.network, candidate.network_device, internal.address);
+        let interface = candidate.network_device.unwrap_or_default();
+        assessed.push(match found {
+            Ok(address) if !taken.insert(address) => Err(DeviceProblem::AddressShared(address)),
+            Ok(address) => Ok(Placed { candidate, address, interface }),
+            Err(problem) => Err(problem),
+        });
+    }
+    let mut placed = Vec::new();
+    for (candidate, place) in ordered.iter().zip(assessed) {
+        match place {
+            Ok(place) => placed.push(place),
+            Err(problem) => {
+                let is_shared = matches!(problem, DeviceProblem::AddressShared(_));
+                problems.push((candidate.host.to_owned(), problem));
+                let former = find_former_place(candidate, internal).filter(|_| !is_shared);
+                placed.extend(former.filter(|place| taken.insert(place.address)));
+            }
+        }
+    }
+    placed
+}
+
+/// The place of a member that has one, while another one cannot be used: a name that is mistyped
+/// takes the endpoint of no cluster away. A host that lost its interface holds nothing by itself.
+fn find_former_place<'a>(candidate: &'a Candidate<'a>, internal: Internal) -> Option<Placed<'a>> {
+    let duty = &candidate.known?.duty;
+    let own = duty.members.get(usize::try_from(duty.position).ok()?)?;
+    let address = own.parse().ok().filter(|_| duty.address == internal.address.to_string())?;
+    Some(Placed { candidate, address, interface: &duty.interface })
+}
+
+/// Members with different router ids do not hear each other, and each of them holds the address:
+/// the change begins when all members can be told.
+fn find_router_id_wait<'a>(
+    internal: Internal,
+    members: impl Iterator<Item = &'a Candidate<'a>> + Clone,
+) -> Option<RouterIdWait> {
+    let known = |candidate: &Candidate<'_>| {
+        let duty = candidate.known.map(|known| &known.duty).filter(|duty| !duty.address.is_empty());
+        duty.map(|duty| duty.vrid)
+    };
+    let has_begun = members.clone().any(|candidate| known(candidate) == Some(internal.router_id));
+    let mut away = members.filter(|candidate| !candidate.is_attached && !has_begun);
+    away.find_map(|candidate| {
+        let router_id = known(candidate)?;
+        Some(RouterIdWait { host: candidate.host.to_owned(), router_id })
+    })
 }
 
 /// The same duty keeps its generation; another one gets the next. One that the

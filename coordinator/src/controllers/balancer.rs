@@ -11,7 +11,8 @@ use coordinator_api::network::ObservedNetwork;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
-    Candidate, Internal, decide_members, end_duty, find_holder, find_network, project_conditions,
+    Candidate, Internal, decide_members, end_duty, find_holder, find_network, is_other_endpoint,
+    project_conditions,
 };
 use kube::ResourceExt as _;
 
@@ -46,6 +47,7 @@ pub(super) async fn distribute_duties(
     owner: &Key,
 ) -> Result<Distributed, StoreError> {
     let balancer = cluster.spec.control_plane_load_balancer.as_ref();
+    let balancer = balancer.filter(|_| !is_other_endpoint(&cluster.spec));
     let Some(internal) = balancer.and_then(Internal::parse) else { return Ok(Distributed::default()) };
     let claimed = gather_claimed(context, cluster, owner);
     let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
@@ -70,7 +72,8 @@ pub(super) async fn distribute_duties(
         );
     }
     // A host whose place is gone holds nothing.
-    for (name, _) in &decision.problems {
+    let is_member = |name: &str| decision.members.iter().any(|member| member.host == name);
+    for (name, _) in decision.problems.iter().filter(|(name, _)| !is_member(name)) {
         let found = claimed.iter().find(|claimed| claimed.record.name.as_str() == name);
         if let Some(found) = found {
             dismiss_host(context, &found.inventory, &found.record).await?;
@@ -160,6 +163,7 @@ impl Claimed {
             network_device: self.network_device.as_deref(),
             known: self.record.load_balancer.as_ref(),
             carried_generation: carried_generation(&self.record),
+            is_attached: self.record.is_attached(),
         }
     }
 }

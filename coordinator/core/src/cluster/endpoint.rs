@@ -28,7 +28,7 @@ pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> V
     match decision {
         Decision::Paused | Decision::ExternallyManaged => vec![],
         Decision::OwnerMissing => {
-            let message = "no Cluster names this object in spec.infrastructureRef yet";
+            let message = "no Cluster names this object in spec.infrastructureRef yet: create the Cluster, or correct the reference";
             vec![condition_false(Type::Ready, Reason::OwnerWaiting, message)]
         }
         Decision::EndpointMissing => both(condition_false(

@@ -43,7 +43,8 @@ pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
 
 /// Whether the load balancer is at another place than the endpoint that was set. A name may
 /// stand for an address.
-fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
+#[must_use]
+pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
     let (Some(endpoint), Some(balancer)) = (&spec.control_plane_endpoint, &spec.control_plane_load_balancer)
     else {
         return false;
@@ -115,6 +116,13 @@ fn config_condition(decision: &Decision) -> ConditionUpdate {
         );
         return invalid(Reason::RouterIdShared, message);
     }
+    if let Some(wait) = &decision.router_id_waits {
+        let message = format!(
+            "vrid stays {} until host {} is attached, which does not know another one and would hold the address beside the others: check that it is powered and reaches the coordinator",
+            wait.router_id, wait.host
+        );
+        return invalid(Reason::DutyUnconfirmed, message);
+    }
     condition_true(Type::NetworkConfigValid, Reason::NetworkConfigAccepted, "")
 }
 
@@ -151,7 +159,7 @@ pub fn find_holder<'a>(decision: &'a Decision, candidates: &[Candidate<'a>]) -> 
 fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> ConditionUpdate {
     let not_ready = |reason, message| condition_false(Type::LoadBalancerReady, reason, message);
     if decision.members.is_empty() {
-        let message = "no control-plane machine has a host that can hold the address";
+        let message = "no control-plane machine has a host that can hold the address: wait for the first one, or see in its conditions why it has no host";
         return not_ready(Reason::MembersMissing, message.to_owned());
     }
     let reports = member_reports(decision, candidates);

@@ -53,6 +53,7 @@ fn candidate<'a>(host: &'a str, age: i64, network: &'a ObservedNetwork) -> Candi
         network_device: None,
         known: None,
         carried_generation: 0,
+        is_attached: true,
     }
 }
 
@@ -155,6 +156,67 @@ fn duplicate_address_or_router_id_is_named() {
     let twins = decide(&[candidates[0], candidate("b", 2, &twin)]);
     assert_eq!(twins.members.len(), 1);
     assert!(matches!(twins.problems[..], [(_, DeviceProblem::AddressShared(_))]));
+}
+
+#[test]
+fn a_member_keeps_its_place_while_another_one_is_wrong() {
+    let networks = ["10.0.0.1/24", "10.0.0.2/24"].map(plain);
+    let members = [candidate("a", 1, &networks[0]), candidate("b", 2, &networks[1])];
+    let known: Vec<_> = decide(&members).members.iter().map(announced).collect();
+    let gone = network(&[], None);
+    for (name, changed) in [
+        ("a name that is mistyped", Candidate { network_device: Some("eth7"), ..members[0] }),
+        ("an interface without address", Candidate { network: Some(&gone), ..members[0] }),
+        ("no report since a restore", Candidate { network: None, ..members[0] }),
+    ] {
+        let candidates = [
+            Candidate { known: Some(&known[0]), ..changed },
+            Candidate { known: Some(&known[1]), ..members[1] },
+        ];
+        let decision = decide(&candidates);
+        assert!(decision.members.iter().all(|member| !member.is_new), "{name}: {decision:?}");
+        assert_eq!((decision.members.len(), decision.problems.len()), (2, 1), "{name}");
+        let new = decide(&[changed, Candidate { known: Some(&known[1]), ..members[1] }]);
+        assert_eq!(new.members.len(), 1, "{name}: a new host has no place");
+    }
+    // Its former address is another host's now.
+    let of_a = plain("10.0.0.1/24");
+    let lost = Candidate { network: Some(&gone), known: Some(&known[0]), ..members[0] };
+    let given = decide(&[lost, Candidate { network: Some(&of_a), ..members[1] }]);
+    let hosts: Vec<_> = given.members.iter().map(|member| member.host.as_str()).collect();
+    assert_eq!(hosts, ["b"]);
+}
+
+#[test]
+fn another_router_id_waits_for_all_members() {
+    let networks = ["10.0.0.1/24", "10.0.0.2/24"].map(plain);
+    let members = [candidate("a", 1, &networks[0]), candidate("b", 2, &networks[1])];
+    let known: Vec<_> = decide(&members).members.iter().map(announced).collect();
+    let mut changed = cluster("c1", "10.0.0.100", 0);
+    changed.spec.control_plane_load_balancer.as_mut().unwrap().vrid = Some(8);
+    let internal = Internal::of_cluster(&changed).unwrap();
+    let decide = |first: &LoadBalancerStatus, is_attached: bool| {
+        let candidates = [
+            Candidate { known: Some(first), ..members[0] },
+            Candidate { known: Some(&known[1]), is_attached, ..members[1] },
+        ];
+        let decision = decide_members(&changed, internal, &candidates, &[]);
+        let shown = project_conditions(&decision, &candidates);
+        let valid = shown.into_iter().find(|update| update.kind == Type::NetworkConfigValid).unwrap();
+        (decision, valid)
+    };
+    let ids = |decision: &Decision| -> Vec<_> {
+        decision.members.iter().map(|member| (member.duty.vrid, member.is_new)).collect()
+    };
+    let (waiting, valid) = decide(&known[0], false);
+    assert_eq!(ids(&waiting), [(7, false), (7, false)]);
+    assert_eq!(valid.reason, Reason::DutyUnconfirmed);
+    assert!(valid.message.contains("vrid stays 7 until host b is attached"), "{}", valid.message);
+    let (told, valid) = decide(&known[0], true);
+    assert_eq!((ids(&told), valid.reason), (vec![(8, true), (8, true)], Reason::NetworkConfigAccepted));
+    // One that goes away while the change is under way is told when it comes back.
+    let (begun, _) = decide(&announced(&told.members[0]), false);
+    assert_eq!(ids(&begun), [(8, false), (8, true)]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub fn project_status(
     } else if !is_paused {
         status.failure_domains = list_domains(infrastructure, is_list);
         if owner.is_none() {
-            let message = "no Cluster names this object in spec.infrastructureRef yet";
+            let message = "no Cluster names this object in spec.infrastructureRef yet: create the Cluster, or correct the reference";
             shown.push(condition_false(Type::Ready, Reason::OwnerWaiting, message));
         } else {
             status.ready = !infrastructure.spec.control_plane_endpoint.host.is_empty();
