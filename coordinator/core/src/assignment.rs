@@ -20,6 +20,7 @@ mod tests;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
+use coordinator_api::machine::Phase;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use proto::plan::{Checksum, Generation, Secret};
@@ -94,6 +95,11 @@ pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
     if let Some(hold) = &demand.hold {
         return Outcome::from_blocker(State::hold_host(owned.map(|host| host.record)), hold.clone());
     }
+    if let (Want::Node(_), Some(host)) = (&demand.want, owned)
+        && host.record.is_abandoned
+    {
+        return Outcome::from_blocker(State::new(Phase::Pending, None), await_clean(host.record));
+    }
     if let Some(host) = owned
         && let Some(uid) = stale_uid(host.record, demand)
     {
@@ -109,6 +115,15 @@ pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
         (Want::Release, None) if demand.has_finalizer => Outcome::from_effect(Effect::RemoveFinalizer),
         (Want::Release, None) => Outcome::without_effect(),
     }
+}
+
+/// An abandoned host is cleaned before it is a node again, also one of the same machine.
+fn await_clean(host: &HostRecord) -> Blocker {
+    let message = format!(
+        "MachineInventory {} was given up by this object and is cleaned when its host attaches: repair the host, or delete the MachineInventory",
+        host.name
+    );
+    Blocker::waiting_for(Type::InventoryAllocated, Reason::Abandoned, message)
 }
 
 /// Both sides name each other; the UID is a hint.

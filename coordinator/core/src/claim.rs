@@ -135,7 +135,10 @@ fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
     let in_flight =
         host.claimed_plan().is_some_and(|plan| plan.state.is_none()) || host.running_custom_plan().is_some();
-    (host.blocks_move && situation.is_paused && !in_flight).then_some(HostEffect::AllowMove)
+    // A free host belongs to no Cluster that would be paused for the move; a request of a plan comes first.
+    let is_free = host.claim.is_none() && host.custom_plan.is_none();
+    let is_due = situation.is_paused || is_free;
+    (host.blocks_move && is_due && !in_flight).then_some(HostEffect::AllowMove)
 }
 
 fn check_claim(situation: &HostSituation<'_>) -> Option<HostEffect> {
@@ -145,7 +148,7 @@ fn check_claim(situation: &HostSituation<'_>) -> Option<HostEffect> {
         return None;
     }
     if host.is_abandoned {
-        return clean_abandoned(situation);
+        return clean_abandoned(situation).or_else(|| remove_abandoned(host));
     }
     let is_held = is_claim_valid(situation) || find_hold(situation).is_some();
     if is_held { None } else { check_orphan(situation) }
@@ -204,7 +207,10 @@ fn carries_no_claim(host: &HostRecord) -> bool {
 /// The machine went without a clean: the host is cleaned when it attaches.
 fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
-    if host.carries_nothing() {
+    // A plan that the host has not received yet would make it a node after its statement: the clean
+    // plan replaces it.
+    let in_flight = host.claimed_plan().is_some_and(|plan| plan.state.is_none());
+    if host.carries_nothing() && !in_flight {
         return Some(HostEffect::Release);
     }
     if !host.is_known() {
@@ -216,6 +222,13 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
         Some(Some(PlanState::Applied)) => Some(HostEffect::Release),
         None => assign_clean(situation),
     }
+}
+
+/// An operator deletes the inventory of an abandoned host, which is not cleaned now.
+fn remove_abandoned(host: &HostRecord) -> Option<HostEffect> {
+    let in_flight = host.claimed_plan().is_some_and(|plan| plan.state.is_none());
+    let is_cleaned = host.is_attached() && in_flight;
+    (host.is_deleting && !is_cleaned).then(|| HostEffect::Verify(Box::new(HostEffect::RemoveFinalizer)))
 }
 
 fn assign_clean(situation: &HostSituation<'_>) -> Option<HostEffect> {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory, SessionStatus};
+use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory, PlanType, SessionStatus};
 use coordinator_api::names::annotation;
-use coordinator_core::host::HostRecord;
+use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
@@ -51,8 +51,11 @@ pub struct HostState {
 impl HostState {
     fn parse(inventory: &MachineInventory) -> Self {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
+        // What a machine that is gone wanted is not sent any more.
+        let is_wanted = |plan: &&AnnouncedPlan| !record.is_abandoned || plan.kind == PlanType::Clean;
+        let plan = record.plan.as_ref().filter(is_wanted).and_then(|_| PlanInFlight::of(&record));
         Self {
-            plan: PlanInFlight::of(&record),
+            plan,
             duty: record.load_balancer.as_ref().map(|known| known.duty.clone()),
             wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),

@@ -265,7 +265,7 @@ impl World {
 
     /// Removes the finalizers of Cluster API from what is in deletion and has
     /// no infrastructure left.
-    pub(crate) fn finish_deletions(&self) {
+    pub fn finish_deletions(&self) {
         for machine in self.fake.look_at_all("machines.cluster.x-k8s.io") {
             let name = text(&machine, "/metadata/name").to_owned();
             let is_deleted = !machine["metadata"]["deletionTimestamp"].is_null();

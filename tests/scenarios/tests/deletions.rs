@@ -248,6 +248,56 @@ async fn abandoned_host_is_cleaned_when_it_returns() {
     world.check_invariants().await;
 }
 
+// Fault: a host does not answer since its plan was announced, and its machine is deleted and abandons it.
+// Shown: condition of the inventory: `Abandoned`; the host never runs the plan of the machine that is gone.
+#[tokio::test(start_paused = true)]
+async fn announced_plan_of_an_abandoned_host_is_never_run() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.wait_idle().await;
+    world.host_mut("host-1").power_off();
+    world.apply_machine("m-1").await;
+    world.wait_until("the plan is announced", |world| world.plans().len() == 1).await;
+    let is_away = |world: &World| {
+        let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
+        host.session.is_some_and(|session| session.ended.is_some())
+    };
+    world.wait_until("the end of its session is known", is_away).await;
+    let abandon =
+        json!({ "metadata": { "annotations": { "baremetal.cluster.io/release-without-clean": "" } } });
+    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.delete_machine("m-1").await;
+    world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    let is_abandoned = Reason::Abandoned;
+    world.expect_why("machineinventory/host-1", is_abandoned, "was removed while", "repair the host").await;
+    world.host_mut("host-1").power_on();
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.wait_idle().await;
+    let kinds: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(kinds, ["reprovision", "clean"]);
+    let upgraded = world.host("host-1").system().effects().iter().any(|effect| effect.contains("upgrade"));
+    assert!(!upgraded, "{:?}", world.host("host-1").system().effects());
+    assert!(!world.host("host-1").disk().state().node_identity().exists());
+    world.check_invariants().await;
+}
+
+// Fault: an abandoned host never returns, and an operator deletes its inventory.
+// Shown: condition of the inventory: `Abandoned`; then the inventory is gone.
+#[tokio::test(start_paused = true)]
+async fn inventory_of_an_abandoned_host_can_be_deleted() {
+    let mut world = running().await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    let abandon =
+        json!({ "metadata": { "annotations": { "baremetal.cluster.io/release-without-clean": "" } } });
+    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    let is_abandoned = Reason::Abandoned;
+    world.expect_why("machineinventory/host-1", is_abandoned, "was removed while", "repair the host").await;
+    world.delete("MachineInventory", "host-1").await;
+    world.wait_until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;
+    world.check_invariants().await;
+}
+
 /// The pool's opt-in removes the machine; the host waits for its clean.
 #[tokio::test(start_paused = true)]
 async fn pool_abandons_unreachable_hosts_in_time() {

@@ -192,3 +192,44 @@ async fn a_killed_coordinator_reboots_an_unhealthy_machine_once() {
         world.check_invariants().await;
     }
 }
+
+// Fault: the host of a deleted Metal3Machine does not answer, and an operator gives it up.
+// Shown: condition of the BareMetalHost with the annotation that abandons it; then its state is available with an
+// error, until it returns and is cleaned.
+#[tokio::test(start_paused = true)]
+async fn a_dead_host_is_given_up_and_cleaned_when_it_returns() {
+    let mut world = with_node().await;
+    world.host_mut("host-1").power_off();
+    world.delete("Machine", "m-1").await;
+    world.delete("Metal3Machine", "m-1").await;
+    let way_out = "baremetal.cluster.io/release-without-clean";
+    let error = |world: &World| {
+        let host = world.get_object(HOSTS, "bmh-host-1").unwrap();
+        host["status"]["errorMessage"].as_str().unwrap_or_default().to_owned()
+    };
+    let is_said = |world: &World| {
+        let host = world.get_object(HOSTS, "bmh-host-1").unwrap();
+        host["status"]["conditions"].to_string().contains(way_out)
+    };
+    world.wait_until("the way out is named", is_said).await;
+    world.expect_why("baremetalhost/bmh-host-1", Reason::HostUnreachable, way_out, "check power").await;
+    let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
+    world.patch("BareMetalHost", "bmh-host-1", abandon).await;
+    world.wait_until("m-1 is gone", |world| world.metal3_machine("m-1").is_none()).await;
+    world.finish_deletions();
+    world.wait_idle().await;
+    assert_eq!(world.host_state("bmh-host-1"), "available");
+    assert!(error(&world).contains("host-1 was given up"), "{}", error(&world));
+    // It is no host for the next machine before it was cleaned.
+    world.apply_metal3_machine("m-2", json!({})).await;
+    world.advance_time(Duration::from_mins(30)).await;
+    assert_eq!(world.host_of("m-2"), None);
+    let before = world.host("host-1").system().effects().len();
+    world.host_mut("host-1").power_on();
+    world.wait_metal3_ready("m-2").await;
+    world.wait_idle().await;
+    let kinds: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(kinds, ["reprovision", "clean", "reprovision"], "it was cleaned before it was used again");
+    assert!(world.host("host-1").system().effects().len() > before);
+    world.check_invariants().await;
+}

@@ -171,6 +171,26 @@ async fn node_of_a_deleted_machine_disappears() {
     }
 }
 
+// Fault: the host of a deleted machine does not answer, and is given up.
+// Shown: Event `NodeRemoved` of the machine, where Cluster API leaves the Node; the machine is gone.
+#[tokio::test(start_paused = true)]
+async fn node_of_an_abandoned_machine_disappears() {
+    let mut world = running().await;
+    let host_uuid = uuid(&world);
+    world.join_node("n-1", Some(ID), &host_uuid).await;
+    wait_for_link(&world, "True", Reason::NodeFound).await;
+    world.patch("Cluster", "c1", json!({ "spec": { "controlPlaneRef": null } })).await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    let way_out = "baremetal.cluster.io/release-without-clean";
+    let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
+    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    assert!(world.node("n-1").is_none());
+    world.expect_event("BaremetalMachine", "m-1", "NodeRemoved", "n-1");
+    world.check_invariants().await;
+}
+
 // Fault: the workload cluster does not answer when a machine is deleted.
 // Shown: condition of the machine: `WorkloadUnreachable`; after two minutes its host is released.
 #[tokio::test(start_paused = true)]

@@ -58,6 +58,10 @@ async fn an_operators_plan_runs_once_beside_the_lifecycle() {
     wait_ended(&world, 1, PlanState::Applied).await;
     assert_eq!(runs(&world, "firmware"), 1);
     world.wait_until("the host is available", |world| world.is_available("host-1")).await;
+    world.wait_idle().await;
+    let inventory = world.inventory("host-1").unwrap();
+    let is_blocked = inventory.metadata.annotations.unwrap().contains_key(annotation::BLOCK_MOVE);
+    assert!(!is_blocked, "clusterctl move waits for no free host");
 
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;

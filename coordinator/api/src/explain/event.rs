@@ -74,7 +74,7 @@ pub const EVENTS: &[EventEntry] = &[
         MACHINE,
         "NodeRemoved",
         "the Node was deleted from the workload cluster",
-        "the host was cleaned, and Cluster API leaves the Nodes of a Cluster without control plane",
+        "the host was cleaned or given up, and Cluster API leaves the Nodes of a Cluster without control plane",
     ),
     normal(
         "BareMetalHost",

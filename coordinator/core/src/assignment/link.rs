@@ -79,38 +79,68 @@ fn find_ref(cluster: &str, nodes: &[NodeFacts], is_meant: impl Fn(&NodeFacts) ->
     Some(NodeRef { cluster: cluster.to_owned(), name: node.name.clone(), uid: node.uid.clone() })
 }
 
+/// The Node that Cluster API leaves when the machine goes.
+enum Leftover {
+    /// Its Nodes have to be read first.
+    NotRead(NodeSearch),
+    None,
+    Found(NodeRef),
+    Unavailable(Problem),
+}
+
+fn find_leftover(situation: &Situation<'_>, host: &HostRecord) -> Leftover {
+    let Some(cluster) = &situation.demand.leftover_cluster else { return Leftover::None };
+    match &situation.secrets.nodes {
+        NodesRead::NotRead => {
+            let values = node_link::distinct_texts([host.uid.as_ref().map(ToString::to_string)]);
+            Leftover::NotRead(NodeSearch::new(cluster, UUID_LABEL, &values))
+        }
+        NodesRead::Read(nodes) => {
+            let provider_id = leftover_id(situation, host);
+            let is_ours = |node: &NodeFacts| node.provider_id.as_deref() == Some(provider_id.as_str());
+            find_ref(cluster, nodes, is_ours).map_or(Leftover::None, Leftover::Found)
+        }
+        NodesRead::Unavailable(problem) => Leftover::Unavailable(problem.clone()),
+    }
+}
+
+fn leftover_id(situation: &Situation<'_>, host: &HostRecord) -> ProviderId {
+    situation.demand.provider_id.clone().unwrap_or_else(|| ProviderId::of_host(&host.name))
+}
+
 /// The host of the machine in deletion was cleaned: it is released once the
 /// Node with its providerID is gone, where Cluster API leaves that Node.
 pub(super) fn remove_node(situation: &Situation<'_>, host: &HostRecord, clean: &AnnouncedPlan) -> Outcome {
     let release = Outcome::from_effect(Effect::Release);
-    let demand = situation.demand;
-    let Some(cluster) = &demand.leftover_cluster else { return release };
-    let provider_id = demand.provider_id.clone().unwrap_or_else(|| ProviderId::of_host(&host.name));
-    match &situation.secrets.nodes {
-        NodesRead::NotRead => {
-            let values = node_link::distinct_texts([host.uid.as_ref().map(ToString::to_string)]);
-            Outcome::from_effect(Effect::FindNodes(NodeSearch::new(cluster, UUID_LABEL, &values)))
-        }
-        NodesRead::Read(nodes) => {
-            let is_ours = |node: &NodeFacts| node.provider_id.as_deref() == Some(provider_id.as_str());
-            match find_ref(cluster, nodes, is_ours) {
-                Some(node) => Outcome::from_effect(Effect::RemoveNode(node)).with_wake(Wake::Backoff),
-                None => release,
-            }
-        }
-        NodesRead::Unavailable(problem) => {
+    match find_leftover(situation, host) {
+        Leftover::None => release,
+        Leftover::NotRead(search) => Outcome::from_effect(Effect::FindNodes(search)),
+        Leftover::Found(node) => Outcome::from_effect(Effect::RemoveNode(node)).with_wake(Wake::Backoff),
+        Leftover::Unavailable(problem) => {
             let ends = clean.ended.and_then(|ended| ended.checked_add(REMOVAL_DEADLINE).ok());
             let is_waiting = problem.reason == Reason::WorkloadUnreachable
                 && ends.is_some_and(|ends| situation.now < ends);
             if !is_waiting {
                 return release;
             }
+            let cluster = situation.demand.leftover_cluster.as_deref().unwrap_or_default();
             let message = format!(
-                "the Node with the providerID {provider_id} is deleted from Cluster {cluster} before the host is released, for two minutes at most: {}",
+                "the Node with the providerID {} is deleted from Cluster {cluster} before the host is released, for two minutes at most: {}",
+                leftover_id(situation, host),
                 problem.message
             );
             let blocker = Blocker::waiting_for(Type::NodeLinked, problem.reason, message);
             Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker).with_wake(Wake::Backoff)
         }
     }
+}
+
+/// The host is given up: its Node goes too, where that can be done now.
+pub(super) fn abandon_host(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
+    let node = match find_leftover(situation, host) {
+        Leftover::NotRead(search) => return Outcome::from_effect(Effect::FindNodes(search)),
+        Leftover::Found(node) => Some(node),
+        Leftover::None | Leftover::Unavailable(_) => None,
+    };
+    Outcome::from_effect(Effect::Abandon { node })
 }

@@ -64,8 +64,10 @@ pub enum Effect {
     /// Give the host back to its pool.
     Release,
     /// Remove the machine without a clean; the host keeps its owner and is
-    /// cleaned when it attaches.
-    Abandon,
+    /// cleaned when it attaches. Its Node is deleted where Cluster API leaves it.
+    Abandon {
+        node: Option<NodeRef>,
+    },
     RemoveFinalizer,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
         return link::remove_node(situation, record, clean);
     }
     if situation.demand.release_without_clean || is_overdue(situation, record) {
-        return Outcome::from_effect(Effect::Abandon);
+        return link::abandon_host(situation, record);
     }
     match clean {
         Some(plan) if plan.state.is_none() => follow_clean(situation, record, plan),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::samples;
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{CarriedStatus, MachineInventory};
 use coordinator_api::names::annotation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -115,15 +115,24 @@ fn move_waits_for_the_plan() {
     };
     assert_eq!(blocked(None), None);
     assert_eq!(blocked(Some(PlanState::Applied)), Some(HostEffect::AllowMove));
+    let free = |state| {
+        let mut inventory = samples::inventory("host-1");
+        samples::announce(&mut inventory, PlanType::Custom, 1, state);
+        samples::annotate(&mut inventory, annotation::BLOCK_MOVE, "x");
+        decide(&inventory, None, false).effect
+    };
+    assert_eq!(free(None), None, "an operator's plan runs");
+    assert_eq!(free(Some(PlanState::Applied)), Some(HostEffect::AllowMove));
+}
+
+fn abandoned(mut inventory: MachineInventory) -> MachineInventory {
+    samples::annotate(&mut inventory, annotation::ABANDONED, "x");
+    samples::annotate(&mut inventory, annotation::ALLOCATION_STATE, "Unavailable");
+    inventory
 }
 
 #[test]
 fn abandoned_host_is_cleaned_when_attached() {
-    let abandoned = |mut inventory: MachineInventory| {
-        samples::annotate(&mut inventory, annotation::ABANDONED, "x");
-        samples::annotate(&mut inventory, annotation::ALLOCATION_STATE, "Unavailable");
-        inventory
-    };
     let node = abandoned(used(PlanType::Reprovision, Some(PlanState::Applied)));
     let Some(HostEffect::Assign(assignment)) = decide(&node, None, false).effect else { panic!() };
     assert_eq!(assignment.record.plan.kind, proto::plan::Kind::Clean);
@@ -134,6 +143,32 @@ fn abandoned_host_is_cleaned_when_attached() {
     assert_eq!(decide(&cleaning, None, false).effect, None);
     let cleaned = abandoned(used(PlanType::Clean, Some(PlanState::Applied)));
     assert_eq!(decide(&cleaned, None, false).effect, Some(HostEffect::Release));
+    let mut announced = abandoned(used(PlanType::Reprovision, None));
+    samples::host_status(&mut announced).carried = Some(CarriedStatus::default());
+    let Some(HostEffect::Assign(assignment)) = decide(&announced, None, false).effect else { panic!() };
+    assert_eq!(assignment.record.plan.generation.0, 2, "it replaces a plan that has not reached the host");
+}
+
+#[test]
+fn deleted_inventory_of_an_abandoned_host_goes() {
+    let away = |mut inventory: MachineInventory| {
+        samples::host_status(&mut inventory).session = None;
+        inventory
+    };
+    let node = used(PlanType::Reprovision, Some(PlanState::Applied));
+    let cleaning = used(PlanType::Clean, None);
+    let gone = Some(HostEffect::RemoveFinalizer);
+    for (name, inventory, want) in [
+        ("away with a node", away(node), gone.clone()),
+        ("away, to be cleaned", away(cleaning.clone()), gone.clone()),
+        ("its clean failed", used(PlanType::Clean, Some(PlanState::Failed)), gone),
+        ("being cleaned", cleaning, None),
+    ] {
+        let mut inventory = abandoned(inventory);
+        assert_eq!(decide(&inventory, None, false).effect, None, "{name}, not deleted");
+        inventory.metadata.deletion_timestamp = Some(Time(NOW));
+        assert_eq!(verified(decide(&inventory, None, false)), want, "{name}");
+    }
 }
 
 #[test]

@@ -64,9 +64,12 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
     let name = host.name_any();
     let owner = record.and_then(|record| record.bare_metal_host.as_deref());
     let is_owner = owner == Some(name.as_str());
-    let claim = record.and_then(|record| record.claim.as_ref());
-    let is_claimed = claim.is_some_and(|claim| claim.kind == KIND && claim.baremetal_machine == name);
-    if is_claimed || has(finalizer::BAREMETAL_MACHINE) {
+    let is_own = |record: &&HostRecord| {
+        let claim = record.claim.as_ref();
+        claim.is_some_and(|claim| claim.kind == KIND && claim.baremetal_machine == name)
+    };
+    let own = record.filter(is_own);
+    if own.is_some_and(|record| !record.is_abandoned) || has(finalizer::BAREMETAL_MACHINE) {
         return HostStep::Drive;
     }
     if host.metadata.deletion_timestamp.is_some() {
@@ -98,7 +101,8 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
         );
         return refuse(Reason::InventoryTaken, message);
     }
-    if let Some(claim) = claim {
+    // What this host has abandoned comes back when it was cleaned.
+    if let Some(claim) = record.filter(|_| own.is_none()).and_then(|record| record.claim.as_ref()) {
         let message = format!(
             "MachineInventory {named} is claimed by {} {}: wait until that is deleted, or name another inventory",
             claim.kind, claim.baremetal_machine

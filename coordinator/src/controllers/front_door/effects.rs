@@ -13,6 +13,7 @@ use super::{FrontDoor, Gathered, ReadSecrets};
 use crate::controllers::Context;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{StoreError, bootstrap_secret, host, machine, plan_record};
+use crate::telemetry::chain;
 
 /// Applies the one effect of a decision.
 pub(super) async fn apply_effect<K: FrontDoor>(
@@ -52,7 +53,9 @@ pub(super) async fn apply_effect<K: FrontDoor>(
             provide_machine(context, machine, gathered, inventory, provider_id).await
         }
         (Effect::Release, Some(inventory)) => release_host(context, inventory).await,
-        (Effect::Abandon, Some(inventory)) => abandon_host(context, machine, inventory).await,
+        (Effect::Abandon { node }, Some(inventory)) => {
+            abandon_host(context, machine, gathered, inventory, node.as_ref()).await
+        }
     }
 }
 
@@ -162,10 +165,9 @@ async fn remove_node<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     let namespace = &gathered.demand.machine.namespace;
     context.workloads.delete_node(&context.client, namespace, node).await?;
-    let message =
-        format!("Node {} was deleted from Cluster {}: its host was cleaned", node.name, node.cluster);
+    let message = format!("Node {} was deleted from Cluster {}", node.name, node.cluster);
     context.events.normal(machine, "NodeRemoved", &message).await;
-    tracing::info!(node = node.name, "node of a cleaned host deleted");
+    tracing::info!(node = node.name, "node of a host that goes deleted");
     Ok(())
 }
 
@@ -180,8 +182,16 @@ async fn release_host(context: &Context, inventory: &MachineInventory) -> Result
 async fn abandon_host<K: FrontDoor>(
     context: &Context,
     machine: &K,
+    gathered: &Gathered,
     inventory: &MachineInventory,
+    left_node: Option<&NodeRef>,
 ) -> Result<(), StoreError> {
+    // The host is given up whatever the workload cluster says.
+    if let Some(node) = left_node
+        && let Err(error) = remove_node(context, machine, gathered, node).await
+    {
+        tracing::warn!(node = node.name, error = %chain(&error), "a Node stays in its cluster: delete it there");
+    }
     if !inventory.annotations().contains_key(annotation::ABANDONED) {
         host::abandon(&context.client, inventory, context.clock.now()).await?;
         let note = format!(

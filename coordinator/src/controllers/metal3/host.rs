@@ -8,7 +8,7 @@ use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus};
 use coordinator_api::metal3::names;
-use coordinator_api::names::{finalizer, label};
+use coordinator_api::names::{annotation, finalizer, label};
 use coordinator_core::assignment::{self, State};
 use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::demand::Blocker;
@@ -73,7 +73,12 @@ impl FrontDoor for BareMetalHost {
     }
 
     fn release_change(&self) -> Value {
-        json!({ "metadata": { "annotations": { names::PROVIDER_ID: null, names::PROVISIONED_IMAGE: null } } })
+        // The host outlives its machine: what is asked for one of them is not for the next one.
+        json!({ "metadata": { "annotations": {
+            names::PROVIDER_ID: null,
+            names::PROVISIONED_IMAGE: null,
+            annotation::RELEASE_WITHOUT_CLEAN: null,
+        } } })
     }
 }
 
@@ -194,10 +199,10 @@ fn decide_kept_host(context: &Context, host: &BareMetalHost) -> Option<KeptStep>
     decide_kept(host, context.cache.find_cluster(&cluster).as_deref(), context.clock.now())
 }
 
-/// Neither a node nor the wish for one.
+/// Neither a node nor the wish for one. What it has abandoned is cleaned without it.
 fn is_idle(host: &BareMetalHost, record: Option<&HostRecord>) -> bool {
     let is_held = host.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
-    let is_claimed = record.is_some_and(|record| record.claim.is_some());
+    let is_claimed = record.is_some_and(|record| record.claim.is_some() && !record.is_abandoned);
     !is_held && !is_claimed && host.spec.image.is_none()
 }
 

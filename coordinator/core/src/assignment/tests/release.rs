@@ -84,12 +84,12 @@ fn dead_host_is_held_or_abandoned() {
     assert_eq!((held.effect.as_ref(), reason(&held)), (None, Some(Reason::HostUnreachable)));
     let opted = Demand { abandon_after: Some(Duration::from_mins(10)), ..demand.clone() };
     assert_eq!(decide(&opted, seconds(301)).wake, Wake::At(seconds(600)));
-    assert_eq!(decide(&opted, seconds(600)).effect, Some(Effect::Abandon));
+    assert_eq!(decide(&opted, seconds(600)).effect, Some(Effect::Abandon { node: None }));
     let by_hand = Demand { release_without_clean: true, ..demand };
-    assert_eq!(decide(&by_hand, seconds(1)).effect, Some(Effect::Abandon));
+    assert_eq!(decide(&by_hand, seconds(1)).effect, Some(Effect::Abandon { node: None }));
     // Also where no clean can be rendered or was announced.
     let running = outcome(&by_hand, Some(&running_host()), &Secrets::default());
-    assert_eq!(running.effect, Some(Effect::Abandon));
+    assert_eq!(running.effect, Some(Effect::Abandon { node: None }));
 }
 
 #[test]

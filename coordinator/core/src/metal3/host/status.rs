@@ -176,6 +176,12 @@ fn find_error(
         return Some(blocker.message.clone());
     }
     let record = record?;
+    if state.is_none() && record.is_abandoned {
+        return Some(format!(
+            "MachineInventory {} was given up: it is cleaned when its host attaches",
+            record.name
+        ));
+    }
     if let Some(problem) = record.find_problem(now) {
         return Some(problem.message);
     }

@@ -49,6 +49,14 @@ fn a_host_takes_the_inventory_that_it_names() {
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let mut driven = deleted.clone();
     driven.finalizers_mut().push(finalizer::BAREMETAL_MACHINE.into());
+    let mut abandoned = owned("bmh-1");
+    for (key, value) in [
+        (annotation::OWNER_BAREMETAL_MACHINE, "bmh-1"),
+        (annotation::OWNER_KIND, KIND),
+        (annotation::ABANDONED, "x"),
+    ] {
+        abandoned.annotations_mut().insert(key.into(), value.into());
+    }
     let mut with_bmc = host();
     with_bmc.spec.bmc =
         Some(coordinator_api::metal3::host::Bmc { address: "redfish://x".into(), ..Default::default() });
@@ -69,6 +77,8 @@ fn a_host_takes_the_inventory_that_it_names() {
         ("deleted, given back", &deleted, Some(&free), "Forget"),
         ("deleted, owned by another", &deleted, Some(&owned("bmh-2")), "Forget"),
         ("deleted, with a node", &driven, Some(&owned("bmh-1")), "Drive"),
+        ("it has abandoned the host", &host(), Some(&abandoned), "Drive"),
+        ("deleted, it has abandoned the host", &deleted, Some(&abandoned), "GiveBack"),
     ] {
         let record = inventory.map(samples::record);
         let step = match decide_step(host, record.as_ref()) {
