@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
-    AgentUpdateStatus, CarriedNode, CarriedPlan, CoordinatorSettingsState, CoordinatorStatus, HostStatus,
-    InstallState, InstallStatus, LiveTpm, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus,
-    PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
+    AgentUpdateStatus, CarriedNode, CarriedPlan, CarriedStatus, CoordinatorSettingsState, CoordinatorStatus,
+    HostStatus, InstallState, InstallStatus, LiveTpm, LoadBalancerDuty, LoadBalancerReport,
+    MachineInventoryStatus, PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -154,10 +154,22 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     };
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
-    status.host.get_or_insert_default().carried = Some(carried.clone());
+    if !is_overtaken(status, carried) {
+        status.host.get_or_insert_default().carried = Some(carried.clone());
+    }
     if let Some(network) = attach.network {
         record_observed_network(status, network);
     }
+}
+
+/// Whether the statement is older than the end of its plan: the host may report that before its
+/// attach is recorded.
+fn is_overtaken(status: &MachineInventoryStatus, stated: &CarriedStatus) -> bool {
+    let known = status.host.as_ref().and_then(|host| host.carried.as_ref()?.plan.as_ref());
+    known.zip(stated.plan.as_ref()).is_some_and(|(known, stated)| {
+        let is_same = known.id == stated.id && known.generation == stated.generation;
+        is_same && known.state.is_some() && stated.state.is_none()
+    })
 }
 
 /// How far the host is with the settings of the coordinator.

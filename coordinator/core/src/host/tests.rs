@@ -75,6 +75,20 @@ fn pair(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
 }
 
+#[test]
+fn late_attach_does_not_undo_a_plan_end() {
+    let (running, applied) = (PlanOutcome::Unspecified, PlanOutcome::Applied);
+    let carried = |first: PlanOutcome, then: PlanOutcome, generation| {
+        let mut status = MachineInventoryStatus::default();
+        attach(&mut status, node_of(1, first), "r-1", seconds(0));
+        attach(&mut status, node_of(generation, then), "r-1", seconds(1));
+        status.host.unwrap().carried.unwrap().plan.unwrap()
+    };
+    assert_eq!(carried(running, applied, 1).state, Some(PlanState::Applied));
+    assert_eq!(carried(applied, running, 1).state, Some(PlanState::Applied), "an older statement");
+    assert_eq!(carried(applied, running, 2).state, None, "another plan");
+}
+
 /// A backup does not hold status: one attach rebuilds it from the host.
 #[test]
 fn attach_rebuilds_a_lost_status() {
