@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{Reason, Type};
-use fake_apiserver::Side;
+use fake_apiserver::{Matching, Refusal, Side, Verb};
 use scenarios::{NAMESPACE, World, bootstrap_data};
 use serde_json::{Value, json};
 
@@ -99,8 +101,8 @@ async fn machines_at_once_get_an_index_each() {
     let hosts = ["host-1", "host-2", "host-3"];
     let world = prepare(&hosts).await;
     world.start_coordinator("second");
-    world.fake.faults().latency(std::time::Duration::from_millis(5));
-    world.fake.faults().lag(std::time::Duration::from_millis(100));
+    world.fake.faults().latency(Duration::from_millis(5));
+    world.fake.faults().lag(Duration::from_millis(100));
     apply_template(&world, "workers", json!({})).await;
     let machines = ["m-1", "m-2", "m-3"];
     futures::future::join_all(
@@ -148,6 +150,24 @@ async fn a_machine_waits_for_its_template_and_pool() {
         .await;
     let pool = json!({ "namePrefix": "net", "pools": [{ "subnet": "10.66.0.0/24" }] });
     world.create("IPPool", "net", json!({ "spec": pool })).await;
+    world.wait_metal3_ready("m-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: the coordinator may not create IPClaims.
+// Shown: Event `ApiRequestFailed` of the Metal3Data; the machine waits, and goes on once it may.
+#[tokio::test(start_paused = true)]
+async fn refused_claims_are_events_of_the_data() {
+    let world = prepare(&["host-1"]).await;
+    let claims = Matching::any().user("coordinator").verb(Verb::Create).resource("ipclaims");
+    let refused = world.fake.faults().fail(claims, usize::MAX, Refusal::Forbidden);
+    apply_template(&world, "workers", json!({})).await;
+    world.apply_metal3_machine("m-1", with_template("workers")).await;
+    world.wait_until("a claim is refused", |_| refused.is_met()).await;
+    world.advance_time(Duration::from_secs(1)).await;
+    world.expect_event("Metal3Data", "workers-0", Reason::ApiRequestFailed.as_str(), "it is retried");
+    assert!(world.fake.look_at_all("ipclaims.ipam.metal3.io").is_empty());
+    world.fake.faults().clear();
     world.wait_metal3_ready("m-1").await;
     world.check_invariants().await;
 }

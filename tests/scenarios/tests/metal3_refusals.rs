@@ -89,6 +89,25 @@ async fn refused_changes_are_conditions() {
     world.check_invariants().await;
 }
 
+// Fault: the coordinator may not read the kubeconfig of the cluster of a Metal3Machine.
+// Shown: condition `Ready` of the Metal3Machine: `ApiRequestFailed`; it goes on once it may.
+#[tokio::test(start_paused = true)]
+async fn refused_reads_are_conditions_of_the_machine() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    let kubeconfig = Matching::any().user("coordinator").resource("secrets").name("c1-kubeconfig");
+    let refused = world.fake.faults().fail(kubeconfig, usize::MAX, Refusal::Forbidden);
+    world.apply_metal3_machine("m-1", json!({})).await;
+    let failed = Reason::ApiRequestFailed;
+    world.wait_metal3_reason("m-1", failed.as_str()).await;
+    assert!(refused.is_met());
+    world.expect_why("Metal3Machine/m-1", failed, "c1-kubeconfig", "correct what the message names").await;
+    world.fake.faults().clear();
+    world.wait_metal3_ready("m-1").await;
+    world.check_invariants().await;
+}
+
 // Fault: the coordinator may not change IPClaims, Metal3DataTemplates or Metal3DataClaims, which have no conditions.
 // Shown: Event `ApiRequestFailed` of the object; the change is made once it may.
 #[tokio::test(start_paused = true)]

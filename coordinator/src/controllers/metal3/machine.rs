@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
-use coordinator_api::conditions::{Reason, Type, find_condition};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, find_condition};
 use coordinator_api::inventory::CarriedNode;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
@@ -120,9 +120,14 @@ pub(super) async fn reconcile(
     // Registered as waiting before the stores are read, so that no event is missed.
     cache.index.set_waiting(&key, true);
     let mut gathered = Gathered::read(machine, &context, cache);
-    read_template(&context, cache, &mut gathered).await?;
-    let Outcome { step, mut blocker, is_retried, is_rechecked } =
-        decide_outcome(&context, &mut gathered).await?;
+    let decided = decide_outcome(&context, cache, &mut gathered).await;
+    let Outcome { step, mut blocker, is_retried, is_rechecked } = match decided {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            show_state(&context, &gathered, None, Some(effect_failed(&chain(&error)))).await?;
+            return Err(error);
+        }
+    };
     let applied = apply_step(&context, cache, &gathered, &step).await;
     let failure = match &applied {
         Err(error) if error.class() == Class::Conflict => return applied.map(|_| Action::await_change()),
@@ -139,11 +144,7 @@ pub(super) async fn reconcile(
     // a Node does not.
     let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. } | Step::LabelNode { .. });
     if is_silent || blocker.is_some() || failure.is_some() {
-        let shown = project_status(&gathered.situation(), blocker.as_ref(), failure, gathered.now);
-        let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
-        if let (Some(_), Some(blocker)) = (written, &blocker) {
-            announce_blocker(&context, &gathered.machine, blocker).await;
-        }
+        show_state(&context, &gathered, blocker.as_ref(), failure).await?;
     }
     applied?;
     let kind = kind_name::<Metal3Machine>();
@@ -178,14 +179,33 @@ async fn read_template(
     Ok(())
 }
 
-/// Decides; the Nodes of the workload cluster are read when the decision asks for
-/// them.
-async fn decide_outcome(context: &Context, gathered: &mut Gathered) -> Result<Outcome, StoreError> {
+/// Decides; what is in no store is read when the decision asks for it.
+async fn decide_outcome(
+    context: &Context,
+    cache: &Metal3Cache,
+    gathered: &mut Gathered,
+) -> Result<Outcome, StoreError> {
+    read_template(context, cache, gathered).await?;
     let outcome = decide_machine(&gathered.situation());
     let Step::FindNodes(search) = &outcome.step else { return Ok(outcome) };
     let namespace = gathered.machine.namespace().unwrap_or_default();
     gathered.nodes = context.workloads.read_nodes(&context.client, &namespace, search).await?;
     Ok(decide_machine(&gathered.situation()))
+}
+
+/// Writes the status; an Event where an operator has to act.
+async fn show_state(
+    context: &Context,
+    gathered: &Gathered,
+    blocker: Option<&Blocker>,
+    failure: Option<ConditionUpdate>,
+) -> Result<(), StoreError> {
+    let shown = project_status(&gathered.situation(), blocker, failure, gathered.now);
+    let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
+    if let (Some(_), Some(blocker)) = (written, blocker) {
+        announce_blocker(context, &gathered.machine, blocker).await;
+    }
+    Ok(())
 }
 
 /// An Event for what an operator has to act on, once per cause.
