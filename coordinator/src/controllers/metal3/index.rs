@@ -3,6 +3,7 @@
 pub(super) mod clusters;
 mod host_addresses;
 mod hosts;
+mod seen;
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -23,6 +24,7 @@ use kube::ResourceExt as _;
 use clusters::Clusters;
 use host_addresses::HostAddresses;
 pub(super) use hosts::{cluster_of_infrastructure, template_of_machine};
+use seen::Seen;
 
 use super::slots::Slots;
 use crate::cache::Presence;
@@ -79,6 +81,16 @@ struct Inner {
     rosters: HashMap<Arc<str>, HostRoster>,
     /// Machines that wait for a host, or for an operator.
     waiting: BTreeSet<Key>,
+    seen: SeenKinds,
+}
+
+/// Objects on which many others depend.
+#[derive(Debug, Default)]
+struct SeenKinds {
+    hosts: Seen,
+    clusters: Seen,
+    pools: Seen,
+    data_templates: Seen,
 }
 
 /// What a machine is found by, and what its data depends on.
@@ -121,12 +133,13 @@ impl Metal3Index {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pool concerns all of its claims.
+    /// A pool that is changed concerns all of its claims.
     pub(crate) fn apply_ip_pool(&self, pool: &IPPool, presence: Presence) -> Triggers {
         let key = Key::of(pool);
         let mut inner = self.write_inner();
         inner.clusters.apply_member(pool, presence);
-        let claims = inner.addresses.claims_of(&key);
+        let is_changed = inner.seen.pools.note_change(pool, presence, ());
+        let claims = if is_changed { inner.addresses.claims_of(&key) } else { BTreeSet::new() };
         triggers(claim_subjects(claims).chain([(Kind::IpPool, key)]))
     }
 
@@ -216,15 +229,16 @@ impl Metal3Index {
 
 /// Templates, claims on their indexes, and data.
 impl Metal3Index {
-    /// A template concerns the claims on its indexes.
+    /// A template that is changed concerns the claims on its indexes.
     pub(crate) fn apply_data_template(&self, template: &Metal3DataTemplate, presence: Presence) -> Triggers {
         let key = Key::of(template);
         let group = (presence == Presence::Exists).then(|| key.in_namespace_of(&group_of_template(template)));
         let mut inner = self.write_inner();
         inner.clusters.apply_member(template, presence);
         inner.templates_by_group.set_group(&key, group.as_ref());
-        let mut claims = inner.indexes.claims_of(&key);
-        claims.extend(group.map(|group| inner.indexes.claims_of(&group)).unwrap_or_default());
+        let is_changed = inner.seen.data_templates.note_change(template, presence, ());
+        let groups = [Some(key.clone()), group].into_iter().flatten().filter(|_| is_changed);
+        let claims: BTreeSet<_> = groups.flat_map(|group| inner.indexes.claims_of(&group)).collect();
         triggers(of_kind(Kind::DataClaim, claims).chain([(Kind::DataTemplate, key)]))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coordinator_api::capi;
+use coordinator_api::capi::{self, ClusterStatus};
 use coordinator_api::conditions::Reason;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::host::BareMetalHost;
@@ -75,7 +75,7 @@ fn find_owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
 
 /// Hosts, and the machines that use them.
 impl Metal3Index {
-    /// A host concerns the machine that uses it; one that can be chosen concerns
+    /// A host concerns the machine that uses it; one that can be chosen now concerns
     /// the machines that wait. Public for the benchmark of the index.
     #[allow(clippy::must_use_candidate, reason = "what it triggers is not of interest there")]
     pub fn apply_host(&self, host: &BareMetalHost, presence: Presence) -> Triggers {
@@ -97,7 +97,8 @@ impl Metal3Index {
         if host.spec.consumer_ref.is_some() || !exists {
             inner.reservations.release_host(&key);
         }
-        if exists && machine::is_candidate(host) {
+        let is_candidate = exists && machine::is_candidate(host);
+        if inner.seen.hosts.note_change(host, presence, is_candidate) && is_candidate {
             machines
                 .extend(inner.waiting.iter().filter(|waiting| waiting.namespace == key.namespace).cloned());
         }
@@ -177,8 +178,8 @@ impl Metal3Index {
         triggers([(Kind::Remediation, key)])
     }
 
-    /// A Cluster concerns its machines and its infrastructure; when its pause ends, all
-    /// that belongs to it.
+    /// A Cluster concerns its infrastructure, and its machines when what they depend on is changed;
+    /// when its pause ends, all that belongs to it.
     pub(crate) fn apply_cluster(&self, cluster: &capi::Cluster, presence: Presence) -> Triggers {
         let key = Key::of(cluster);
         let reference = cluster.spec.infrastructure_ref.as_ref();
@@ -188,6 +189,14 @@ impl Metal3Index {
         let is_paused = presence == Presence::Exists && cluster.spec.paused == Some(true);
         let mut inner = self.write_inner();
         let resumed = inner.clusters.apply_cluster(&key, is_paused);
+        let status = cluster.status.as_ref();
+        let facts = (
+            status.is_some_and(ClusterStatus::is_infrastructure_provisioned),
+            status.is_some_and(ClusterStatus::is_control_plane_initialized),
+        );
+        if !inner.seen.clusters.note_change(cluster, presence, facts) {
+            return triggers(infrastructure.into_iter().chain(resumed));
+        }
         let machines = inner.machines_by_cluster.group_members(&key);
         let used = machines.clone().filter_map(|machine| inner.machines.get(machine)?.host.clone());
         let hosts: Vec<_> = used.chain(inner.kept_by_cluster.group_members(&key).cloned()).collect();
