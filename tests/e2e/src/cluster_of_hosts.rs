@@ -141,6 +141,8 @@ impl<'a> ClusterOfHosts<'a> {
         let count = self.control_planes;
         self.progress
             .step(&format!("{count} control planes of {control_plane}, worker of {worker}: available"));
+        // The statuses come last: at first they are those of the former releases.
+        self.await_releases(control_plane, worker).await?;
         until_named(&control_planes(self.client()), NAME, DEADLINE, |found| {
             has_settled(found, count)
                 && is_true(found, "Available")
@@ -162,6 +164,20 @@ impl<'a> ClusterOfHosts<'a> {
              each Node has our providerID and metal3.io/uuid, and is the nodeRef of its Machine"
         ));
         Ok(())
+    }
+
+    /// Waits until each Machine is of the release of its role, and there is no other.
+    async fn await_releases(&self, control_plane: &str, worker: &str) -> anyhow::Result<()> {
+        let machines = cluster_api(self.client(), "Machine");
+        until_all(&machines, watcher::Config::default(), DEADLINE, |machines| {
+            let is_wanted = |machine: &DynamicObject| {
+                let is_control_plane = machine.labels().contains_key("cluster.x-k8s.io/control-plane");
+                machine.data["spec"]["version"] == if is_control_plane { control_plane } else { worker }
+            };
+            let all = machines.len() == self.control_planes + 1 && machines.values().all(is_wanted);
+            Ok(all.then_some(()))
+        })
+        .await
     }
 
     /// The machines of both roles, and no other.
