@@ -30,10 +30,12 @@ impl Holds {
         *entry = until.max(*entry);
     }
 
-    /// Waits as long as requests for `resource` are held back.
+    /// Waits as long as requests for `resource` are held back. Answers to other requests may
+    /// prolong that: then this one is sent, and has an answer of its own.
     pub(super) async fn wait(&self, resource: &str) {
-        while let Some(until) = self.held_until(resource) {
-            sleep_until(until).await;
+        let end = Instant::now() + LONGEST_HOLD;
+        while let Some(until) = self.held_until(resource).filter(|_| Instant::now() < end) {
+            sleep_until(until.min(end)).await;
         }
     }
 
@@ -52,4 +54,30 @@ impl Holds {
 fn read_retry_after(answer: &HeaderMap) -> Option<Duration> {
     let seconds = answer.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_HOLD)).filter(|hold| !hold.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_waits_longer_than_the_longest_hold() {
+        let holds = Holds::default();
+        let answer: HeaderMap = [(header::RETRY_AFTER, "20".parse().unwrap())].into_iter().collect();
+        holds.note("events", &answer);
+        let others = holds.clone();
+        tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_secs(10)).await;
+                others.note("events", &answer);
+            }
+        });
+        let start = Instant::now();
+        holds.wait("leases").await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "of another resource");
+        holds.wait("events").await;
+        assert_eq!(start.elapsed(), LONGEST_HOLD);
+    }
 }

@@ -17,7 +17,7 @@ const TYPE: &str = "cluster.x-k8s.io/secret";
 const RESOLVED: &str = "resolved-value";
 
 /// Writes what of the bootstrap data went into the plan beside it; no request when
-/// it is there, or when the Secret is not one of Cluster API.
+/// it is there, when the Secret is not one of Cluster API, or when it cannot be changed.
 ///
 /// # Errors
 /// Conflict when the Secret has changed since it was read.
@@ -26,9 +26,7 @@ pub async fn write_resolved(
     secret: &KubeSecret,
     resolved: &Secret,
 ) -> Result<(), StoreError> {
-    let stored = secret.data.as_ref().and_then(|data| data.get(RESOLVED));
-    let is_written = stored.is_some_and(|stored| stored.0 == resolved.expose());
-    if is_written || secret.type_.as_deref() != Some(TYPE) {
+    if !is_due(secret, resolved) {
         return Ok(());
     }
     let name = secret.name_any();
@@ -39,4 +37,31 @@ pub async fn write_resolved(
     });
     let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     written.map(drop).map_err(StoreError::request("write resolved-value to", KIND, &name))
+}
+
+fn is_due(secret: &KubeSecret, resolved: &Secret) -> bool {
+    let stored = secret.data.as_ref().and_then(|data| data.get(RESOLVED));
+    let is_written = stored.is_some_and(|stored| stored.0 == resolved.expose());
+    !is_written && secret.type_.as_deref() == Some(TYPE) && secret.immutable != Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_secrets_that_may_change_are_written() {
+        let resolved = Secret::new(b"x".to_vec());
+        let known = |value: &[u8]| Some([(RESOLVED.to_owned(), ByteString(value.to_vec()))].into());
+        let of_provider = KubeSecret { type_: Some(TYPE.into()), ..KubeSecret::default() };
+        for (name, secret, want) in [
+            ("of a bootstrap provider", of_provider.clone(), true),
+            ("with another value", KubeSecret { data: known(b"y"), ..of_provider.clone() }, true),
+            ("written", KubeSecret { data: known(b"x"), ..of_provider.clone() }, false),
+            ("immutable", KubeSecret { immutable: Some(true), ..of_provider }, false),
+            ("of an operator", KubeSecret::default(), false),
+        ] {
+            assert_eq!(is_due(&secret, &resolved), want, "{name}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::controllers::metal3::index::Metal3Index;
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::metrics::Metrics;
+use crate::rpc::log::capture_log;
 use crate::workload::WorkloadClients;
 
 fn sinks() -> Sinks {
@@ -81,7 +82,10 @@ fn an_unparsable_object_stops_no_other() {
     for name in ["c1", "c2"] {
         feed.take_event(&None, Event::InitApply(cluster(name, Some(json!({ "paused": true })))));
     }
-    feed.take_event(&None, Event::InitApply(cluster("broken", None)));
+    let log = capture_log(|| feed.take_event(&None, Event::InitApply(cluster("broken", None))));
+    for part in ["kind=\"Cluster\"", "namespace=\"fleet\"", "name=\"broken\"", "correct the object"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
     feed.take_event(&None, Event::InitDone);
     assert!(known("c1").is_some() && known("c2").is_some());
     assert!(known("broken").is_none());

@@ -8,8 +8,8 @@ use control_plane::{ControlPlane, Settings, apply};
 use coordinator_api::crds;
 use coordinator_api::template::BaremetalMachineTemplate;
 use e2e::manifests::RIGHTS;
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Resource as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -25,10 +25,13 @@ fn dry_run_of_topology() -> Value {
     json!({ "annotations": { "topology.cluster.x-k8s.io/dry-run": "" } })
 }
 
-/// The code of the refusal.
+/// As Cluster API's topology controller does it: by server-side apply. The code of the refusal.
 async fn change(api: &Api<BaremetalMachineTemplate>, patch: &Value, dry_run: bool) -> Result<(), u16> {
-    let params = PatchParams { dry_run, ..PatchParams::default() };
-    match api.patch("workers", &params, &Patch::Merge(patch)).await {
+    let params = PatchParams { dry_run, ..PatchParams::apply("capi-topology").force() };
+    let mut object = patch.clone();
+    object["apiVersion"] = BaremetalMachineTemplate::api_version(&()).into();
+    object["kind"] = BaremetalMachineTemplate::kind(&()).into();
+    match api.patch("workers", &params, &Patch::Apply(object)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) => Err(status.code),
         Err(error) => panic!("{error}"),

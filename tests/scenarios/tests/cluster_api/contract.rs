@@ -135,6 +135,35 @@ async fn infra_cluster_pausing() {
         }
         world.check_invariants().await;
     }
+    // Nothing is done while one of the two is paused.
+    let balancer = json!({ "type": "External", "host": "10.0.2.9", "port": 6443 });
+    let change = json!({ "spec": { "controlPlaneLoadBalancer": balancer } });
+    let key = coordinator_api::names::annotation::PAUSED;
+    for (kind, pause, resume) in [
+        ("Cluster", json!({ "spec": { "paused": true } }), json!({ "spec": { "paused": false } })),
+        (
+            "BaremetalCluster",
+            json!({ "metadata": { "annotations": { key: "" } } }),
+            json!({ "metadata": { "annotations": { key: null } } }),
+        ),
+    ] {
+        let world = World::new().await;
+        world.apply_cluster_of("c1", json!({})).await;
+        world.wait_idle().await;
+        world.patch(kind, "c1", pause).await;
+        world
+            .wait_until("it is paused", |world| {
+                condition(&baremetal_cluster(world, "c1"), "Paused")["status"] == "True"
+            })
+            .await;
+        world.patch("BaremetalCluster", "c1", change.clone()).await;
+        world.wait_idle().await;
+        let endpoint = |world: &World| baremetal_cluster(world, "c1")["spec"]["controlPlaneEndpoint"].clone();
+        assert_eq!(endpoint(&world), Value::Null, "{kind} is paused");
+        world.patch(kind, "c1", resume).await;
+        world.wait_until("the endpoint is filled", |world| endpoint(world)["host"] == "10.0.2.9").await;
+        world.check_invariants().await;
+    }
 }
 
 // InfraMachine
