@@ -251,7 +251,7 @@ async fn abandoned_host_is_cleaned_when_it_returns() {
 // Fault: a host does not answer since its plan was announced, and its machine is deleted and abandons it.
 // Shown: condition of the inventory: `Abandoned`; the host never runs the plan of the machine that is gone.
 #[tokio::test(start_paused = true)]
-async fn announced_plan_of_an_abandoned_host_is_never_run() {
+async fn announced_plan_of_abandoned_host_never_runs() {
     let mut world = World::with_hosts(&["host-1"]).await;
     world.wait_idle().await;
     world.host_mut("host-1").power_off();

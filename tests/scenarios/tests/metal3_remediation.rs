@@ -197,7 +197,7 @@ async fn a_killed_coordinator_reboots_an_unhealthy_machine_once() {
 // Shown: condition of the BareMetalHost with the annotation that abandons it; then its state is available with an
 // error, until it returns and is cleaned.
 #[tokio::test(start_paused = true)]
-async fn a_dead_host_is_given_up_and_cleaned_when_it_returns() {
+async fn a_host_given_up_is_cleaned_later() {
     let mut world = with_node().await;
     world.host_mut("host-1").power_off();
     world.delete("Machine", "m-1").await;

@@ -267,5 +267,6 @@ async fn unseen_claim_is_replaced_by_no_other() {
     world.patch("MachineInventoryPool", "pool", set_pool(both)).await;
     world.wait_running("m-2").await;
     assert_eq!(world.machine("m-2").unwrap().spec.provider_id, Some(provider_id));
+    world.expect_nothing("baremetalmachine/m-2").await;
     world.check_invariants().await;
 }

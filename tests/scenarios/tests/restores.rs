@@ -207,7 +207,7 @@ async fn restore_of_metal3_keeps_hosts_indexes_and_addresses() {
 // Fault: all objects of Metal3 are restored with ownerReferences that lead nowhere.
 // Shown: `Ready=False`, `OwnerMismatch`, where the garbage collector deleted the machine; no host is changed.
 #[tokio::test(start_paused = true)]
-async fn restore_of_metal3_with_stale_owners_changes_no_host() {
+async fn stale_owners_of_metal3_change_no_host() {
     let mut held = 0;
     for seed in 0..SEEDS / 2 {
         let world = running_metal3().await;

@@ -159,7 +159,7 @@ fn duplicate_address_or_router_id_is_named() {
 }
 
 #[test]
-fn a_member_keeps_its_place_while_another_one_is_wrong() {
+fn a_wrong_device_takes_no_place_away() {
     let networks = ["10.0.0.1/24", "10.0.0.2/24"].map(plain);
     let members = [candidate("a", 1, &networks[0]), candidate("b", 2, &networks[1])];
     let known: Vec<_> = decide(&members).members.iter().map(announced).collect();

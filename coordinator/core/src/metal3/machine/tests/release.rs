@@ -21,7 +21,7 @@ fn b8_a_deleted_machine_gives_its_host_back() {
 }
 
 #[test]
-fn a_machine_that_the_garbage_collector_deleted_is_held() {
+fn a_garbage_collected_machine_is_held() {
     let mut restored = deleted_owner();
     restored.metadata.uid = Some("another".into());
     for (what, machine, owner, want) in [
