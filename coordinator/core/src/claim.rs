@@ -133,8 +133,7 @@ fn check_session(situation: &HostSituation<'_>) -> (Option<HostEffect>, Wake) {
 
 fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
-    let in_flight =
-        host.claimed_plan().is_some_and(|plan| plan.state.is_none()) || host.running_custom_plan().is_some();
+    let in_flight = has_plan_in_flight(host) || host.running_custom_plan().is_some();
     // A free host belongs to no Cluster that would be paused for the move; a request of a plan comes first.
     let is_free = host.claim.is_none() && host.custom_plan.is_none();
     let is_due = situation.is_paused || is_free;
@@ -204,13 +203,17 @@ fn carries_no_claim(host: &HostRecord) -> bool {
     host.claimed_plan().is_none() && host.carries_nothing()
 }
 
+/// A plan of the claim was announced and has not ended.
+fn has_plan_in_flight(host: &HostRecord) -> bool {
+    host.claimed_plan().is_some_and(|plan| plan.state.is_none())
+}
+
 /// The machine went without a clean: the host is cleaned when it attaches.
 fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
     // A plan that the host has not received yet would make it a node after its statement: the clean
     // plan replaces it.
-    let in_flight = host.claimed_plan().is_some_and(|plan| plan.state.is_none());
-    if host.carries_nothing() && !in_flight {
+    if host.carries_nothing() && !has_plan_in_flight(host) {
         return Some(HostEffect::Release);
     }
     if !host.is_known() {
@@ -226,8 +229,7 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
 
 /// An operator deletes the inventory of an abandoned host, which is not cleaned now.
 fn remove_abandoned(host: &HostRecord) -> Option<HostEffect> {
-    let in_flight = host.claimed_plan().is_some_and(|plan| plan.state.is_none());
-    let is_cleaned = host.is_attached() && in_flight;
+    let is_cleaned = host.is_attached() && has_plan_in_flight(host);
     (host.is_deleting && !is_cleaned).then(|| HostEffect::Verify(Box::new(HostEffect::RemoveFinalizer)))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ::vip::network::Family;
-use ::vip::probe::{time_failover, wait_until, write_through};
+use ::vip::probe::{time_failover, wait_until};
 use ::vip::site::{PATIENCE, Site};
 use anyhow::Context as _;
 use control_plane::parts::Parts;
@@ -35,7 +35,8 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
         let start = Instant::now();
         let lost = time_failover(&site.network, || site.network.set_cable(holder, false), PATIENCE);
         seconds.push(lost.with_context(|| format!("loss {run}"))?.as_secs_f64());
-        wait_write(&site, run)?;
+        // etcd may have lost its leader with the holder.
+        site.wait_write(&format!("loss-{run}"))?;
         writes.push(start.elapsed().as_secs_f64());
         site.network.set_cable(holder, true)?;
         if run % 20 == 0 {
@@ -44,18 +45,6 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
     }
     site.nodes.clear();
     Ok(list_figures(&mut seconds, &mut writes))
-}
-
-/// A write of a client through the endpoint: etcd may have lost its leader with the holder.
-fn wait_write(site: &Site, run: usize) -> anyhow::Result<()> {
-    let pki = site.nodes[0].root().join("/etc/kubernetes/pki");
-    let mut attempt = 0;
-    wait_until("a write through the endpoint", PATIENCE, || {
-        attempt += 1;
-        let name = format!("loss-{run}-{attempt}");
-        let is_written = write_through(&site.network.switch(), Family::V4.endpoint(), &pki, &name)?;
-        Ok(if is_written { Ok(()) } else { Err(format!("{:?}", site.network.holders()?)) })
-    })
 }
 
 /// The value that this share of all is not above, the smallest first.

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{self, Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, Phase};
+use coordinator_api::names::annotation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -99,6 +100,12 @@ impl World {
         self.inventory(host).is_some_and(|inventory| {
             inventory.claim().is_none() && conditions::is_true(inventory.conditions(), Type::Ready)
         })
+    }
+
+    /// An operator lets a machine go without its host, which may be dead.
+    pub async fn give_up_host(&self, kind: &str, name: &str) {
+        let way_out = json!({ "metadata": { "annotations": { annotation::RELEASE_WITHOUT_CLEAN: "" } } });
+        self.patch(kind, name, way_out).await;
     }
 
     /// A condition of a machine.

@@ -225,8 +225,7 @@ async fn abandoned_host_is_cleaned_when_it_returns() {
     world
         .expect_why("machine/m-1", Reason::HostUnreachable, way_out, "check power, network and console")
         .await;
-    let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
-    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.give_up_host("BaremetalMachine", "m-1").await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     let inventory = world.inventory("host-1").unwrap();
     assert!(inventory.claim().is_some(), "the host may still run the node of its owner");
@@ -262,9 +261,7 @@ async fn announced_plan_of_abandoned_host_never_runs() {
         host.session.is_some_and(|session| session.ended.is_some())
     };
     world.wait_until("the end of its session is known", is_away).await;
-    let abandon =
-        json!({ "metadata": { "annotations": { "baremetal.cluster.io/release-without-clean": "" } } });
-    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.give_up_host("BaremetalMachine", "m-1").await;
     world.delete_machine("m-1").await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     let is_abandoned = Reason::Abandoned;
@@ -287,9 +284,7 @@ async fn inventory_of_an_abandoned_host_can_be_deleted() {
     let mut world = running().await;
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
-    let abandon =
-        json!({ "metadata": { "annotations": { "baremetal.cluster.io/release-without-clean": "" } } });
-    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.give_up_host("BaremetalMachine", "m-1").await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     let is_abandoned = Reason::Abandoned;
     world.expect_why("machineinventory/host-1", is_abandoned, "was removed while", "repair the host").await;

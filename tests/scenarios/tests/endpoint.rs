@@ -167,6 +167,18 @@ async fn wrong_device_and_late_changes_are_said() {
     }
     let late = json!({ "type": "External", "host": "10.0.2.2", "port": 6443 });
     world.patch("BaremetalCluster", "c2", json!({ "spec": { "controlPlaneLoadBalancer": late } })).await;
+    // Of two places that a new cluster names, the nodes use the endpoint.
+    for (name, kind) in [("c3", "External"), ("c4", "Internal")] {
+        let balancer = json!({ "type": kind, "host": "10.0.2.9", "port": 6443 });
+        let endpoint = json!({ "host": "10.0.2.2", "port": 6443 });
+        let spec = json!({ "controlPlaneEndpoint": endpoint, "controlPlaneLoadBalancer": balancer });
+        world.apply_cluster_of(name, spec).await;
+        let (kind, reason) = (Type::FieldsIgnored, Reason::FieldWithoutEffect);
+        let message = wait_reason_of(&world, name, kind, reason).await;
+        assert!(message.contains("the nodes use controlPlaneEndpoint, which differs"), "{message}");
+        let balancer = condition_of(&world, name, Type::LoadBalancerReady);
+        assert!(balancer.is_none_or(|found| found.status == "Unknown"), "no host is asked to hold it");
+    }
     let patch = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 10 }, "networkDevice": null } });
     world.patch("BaremetalCluster", "c1", patch).await;
     world.wait_until("the new id", |world| kept(world).is_some_and(|duty| duty.router_id.get() == 10)).await;

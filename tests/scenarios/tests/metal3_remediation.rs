@@ -213,8 +213,7 @@ async fn a_host_given_up_is_cleaned_later() {
     };
     world.wait_until("the way out is named", is_said).await;
     world.expect_why("baremetalhost/bmh-host-1", Reason::HostUnreachable, way_out, "check power").await;
-    let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
-    world.patch("BareMetalHost", "bmh-host-1", abandon).await;
+    world.give_up_host("BareMetalHost", "bmh-host-1").await;
     world.wait_until("m-1 is gone", |world| world.metal3_machine("m-1").is_none()).await;
     world.finish_deletions();
     world.wait_idle().await;

@@ -182,9 +182,7 @@ async fn node_of_an_abandoned_machine_disappears() {
     world.patch("Cluster", "c1", json!({ "spec": { "controlPlaneRef": null } })).await;
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
-    let way_out = "baremetal.cluster.io/release-without-clean";
-    let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
-    world.patch("BaremetalMachine", "m-1", abandon).await;
+    world.give_up_host("BaremetalMachine", "m-1").await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     assert!(world.node("n-1").is_none());
     world.expect_event("BaremetalMachine", "m-1", "NodeRemoved", "n-1");

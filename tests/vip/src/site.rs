@@ -7,7 +7,7 @@ use control_plane::parts::Parts;
 
 use crate::network::{Family, Network};
 use crate::node::{Keys, Node};
-use crate::probe::wait_until;
+use crate::probe::{wait_until, write_through};
 
 /// Patience with real API servers on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
@@ -96,6 +96,22 @@ impl Site {
         wait_until("no holder", patience, || {
             let holders = self.network.holders()?;
             Ok(if holders.is_empty() { Ok(()) } else { Err(format!("{holders:?}; {}", self.describe())) })
+        })
+    }
+
+    /// Waits until a client writes through the endpoint; `name` is that of no other write.
+    ///
+    /// # Errors
+    /// When it cannot in time.
+    pub fn wait_write(&self, name: &str) -> anyhow::Result<()> {
+        let pki = self.nodes[0].root().join("/etc/kubernetes/pki");
+        let mut attempt = 0;
+        wait_until("a write through the endpoint", PATIENCE, || {
+            attempt += 1;
+            let name = format!("{name}-{attempt}");
+            let endpoint = self.network.family.endpoint();
+            let is_written = write_through(&self.network.switch(), endpoint, &pki, &name)?;
+            Ok(if is_written { Ok(()) } else { Err(format!("holders {:?}", self.network.holders()?)) })
         })
     }
 

@@ -23,26 +23,13 @@ fn start() -> Site {
     site
 }
 
-/// Through the endpoint, from where clients are.
-fn wait_write(site: &Site, name: &str) {
-    let pki = site.nodes[0].root().join("/etc/kubernetes/pki");
-    let mut attempt = 0;
-    wait_until("a write through the endpoint", PATIENCE, || {
-        attempt += 1;
-        let name = format!("{name}-{attempt}");
-        let written = write_through(&site.network.switch(), Family::V4.endpoint(), &pki, &name)?;
-        Ok(if written { Ok(()) } else { Err(format!("holders {:?}", site.network.holders()?)) })
-    })
-    .unwrap();
-}
-
 // Fault: the holder of the endpoint is cut off from the other members of etcd, or etcd loses its quorum.
 // Shown: `LoadBalancerReady` names the holder on the majority's side, or is False, `HolderMissing`.
 #[test]
 fn endpoint_follows_the_quorum() {
     let mut site = start();
     let holder = site.wait_holder(PATIENCE, |_| true).unwrap();
-    wait_write(&site, "first");
+    site.wait_write("first").unwrap();
     let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
     let write_beside = |name: &str| {
         let namespace = site.network.namespace(holder);
@@ -61,7 +48,7 @@ fn endpoint_follows_the_quorum() {
     })
     .unwrap();
     assert!(!write_beside("minority"), "a minority took a write");
-    wait_write(&site, "partitioned");
+    site.wait_write("partitioned").unwrap();
     wait_until("the minority drops the endpoint", OVERLAP, || {
         Ok(if site.network.holds(holder)? { Err("held".to_owned()) } else { Ok(()) })
     })
@@ -72,12 +59,12 @@ fn endpoint_follows_the_quorum() {
     site.network.set_cable(holder, true).unwrap();
     let second = site.wait_holder(PATIENCE, |_| true).unwrap();
     assert_ne!(second, holder, "the one that comes back takes nothing away");
-    wait_write(&site, "healed");
+    site.wait_write("healed").unwrap();
 
     // The API server of the holder is lost: etcd goes on.
     site.nodes[second].kill_api_server();
     let third = site.wait_holder(PATIENCE, |new| new != second).unwrap();
-    wait_write(&site, "moved");
+    site.wait_write("moved").unwrap();
 
     // The quorum is lost: no holder.
     for node in (0..3).filter(|node| *node != third) {
@@ -92,5 +79,5 @@ fn endpoint_follows_the_quorum() {
     site.start_agents().unwrap();
     site.start_kubernetes(&Parts::from_environment().unwrap()).unwrap();
     site.wait_holder(PATIENCE, |_| true).unwrap();
-    wait_write(&site, "restarted");
+    site.wait_write("restarted").unwrap();
 }
