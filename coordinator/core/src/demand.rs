@@ -64,6 +64,8 @@ pub struct NodeDemand {
     pub machine: String,
     pub cluster: String,
     pub pool: String,
+    /// Its host has to be in this failure domain, where the engine chooses it.
+    pub failure_domain: Option<String>,
     /// Machines that prefer hosts which one of them held before.
     pub reuse_group: Option<String>,
     /// The next host that can be claimed, or why there is none. Not looked for while

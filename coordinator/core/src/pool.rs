@@ -123,7 +123,7 @@ impl Roster {
             selector,
             selected: BTreeMap::new(),
             members: HashMap::new(),
-            places: Places::default(),
+            places: Places::new(pool.spec.node_reuse == Some(true)),
             hostnames: Hostnames::default(),
             tallies: Tallies::default(),
             pool,
@@ -223,6 +223,12 @@ impl Roster {
         }
     }
 
+    /// The state of a member.
+    #[must_use]
+    pub fn standing(&self, host: &str) -> Option<Standing> {
+        self.members.get(host).map(|member| member.standing)
+    }
+
     /// Records the state of a member; whether it changed.
     pub fn set_standing(&mut self, host: &str, standing: Standing) -> bool {
         let Some(member) = self.members.get_mut(host) else { return false };
@@ -276,36 +282,24 @@ impl Roster {
         wish: &Wish<'_>,
         is_reserved: impl Fn(&str) -> bool,
     ) -> Result<&PoolMember, String> {
-        let places = self.places.with_standing(Standing::Available, wish.failure_domain);
-        let entries = places.filter_map(|place| self.find_entry(place));
-        let mut usable = entries.filter(|entry| !is_reserved(&entry.name));
-        let chosen = match wish.reuse_group {
-            None => usable.next(),
-            // Of equal ones the first.
-            Some(group) => usable.min_by_key(|entry| match self.reuse_group(&entry.name) {
-                Some(former) if former == group => 0,
-                None => 1,
-                Some(_) => 2,
-            }),
+        let domain = wish.failure_domain;
+        let find = |places: &mut dyn Iterator<Item = &Place>| {
+            places.filter_map(|place| self.find_entry(place)).find(|entry| !is_reserved(&entry.name))
         };
-        let is_own = chosen.is_some_and(|entry| self.reuse_group(&entry.name) == wish.reuse_group);
-        if !is_own && let Some(returning) = self.find_returning(wish) {
-            return Err(explain_returning(&returning.name));
+        let of_group = |standing, group| self.places.of_group(standing, domain, group);
+        let mut preferred = None;
+        if let Some(group) = wish.reuse_group {
+            let own = find(&mut of_group(Standing::Available, Some(group)));
+            let mut returning = of_group(Standing::Preparing, Some(group));
+            if own.is_none()
+                && let Some(returning) = returning.find_map(|place| self.find_entry(place))
+            {
+                return Err(explain_returning(&returning.name));
+            }
+            preferred = own.or_else(|| find(&mut of_group(Standing::Available, None)));
         }
-        chosen.ok_or_else(|| self.explain_exhaustion(wish.failure_domain))
-    }
-
-    /// A member of the group that is being cleaned.
-    fn find_returning(&self, wish: &Wish<'_>) -> Option<&PoolMember> {
-        let group = wish.reuse_group?;
-        let mut preparing = self.places.with_standing(Standing::Preparing, wish.failure_domain);
-        preparing.find_map(|place| {
-            self.find_entry(place).filter(|entry| self.reuse_group(&entry.name) == Some(group))
-        })
-    }
-
-    fn reuse_group(&self, host: &str) -> Option<&str> {
-        self.members.get(host)?.traits.reuse_group.as_deref()
+        let any = || find(&mut self.places.with_standing(Standing::Available, domain));
+        preferred.or_else(any).ok_or_else(|| self.explain_exhaustion(domain))
     }
 
     fn explain_exhaustion(&self, domain: Option<&str>) -> String {

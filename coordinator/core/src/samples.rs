@@ -209,6 +209,7 @@ pub(crate) fn demand() -> Demand {
             machine: "worker-1".into(),
             cluster: "c1".into(),
             pool: "workers".into(),
+            failure_domain: None,
             reuse_group: None,
             candidate: Some(Ok(HostName::parse("host-2").unwrap())),
             bootstrap_secret: Some("join".into()),

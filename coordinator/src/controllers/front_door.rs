@@ -11,13 +11,13 @@ pub(super) use effects::write_plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::conditions::ConditionUpdate;
+use coordinator_api::conditions::{ConditionUpdate, Reason};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
 use coordinator_core::demand::baremetal_machine::KIND;
-use coordinator_core::demand::{Blocker, Demand, Severity};
+use coordinator_core::demand::{Blocker, Demand, Severity, Want};
 use coordinator_core::host::HostRecord;
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
@@ -29,7 +29,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::index::Key;
+use super::index::{Key, Wait};
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{Class, StoreError, kind_name, plan_record, status};
@@ -40,9 +40,9 @@ use crate::traces::note_trace;
 const VALUE: &str = "value";
 /// Secrets and Nodes that one decision may ask for.
 const READS: usize = 6;
-/// A host that is reserved for another machine is free again by then, or
-/// claimed.
-const RESERVATION_RECHECK: Duration = Duration::from_secs(5);
+/// A machine without a host looks again after this long. A member that becomes available is
+/// offered to one machine, which may not take it; and the counts of its message change.
+const EXHAUSTED_RECHECK: Duration = Duration::from_secs(30);
 
 /// A kind of machine that asks for hosts.
 pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
@@ -110,7 +110,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
     let key = Key::of(&*machine);
     note_trace(machine.meta().uid.as_deref().and_then(TraceId::of_machine));
     // Registered as waiting before the caches are read, so that no event is missed.
-    context.index.set_waiting(&key, true);
+    note_wait::<K>(&context, &key, Some(Wait::Decision));
     let gathered = machine.gather_inputs(&context);
     let (outcome, read) = match decide_outcome(&context, &gathered).await {
         Ok(decided) => decided,
@@ -123,7 +123,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
     if K::CHOOSES && !reserve_host(&context, &key, outcome.effect.as_ref()) {
         return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
     }
-    context.index.set_waiting(&key, lacks_host_or_image(&outcome));
+    note_wait::<K>(&context, &key, find_wait(&gathered.demand, &outcome));
     let applied = match &outcome.effect {
         Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, &read).await,
         None => Ok(()),
@@ -212,9 +212,23 @@ fn reserve_host(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
     }
 }
 
-fn lacks_host_or_image(outcome: &Outcome) -> bool {
-    let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref());
-    blocker.is_some_and(|blocker| blocker.severity != Severity::Waiting)
+/// A `BareMetalHost` waits for no member of a pool.
+fn note_wait<K: FrontDoor>(context: &Context, key: &Key, wait: Option<Wait>) {
+    if K::CHOOSES {
+        context.index.set_wait(key, wait);
+    }
+}
+
+/// What the machine waits for from now on.
+fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait> {
+    let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
+    match &demand.want {
+        Want::Node(node) if blocker.reason == Reason::PoolExhausted => Some(Wait::Member {
+            failure_domain: node.failure_domain.clone(),
+            reuse_group: node.reuse_group.clone(),
+        }),
+        _ => (blocker.severity != Severity::Waiting).then_some(Wait::Catalog),
+    }
 }
 
 /// Shows the state, and with it a Secret that could not be read or an effect that
@@ -266,11 +280,8 @@ async fn announce_blocker<K: FrontDoor>(
 
 fn requeue_after<K>(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp) -> Action {
     let kind = kind_name::<K>();
-    let is_exhausted = outcome
-        .state
-        .as_ref()
-        .and_then(|state| state.blocker.as_ref())
-        .is_some_and(|blocker| blocker.reason == coordinator_api::conditions::Reason::PoolExhausted);
+    let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref());
+    let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::PoolExhausted);
     match outcome.wake {
         Wake::Backoff => Action::requeue(context.waits.next_interval(kind, key)),
         Wake::At(at) => {
@@ -280,7 +291,7 @@ fn requeue_after<K>(context: &Context, key: &Key, outcome: &Outcome, now: Timest
         }
         Wake::OnChange => {
             context.waits.reset_count(kind, key);
-            if is_exhausted { Action::requeue(RESERVATION_RECHECK) } else { Action::await_change() }
+            if is_exhausted { Action::requeue(EXHAUSTED_RECHECK) } else { Action::await_change() }
         }
     }
 }

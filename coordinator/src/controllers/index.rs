@@ -17,6 +17,7 @@ pub(super) mod reservations;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -44,6 +45,8 @@ use groups::{Groups, Partition};
 use ipnet::IpNet;
 use reservations::Reservations;
 use tokens::Tokens;
+pub use waiting::Wait;
+use waiting::Waiting;
 
 /// An object of a kind that the context tells. Copies share its strings: the more objects there
 /// are, the more a string of its own in each map costs a look-up.
@@ -123,7 +126,7 @@ struct Inner {
     /// Control-plane machines by Cluster.
     control_planes: Groups<Key, Key>,
     machines_by_pool: Groups<Key, Key>,
-    waiting: machines::Waiting,
+    waiting: Waiting,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
     rosters: HashMap<Key, Roster>,
@@ -317,11 +320,10 @@ impl Index {
         members
     }
 
-    /// Whether a machine waits for an available member of its pool, or for an
-    /// entry of the image catalog. To be called before the objects are read that
-    /// the decision depends on: an event between the two must not be missed.
-    pub fn set_waiting(&self, machine: &Key, is_waiting: bool) {
-        self.write_inner().set_waiting(machine, is_waiting);
+    /// What a machine waits for. To be called with [`Wait::Decision`] before the objects are
+    /// read that its decision depends on: an event between the two must not be missed.
+    pub fn set_wait(&self, machine: &Key, wait: Option<Wait>) {
+        self.write_inner().set_wait(machine, wait);
     }
 
     /// Reserves `host` for `machine` until it is claimed; `false` when it is

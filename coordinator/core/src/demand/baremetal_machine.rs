@@ -119,6 +119,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         cluster: owner.spec.cluster_name.clone(),
         candidate: (!holds_host(inputs)).then(|| choose_candidate(inputs, owner, &pool, is_reserved)),
         pool,
+        failure_domain: owner.spec.failure_domain.clone(),
         reuse_group: reuse_group(inputs, owner),
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
         bootstrap_edit: BootstrapEdit::Kubeadm,

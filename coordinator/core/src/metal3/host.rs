@@ -261,6 +261,7 @@ fn read_node(
         machine: consumer.unwrap_or_else(|| name.clone()),
         cluster: host.labels().get(label::CLUSTER_NAME).cloned().unwrap_or_default(),
         pool: String::new(),
+        failure_domain: None,
         reuse_group: None,
         candidate: Some(Ok(named.clone())),
         bootstrap_secret: secret(&host.spec.user_data),

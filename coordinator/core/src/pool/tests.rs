@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use super::*;
 use crate::samples;
 use coordinator_api::conditions::Reason;
@@ -293,9 +295,16 @@ fn selector_that_cannot_be_used_is_shown() {
     assert_eq!(status.conditions[0].reason, Reason::SelectorInvalid.as_str());
 }
 
+/// A pool with `nodeReuse`.
+fn reusing_pool(hosts: &[&str]) -> Roster {
+    let mut pool = MachineInventoryPool::clone(&samples::pool(hosts));
+    pool.spec.node_reuse = Some(true);
+    Roster::new(Arc::new(pool))
+}
+
 #[test]
 fn wish_binds_domain_and_prefers_former_hosts() {
-    let mut roster = Roster::new(samples::pool(&["a", "b", "c", "d"]));
+    let mut roster = reusing_pool(&["a", "b", "c", "d"]);
     for (host, domain, group) in
         [("a", "d1", Some("other")), ("b", "d1", None), ("c", "d1", Some("mine")), ("d", "d2", None)]
     {
@@ -330,8 +339,29 @@ fn wish_binds_domain_and_prefers_former_hosts() {
 }
 
 #[test]
+fn former_host_is_found_without_a_scan() {
+    let names: Vec<_> = (0..1000).map(|number| format!("host-{number}")).collect();
+    let mut roster = reusing_pool(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in &names {
+        roster.set_standing(name, Standing::Available);
+        let reuse_group = Some(if name == "host-999" { "mine" } else { "other" }.to_owned());
+        roster.set_traits(name, Traits { reuse_group, ..Traits::default() });
+    }
+    for (group, want) in [("mine", "host-999"), ("other", "host-0"), ("new", "host-0")] {
+        let looked_at = Cell::new(0);
+        let is_reserved = |_: &str| {
+            looked_at.set(looked_at.get() + 1);
+            false
+        };
+        let wish = Wish { reuse_group: Some(group), ..Wish::default() };
+        let chosen = roster.choose_member(&wish, is_reserved).map(|member| member.name.as_str());
+        assert_eq!((chosen, looked_at.get()), (Ok(want), 1), "{group}");
+    }
+}
+
+#[test]
 fn returning_host_of_the_group_is_waited_for() {
-    let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
+    let mut roster = reusing_pool(&["a", "b", "c"]);
     for (host, group) in [("a", None), ("b", Some("mine")), ("c", Some("mine"))] {
         let failure_domain = Some("d1".to_owned());
         roster.set_traits(

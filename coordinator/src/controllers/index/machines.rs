@@ -1,17 +1,15 @@
 //! Machines by host, cluster and pool; what they wait for and what is reserved
 //! for them.
 
-use std::collections::BTreeSet;
-
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
+use coordinator_core::pool::Standing;
 use kube::ResourceExt as _;
 
-use super::groups::Partition;
-use super::{Inner, Key, Triggers};
+use super::{Inner, Key, Triggers, Wait};
 
 /// What a machine is found by, and what its host depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,24 +69,6 @@ pub(super) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
     Some(Key::of(cluster).in_namespace_of(&own.name))
 }
 
-/// Machines that wait, with the pool of each.
-#[derive(Debug, Default)]
-pub(super) struct Waiting(Partition<Key, Key>);
-
-impl Waiting {
-    pub(super) fn for_pool(&self, pool: &Key) -> BTreeSet<Key> {
-        self.0.group_members(pool).cloned().collect()
-    }
-
-    pub(super) fn for_catalog(&self) -> BTreeSet<Key> {
-        self.0.members().cloned().collect()
-    }
-
-    fn set_waiting(&mut self, machine: &Key, pool: Option<&Key>) {
-        self.0.set_group(machine, pool);
-    }
-}
-
 impl Inner {
     pub(super) fn update_machine(&mut self, machine: &Key, facts: Option<&MachineFacts>) -> Triggers {
         let old = match facts {
@@ -121,7 +101,7 @@ impl Inner {
                 .extend(self.hosts_by_claim.group_members(&(KIND.to_owned(), machine.clone())).cloned());
         }
         if facts.is_none() {
-            self.waiting.set_waiting(machine, None);
+            self.waiting.set_wait(machine, None);
             self.release_reservation(machine, &mut triggers);
         }
         triggers
@@ -149,10 +129,9 @@ impl Inner {
         self.clusters.get(cluster)?.infrastructure.clone()
     }
 
-    pub(super) fn set_waiting(&mut self, machine: &Key, is_waiting: bool) {
-        let facts = self.machines.get(machine).filter(|_| is_waiting);
-        let pool = facts.map(|facts| facts.pool.clone());
-        self.waiting.set_waiting(machine, pool.as_ref());
+    pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait>) {
+        let pool = self.machines.get(machine).map(|facts| facts.pool.clone());
+        self.waiting.set_wait(machine, pool.zip(wait));
     }
 
     /// A deleted machine reserves nothing.
@@ -160,11 +139,21 @@ impl Inner {
         self.machines.contains_key(machine) && self.reservations.insert_reservation(host, machine)
     }
 
-    /// Who waits for a member may have the host now.
+    /// A machine that waits for a member may have the host now.
     pub(super) fn release_reservation(&mut self, machine: &Key, triggers: &mut Triggers) {
         let Some(host) = self.reservations.release_machine(machine) else { return };
-        for pool in self.pools_by_member.group_members(&host) {
-            triggers.machines.extend(self.waiting.for_pool(pool));
+        let pools: Vec<Key> = self.pools_by_member.group_members(&host).cloned().collect();
+        for pool in pools {
+            let roster = self.rosters.get(&pool);
+            if roster.and_then(|roster| roster.standing(&host.name)) == Some(Standing::Available) {
+                self.offer_member(&pool, &host, triggers);
+            }
         }
+    }
+
+    /// A member can be claimed.
+    pub(super) fn offer_member(&mut self, pool: &Key, host: &Key, triggers: &mut Triggers) {
+        let domain = self.hosts.get(host).and_then(|record| record.failure_domain());
+        triggers.machines.extend(self.waiting.take_for_member(pool, domain));
     }
 }

@@ -122,7 +122,7 @@ impl Inner {
         for pool in pools {
             let Some(standing) = self.update_standing(&pool, host, triggers) else { continue };
             if standing == Standing::Available {
-                triggers.machines.extend(self.waiting.for_pool(&pool));
+                self.offer_member(&pool, host, triggers);
             }
             triggers.pools.insert(pool);
         }

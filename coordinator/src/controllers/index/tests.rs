@@ -145,13 +145,13 @@ fn an_available_member_triggers_waiting_machines() {
     index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
     index.apply_machine(&machine("m1", None), EXISTS);
     index.apply_machine(&machine("m2", None), EXISTS);
-    index.set_waiting(&key("m1"), true);
+    index.set_wait(&key("m1"), Some(Wait::Decision));
     assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1"]));
     assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys([]));
     assert_eq!(index.apply_catalog().machines, keys(["m1"]));
-    index.set_waiting(&key("m1"), false);
+    index.set_wait(&key("m1"), None);
     assert_eq!(index.apply_catalog().machines, keys([]));
-    index.set_waiting(&key("m2"), true);
+    index.set_wait(&key("m2"), Some(Wait::Catalog));
     index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(index.apply_catalog().machines, keys([]), "a deleted machine waits for nothing");
 }
@@ -172,12 +172,15 @@ fn reservations_end_with_claim_or_machine() {
     assert_eq!(choose(&index, "m2").as_deref(), Some("h2"));
     assert!(index.reserve_host("h2", &key("m2")));
     assert_eq!(choose(&index, "m3"), None);
-    index.set_waiting(&key("m3"), true);
+    let any_member = || Wait::Member { failure_domain: None, reuse_group: None };
+    index.set_wait(&key("m3"), Some(any_member()));
     let triggers = index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(triggers.machines, keys(["m3"]), "who waits may have it");
+    index.set_wait(&key("m3"), Some(any_member()));
     assert!(!index.reserve_host("h2", &key("m2")), "a deleted machine reserves nothing");
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert_eq!(index.release_reservation(&key("m1")).machines, keys([]), "claimed");
+    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1", "m3"]));
     assert_eq!(choose(&index, "m3").as_deref(), Some("h1"), "claimed and given back");
 }
 
@@ -257,13 +260,16 @@ fn domains_of_labelled_pools_are_for_control_planes() {
 }
 
 #[test]
-fn an_event_costs_the_same_in_large_pools() {
+fn an_event_costs_the_same_beside_many_members_and_machines() {
     let touched = |members: usize| {
         let index = Index::default();
         let names: Vec<_> = (0..members).map(|number| format!("h{number}")).collect();
         index.apply_pool(&pool("p1", 1, &names), EXISTS);
         for name in &names {
             index.apply_host(&in_pool(name, "p1"), EXISTS);
+            index.apply_machine(&machine(name, None), EXISTS);
+            let wait = Wait::Member { failure_domain: None, reuse_group: None };
+            index.set_wait(&key(name), Some(wait));
         }
         let before = index.read_inner().touched;
         index.apply_host(&claimed("h7", "p1", "m1"), EXISTS);
