@@ -37,7 +37,7 @@ pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// In every certificate of an API server that kubeadm makes.
 const NAME: &str = "kubernetes";
-/// Shorter than keepalived's own patience, which kills.
+/// Shorter than the limit of keepalived, which kills.
 const DEADLINE: Duration = Duration::from_millis(1800);
 
 /// Why this host does not hold the address.

@@ -29,7 +29,7 @@ use crate::host::network::changes::NetworkChanges;
 use crate::host::network::kernel::dump_kernel;
 use crate::paths::Root;
 
-/// Patience with a keepalived that is asked to end: it gives the address up
+/// How long a keepalived may take that is asked to end: it gives the address up
 /// first.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 /// What the kernel does not announce, such as a module that was loaded.

@@ -18,7 +18,7 @@ use crate::plan::journal::{self, Entry, Journal, State};
 
 /// How long an undecided check takes. With the pause of half a minute between
 /// two checks, four fall into five minutes.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Where Elemental mounts it.
 const PERSISTENT_PARTITION: &str = "/run/elemental/persistent";
@@ -45,7 +45,7 @@ async fn wait_for_assessment(mut assess: impl FnMut() -> Assessment) -> Assessme
     let begin = Instant::now();
     loop {
         let assessment = assess();
-        if !matches!(assessment, Assessment::Undecided(_)) || begin.elapsed() >= PATIENCE {
+        if !matches!(assessment, Assessment::Undecided(_)) || begin.elapsed() >= TIME_LIMIT {
             return assessment;
         }
         sleep(POLL_INTERVAL).await;

@@ -274,12 +274,12 @@ pub enum SystemError {
         output: Output,
     },
     /// A job of an earlier agent does not end.
-    #[error("{unit}, which an earlier agent began, still runs after {} s", .patience.as_secs())]
+    #[error("{unit}, which an earlier agent began, still runs after {} s", .limit.as_secs())]
     Busy {
         /// Its unit.
         unit: String,
         /// How long it was waited for.
-        patience: Duration,
+        limit: Duration,
     },
     /// A file could not be read.
     #[error("cannot read {path}")]

@@ -114,15 +114,15 @@ pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
     until_none(&Invocation::new("systemctl", &args, deadlines::QUERY), DEADLINE).await
 }
 
-async fn until_none(list: &Invocation, patience: Duration) -> Result<(), SystemError> {
+async fn until_none(list: &Invocation, limit: Duration) -> Result<(), SystemError> {
     let started = Instant::now();
     loop {
         let listed = list.run().await?.stdout;
         let Some(running) = listed.split_whitespace().next() else {
             return Ok(());
         };
-        if started.elapsed() >= patience {
-            return Err(SystemError::Busy { unit: running.to_owned(), patience });
+        if started.elapsed() >= limit {
+            return Err(SystemError::Busy { unit: running.to_owned(), limit });
         }
         tracing::info!(unit = running, "waiting for work that an earlier agent started");
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -109,12 +109,12 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
 
 /// Tells systemd, where it asks, that the agent's one thread still turns.
 async fn notify_watchdog() -> Infallible {
-    let Some(patience) = sd_notify::watchdog_enabled() else {
+    let Some(limit) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;
     };
     loop {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
-        sleep(patience / 3).await;
+        sleep(limit / 3).await;
     }
 }
 

@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_mins(10);
 /// place: it may be restarting, behind a load balancer.
 const ANSWERED_DEADLINE: Duration = Duration::from_hours(1);
 /// How long an agent tries at least: it may have started late.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// What answered an attempt to attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn decide_network(answer: Answer, booted: Duration, tried: Duration) -> Decision
         Answer::Nothing => DEADLINE,
         Answer::Other => ANSWERED_DEADLINE,
     };
-    if booted >= deadline && tried >= PATIENCE { Decision::Revert } else { Decision::Wait }
+    if booted >= deadline && tried >= TIME_LIMIT { Decision::Revert } else { Decision::Wait }
 }
 
 /// The trial of this boot's network, if there is one.

@@ -135,8 +135,8 @@ impl Coordinator {
                 changed.changed().await.unwrap();
             }
         };
-        let patience = std::time::Duration::from_mins(3);
-        tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| panic!("never came: {what}"));
+        let limit = std::time::Duration::from_mins(3);
+        tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| panic!("never came: {what}"));
     }
 
     /// Ends every stream, as a restart does.

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::lease;
 
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIME_LIMIT: Duration = Duration::from_mins(5);
 
 #[tokio::test(start_paused = true)]
 async fn process_ends_with_its_version_of_cluster_api() {
@@ -35,10 +35,10 @@ async fn process_ends_with_its_version_of_cluster_api() {
     let client = fake.client("coordinator");
     let mut process =
         Box::pin(run_coordinator(config, client, (Metrics::default(), Traces::default()), shutdown));
-    assert!(timeout(PATIENCE, &mut process).await.is_err(), "both versions are served");
+    assert!(timeout(TIME_LIMIT, &mut process).await.is_err(), "both versions are served");
     let held = fake.look("leases.coordination.k8s.io", "here", lease::NAME).unwrap();
     assert!(held["spec"]["holderIdentity"].is_string(), "it leads: {held}");
     fake.stop_serving(capi::GROUP, "v1beta2");
-    let ended = timeout(PATIENCE, process).await.unwrap();
+    let ended = timeout(TIME_LIMIT, process).await.unwrap();
     assert!(matches!(ended, Err(RunError::VersionChanged { old: "v1beta2", new: "v1beta1" })), "{ended:?}");
 }

@@ -15,7 +15,7 @@ use crate::site::Site;
 use crate::wait::Observed;
 
 const PLANS: usize = 100;
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 /// Until the writes that follow a plan are over.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -28,7 +28,7 @@ async fn next(received: &mut UnboundedReceiver<HostEvent>, kind: EventKind) -> a
             }
         }
     };
-    timeout(PATIENCE, found).await.with_context(|| format!("no host: {kind:?}"))?
+    timeout(TIME_LIMIT, found).await.with_context(|| format!("no host: {kind:?}"))?
 }
 
 /// The figures of plans that follow one another.
@@ -41,7 +41,7 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
     let (events, mut received) = tokio::sync::mpsc::unbounded_channel();
     let hosts = start_hosts(&endpoint, 0..PLANS, &events).await?;
     let inventories: Observed<MachineInventory> = Observed::start(site.api());
-    inventories.until("hosts are available", PLANS, PATIENCE, is_available).await?;
+    inventories.until("hosts are available", PLANS, TIME_LIMIT, is_available).await?;
     let mut milliseconds = vec![];
     for number in 0..PLANS {
         let owner = site.create_owner(number).await?;

@@ -23,7 +23,7 @@ use crate::wait::Observed;
 
 const HOSTS: usize = 200;
 const ROUNDS: usize = 3;
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 struct Bench {
     site: Site,
@@ -56,7 +56,7 @@ impl Bench {
     ) -> anyhow::Result<Vec<f64>> {
         let mut opened = vec![];
         while opened.len() < HOSTS {
-            let event = timeout(PATIENCE, received.recv()).await.context("a stream did not come back")?;
+            let event = timeout(TIME_LIMIT, received.recv()).await.context("a stream did not come back")?;
             let event = event.context("every host has stopped")?;
             if event.kind == EventKind::Attached {
                 opened.push(event.at.duration_since(start).as_secs_f64());
@@ -80,12 +80,12 @@ impl Bench {
             let name = machine_name(round);
             let is_held =
                 |machine: &BaremetalMachine| machine.name_any() == name && !machine.finalizers().is_empty();
-            machines.until("machine is reconciled", 1, PATIENCE, is_held).await?;
+            machines.until("machine is reconciled", 1, TIME_LIMIT, is_held).await?;
             anyhow::Ok(start.elapsed().as_secs_f64())
         };
         let records = async {
             let is_back = |inventory: &MachineInventory| is_served_by(inventory, &survivor);
-            inventories.until("sessions are recorded", HOSTS, PATIENCE, is_back).await?;
+            inventories.until("sessions are recorded", HOSTS, TIME_LIMIT, is_back).await?;
             anyhow::Ok(start.elapsed().as_secs_f64())
         };
         let (controllers, recorded, opened) =
@@ -115,7 +115,7 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
     bench.add_coordinator(1).await?;
     bench.site.create_cluster(HOSTS).await?;
     let hosts = start_hosts(&endpoint, 0..HOSTS, &events).await?;
-    bench.inventories.until("hosts are available", HOSTS, PATIENCE, is_available).await?;
+    bench.inventories.until("hosts are available", HOSTS, TIME_LIMIT, is_available).await?;
     let mut rounds = vec![];
     for round in 0..ROUNDS {
         tokio::time::sleep(STABLE_CONNECTION).await;

@@ -22,7 +22,7 @@ use crate::wait::Observed;
 
 /// Registrations in flight.
 pub(crate) const IN_FLIGHT: usize = 32;
-const PATIENCE: Duration = Duration::from_mins(15);
+const TIME_LIMIT: Duration = Duration::from_mins(15);
 
 /// Registers hosts and keeps them attached.
 pub(crate) async fn start_hosts(
@@ -81,13 +81,13 @@ pub(crate) async fn run(binary: &Path, count: usize) -> anyhow::Result<Vec<Figur
     let start = Instant::now();
     let mut lap = Lap { start, figures: vec![] };
     let hosts = start_hosts(&endpoint, 0..count, &events).await?;
-    inventories.until("hosts are available", count, PATIENCE, is_available).await?;
+    inventories.until("hosts are available", count, TIME_LIMIT, is_available).await?;
     lap.end("registration to available");
     site.create_machines(count).await?;
-    machines.until("machines run", count, PATIENCE, is_running).await?;
+    machines.until("machines run", count, TIME_LIMIT, is_running).await?;
     lap.end("creation to Running");
     site.delete_machines(count).await?;
-    inventories.until("hosts are available again", count, PATIENCE, is_cleaned).await?;
+    inventories.until("hosts are available again", count, TIME_LIMIT, is_cleaned).await?;
     lap.end("deletion to available");
     let seconds = start.elapsed().as_secs_f64();
     let cpu = coordinator.cpu()? - cpu;

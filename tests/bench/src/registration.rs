@@ -30,7 +30,7 @@ const CONCURRENT: usize = 16;
 const TPMS: usize = 40;
 /// Numbers of hosts that only exist as objects.
 const FIRST_IDLE: usize = 50_000;
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// CPU seconds of a coordinator in one second without work; elections and probes go on.
 const IDLE: f64 = 0.05;
 const SECOND: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ impl Bench {
         numbers.map(create).buffer_unordered(CONCURRENT).try_collect::<()>().await?;
         self.existing = wanted;
         let observed: Observed<MachineInventory> = Observed::start(api);
-        observed.until("inventories exist", wanted, PATIENCE, |_| true).await?;
+        observed.until("inventories exist", wanted, TIME_LIMIT, |_| true).await?;
         self.await_idle().await
     }
 
@@ -103,7 +103,7 @@ impl Bench {
     /// done with all of them.
     async fn await_idle(&self) -> anyhow::Result<()> {
         let mut used = self.coordinator.cpu()?;
-        until("the coordinator is idle", PATIENCE, async || {
+        until("the coordinator is idle", TIME_LIMIT, async || {
             sleep(SECOND).await;
             let before = std::mem::replace(&mut used, self.coordinator.cpu()?);
             Ok(used - before < IDLE)

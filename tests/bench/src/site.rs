@@ -29,7 +29,7 @@ pub(crate) const NAMESPACE: &str = "default";
 const OWN_NAMESPACE: &str = "baremetal-system";
 /// The user of the coordinator.
 const USER: &str = "system:serviceaccount:baremetal-system:baremetal-coordinator";
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 const REGISTRATION: &str = "
 apiVersion: elemental.cattle.io/v1beta1
@@ -124,7 +124,7 @@ impl Site {
             environment: vec![("KUBECONFIG".to_owned(), kubeconfig.display().to_string())],
             log: self.directory.path().join(format!("{name}.log")),
         })?;
-        until(&format!("{name} is ready"), PATIENCE, async || Ok(is_ready(health).await)).await?;
+        until(&format!("{name} is ready"), TIME_LIMIT, async || Ok(is_ready(health).await)).await?;
         Ok(Coordinator { process, name: name.to_owned(), address })
     }
 
@@ -132,7 +132,7 @@ impl Site {
     pub(crate) async fn leader(&self, coordinators: &[Coordinator]) -> anyhow::Result<String> {
         let leases: Api<Lease> = Api::namespaced(self.admin.clone(), OWN_NAMESPACE);
         let mut found = None;
-        until("a leader", PATIENCE, async || {
+        until("a leader", TIME_LIMIT, async || {
             let lease = leases.get_opt("baremetal-coordinator").await?;
             let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
             let leads = |it: &&Coordinator| holder.starts_with(&format!("{}-", it.name));
@@ -148,7 +148,7 @@ impl Site {
         apply::manifest(&self.admin, REGISTRATION).await?;
         let registrations: Api<MachineRegistration> = Api::namespaced(self.admin.clone(), NAMESPACE);
         let mut token = None;
-        until("the registration has a token", PATIENCE, async || {
+        until("the registration has a token", TIME_LIMIT, async || {
             let status = registrations.get("bench").await?.status.unwrap_or_default();
             let is_ready = is_true(&status.conditions, Type::Ready);
             token = status.registration_token.filter(|_| is_ready);

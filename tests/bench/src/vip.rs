@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ::vip::network::Family;
 use ::vip::probe::{time_failover, wait_until};
-use ::vip::site::{PATIENCE, Site};
+use ::vip::site::{Site, TIME_LIMIT};
 use anyhow::Context as _;
 use control_plane::parts::Parts;
 
@@ -33,7 +33,7 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
     for run in 1..=RUNS {
         let holder = settle(&site)?;
         let start = Instant::now();
-        let lost = time_failover(&site.network, || site.network.set_cable(holder, false), PATIENCE);
+        let lost = time_failover(&site.network, || site.network.set_cable(holder, false), TIME_LIMIT);
         seconds.push(lost.with_context(|| format!("loss {run}"))?.as_secs_f64());
         // etcd may have lost its leader with the holder.
         site.wait_write(&format!("loss-{run}"))?;
@@ -89,7 +89,7 @@ fn settle(site: &Site) -> anyhow::Result<usize> {
         last.ends_with("BACKUP STATE") || last.ends_with("MASTER STATE")
     };
     let mut held: Option<(usize, Instant)> = None;
-    wait_until("one holder for two seconds, and two that can take over", PATIENCE, || {
+    wait_until("one holder for two seconds, and two that can take over", TIME_LIMIT, || {
         let holders = site.network.holders()?;
         held = match holders[..] {
             [holder] if (0..3).all(ready) => {

@@ -17,12 +17,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Waits until `holds`.
 pub(crate) async fn until(
     what: &str,
-    patience: Duration,
+    limit: Duration,
     mut holds: impl AsyncFnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + limit;
     while !holds().await? {
-        ensure!(Instant::now() < deadline, "{} s passed without: {what}", patience.as_secs());
+        ensure!(Instant::now() < deadline, "{} s passed without: {what}", limit.as_secs());
         sleep(PAUSE).await;
     }
     Ok(())
@@ -55,11 +55,11 @@ where
         &self,
         what: &str,
         wanted: usize,
-        patience: Duration,
+        limit: Duration,
         is_counted: impl Fn(&K) -> bool,
     ) -> anyhow::Result<()> {
         let mut shown = Instant::now();
-        until(&format!("{wanted} {what}"), patience, async || {
+        until(&format!("{wanted} {what}"), limit, async || {
             let count = self.count(&is_counted);
             if shown.elapsed() > Duration::from_secs(5) {
                 shown = Instant::now();

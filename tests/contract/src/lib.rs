@@ -1,4 +1,4 @@
-//! Rules of the house, checked.
+//! Rules of the project, checked.
 
 pub mod documents;
 pub mod sources;

@@ -1,4 +1,4 @@
-//! Who may import whom: the house stands only while this holds.
+//! Who may import whom: the architecture holds only while this does.
 
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -21,7 +21,7 @@ use crate::parts::{self, Parts, Provider};
 use crate::process::{self, Server, Spec};
 use crate::{ControlPlane, apply, control_plane, pki, ports};
 
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Cluster API could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum Error {
     #[error("apply Cluster API's manifests")]
     Apply(#[from] apply::Error),
     /// Its role has no rules.
-    #[error("the ClusterRole {role} got no rules within {} s: {seen}", PATIENCE.as_secs())]
+    #[error("the ClusterRole {role} got no rules within {} s: {seen}", TIME_LIMIT.as_secs())]
     Aggregation {
         /// The role.
         role: &'static str,
@@ -160,7 +160,7 @@ impl Manager {
 
     async fn ready(&self) -> Result<(), Error> {
         let probe = || probe(self.health);
-        Ok(self.server.ready(PATIENCE, probe).await?)
+        Ok(self.server.ready(TIME_LIMIT, probe).await?)
     }
 }
 
@@ -207,7 +207,7 @@ fn spec(
 /// A controller of kube-controller-manager collects the rules.
 async fn role_is_aggregated(control_plane: &ControlPlane, role: &'static str) -> Result<(), Error> {
     let roles: Api<ClusterRole> = Api::all(control_plane.admin().await?);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         let seen = match roles.get(role).await {
             Ok(found) if found.rules.as_ref().is_some_and(|rules| !rules.is_empty()) => {

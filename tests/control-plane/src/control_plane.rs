@@ -23,7 +23,7 @@ use flags::Layout;
 pub(crate) use flags::SERVICE_SUBNET;
 
 /// How long a part may take until it is ready. Quiet machines need 3 s; crowded ones much more.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// The group whose members may do everything.
 pub const ADMINISTRATORS: &str = "system:masters";
@@ -129,7 +129,7 @@ impl ControlPlane {
         let pair = authority.client("admin", ADMINISTRATORS)?;
         let text = kubeconfig::render(&layout.url(), &authority.pair().certificate, "admin", &pair);
         let client = kubeconfig::client(&text).await?;
-        api_server.ready(PATIENCE, || probe(client.clone())).await?;
+        api_server.ready(TIME_LIMIT, || probe(client.clone())).await?;
         let flags = layout.controller_flags();
         let controllers = spec(parts, Part::KubeControllerManager, &layout, flags)?;
         let control_plane = Self {
@@ -155,7 +155,7 @@ impl ControlPlane {
     /// When one of the processes ends or takes too long.
     pub async fn ready(&self) -> Result<(), Error> {
         let client = self.admin().await?;
-        self.api_server.ready(PATIENCE, || probe(client.clone())).await?;
+        self.api_server.ready(TIME_LIMIT, || probe(client.clone())).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
         let seen = || async {
             match accounts.get_opt("default").await {
@@ -164,7 +164,7 @@ impl ControlPlane {
                 Err(error) => Err(error.to_string()),
             }
         };
-        self.controllers.ready(PATIENCE, seen).await?;
+        self.controllers.ready(TIME_LIMIT, seen).await?;
         Ok(())
     }
 
@@ -315,7 +315,7 @@ impl ControlPlane {
         self.etcd.restart()?;
         self.api_server.restart()?;
         let client = self.admin().await?;
-        self.api_server.ready(PATIENCE, || probe(client.clone())).await?;
+        self.api_server.ready(TIME_LIMIT, || probe(client.clone())).await?;
         self.controllers.restart()?;
         self.ready().await
     }

@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use crate::pki::Pair;
 
 /// How long a connection may take: longer than any pause a test makes.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIME_LIMIT: Duration = Duration::from_mins(3);
 
 /// A kubeconfig could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,6 @@ pub async fn client(text: &str) -> Result<Client, Error> {
     let kubeconfig = Kubeconfig::from_yaml(text)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     // Tests pause API servers for a minute.
-    config.connect_timeout = Some(PATIENCE);
+    config.connect_timeout = Some(TIME_LIMIT);
     Ok(Client::try_from(config)?)
 }

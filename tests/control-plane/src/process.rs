@@ -251,22 +251,22 @@ impl Server {
     /// Calls `probe` until it succeeds; its error is what it saw.
     ///
     /// # Errors
-    /// [`Error::Ended`] as soon as the process ends, [`Error::NotReady`] after `patience`.
-    pub async fn ready<F>(&self, patience: Duration, probe: impl Fn() -> F) -> Result<(), Error>
+    /// [`Error::Ended`] as soon as the process ends, [`Error::NotReady`] after `limit`.
+    pub async fn ready<F>(&self, limit: Duration, probe: impl Fn() -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<(), String>>,
     {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         loop {
             let Err(seen) = probe().await else {
                 return Ok(());
             };
-            self.check(deadline, patience, seen)?;
+            self.check(deadline, limit, seen)?;
             tokio::time::sleep(PROBE).await;
         }
     }
 
-    fn check(&self, deadline: Instant, patience: Duration, seen: String) -> Result<(), Error> {
+    fn check(&self, deadline: Instant, limit: Duration, seen: String) -> Result<(), Error> {
         let mut running = self.running();
         let Some(process) = running.as_mut() else {
             return Err(Error::Start {
@@ -276,7 +276,7 @@ impl Server {
         };
         process.check()?;
         if Instant::now() > deadline {
-            return Err(process.not_ready(patience, seen));
+            return Err(process.not_ready(limit, seen));
         }
         Ok(())
     }

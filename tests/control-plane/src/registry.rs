@@ -24,7 +24,7 @@ use crate::pki::{self, Authority};
 use crate::ports;
 use crate::process::{self, Server, Spec};
 
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Manifests are served in the form that they were stored in, or not at all.
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/octet-stream";
@@ -128,7 +128,7 @@ impl Registry {
         let authorization = (*access == Access::Password).then(basic);
         let (client, address) = (trusting(&authority)?, format!("127.0.0.1:{port}"));
         let registry = Self { server, client, authority, authorization, address, directory };
-        registry.server.ready(PATIENCE, || registry.probe()).await?;
+        registry.server.ready(TIME_LIMIT, || registry.probe()).await?;
         Ok(registry)
     }
 

@@ -66,7 +66,7 @@ pub async fn await_shown(
     environment: &Environment,
     host: &str,
     (version, reason): (&str, Reason),
-    patience: Duration,
+    limit: Duration,
 ) -> Result<String> {
     let is_shown = |inventory: &MachineInventory| {
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
@@ -74,7 +74,7 @@ pub async fn await_shown(
         host.is_some_and(|host| host.agent_version == version)
             && shown.is_some_and(|shown| shown.reason == reason.as_str())
     };
-    let found = until(&inventories(environment), host, patience, is_shown).await?;
+    let found = until(&inventories(environment), host, limit, is_shown).await?;
     let shown = find_condition(found.conditions(), Type::AgentUpdated);
     Ok(shown.map(|shown| shown.message.clone()).unwrap_or_default())
 }

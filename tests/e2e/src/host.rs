@@ -85,7 +85,7 @@ impl Host {
 
     /// What a step may take: an emulated host is slow.
     #[must_use]
-    pub fn patience(&self) -> Duration {
+    pub fn limit(&self) -> Duration {
         match self {
             // Long enough for an API server that is away for a minute.
             Self::Simulated(_) => Duration::from_mins(3),

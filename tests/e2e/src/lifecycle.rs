@@ -126,8 +126,8 @@ impl<'a> Lifecycle<'a> {
         self.host.boot(iso).await?;
         let name = self.host.inventory();
         let api = self.api::<MachineInventory>();
-        let patience = self.host.patience();
-        let registered = until(&api, &name, patience, |inventory| {
+        let limit = self.host.limit();
+        let registered = until(&api, &name, limit, |inventory| {
             inventory.plan().is_some_and(|plan| plan.secret_ref.is_some())
         })
         .await?;
@@ -145,7 +145,7 @@ impl<'a> Lifecycle<'a> {
         );
         let held = if self.host.has_tpm() { "its TPM" } else { "a software key" };
         self.record_proof(format!("the host registered as {name} by {held}, with facts and network"));
-        let ready = await_attached(&api, &name, patience).await?;
+        let ready = await_attached(&api, &name, limit).await?;
         ensure!(is_true(ready.conditions(), Type::Installed), "Ready before Installed");
         let shown = find_condition(ready.conditions(), Type::IdentityVerified).map(|one| one.reason.as_str());
         let class = if self.host.has_tpm() { Reason::Unverified } else { Reason::Emulated };
@@ -272,7 +272,7 @@ impl<'a> Lifecycle<'a> {
             host.addresses.iter().chain([&host.hostname]).all(|address| shown.contains(&address))
         };
         let machines = self.api::<BaremetalMachine>();
-        let machine = until(&machines, &machine.name_any(), self.host.patience(), shows_all).await?;
+        let machine = until(&machines, &machine.name_any(), self.host.limit(), shows_all).await?;
         let status = machine.status.context("a machine without status")?;
         ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
         let done = status.initialization.as_ref().and_then(|done| done.provisioned);
@@ -288,7 +288,7 @@ impl<'a> Lifecycle<'a> {
     /// # Errors
     /// When it fails or the deadline passes.
     pub async fn await_machine(&self) -> anyhow::Result<BaremetalMachine> {
-        let limit = self.host.patience();
+        let limit = self.host.limit();
         until_all(&self.api::<BaremetalMachine>(), watcher::Config::default(), limit, |machines| {
             let machine = machines.values().find(|machine| machine.metadata.deletion_timestamp.is_none());
             let Some(machine) = machine else { return Ok(None) };
@@ -327,7 +327,7 @@ impl<'a> Lifecycle<'a> {
     /// When that does not come.
     pub async fn await_release(&self, inventory: &MachineInventory) -> anyhow::Result<()> {
         let api = self.api::<MachineInventory>();
-        until(&api, &inventory.name_any(), self.host.patience(), is_free).await?;
+        until(&api, &inventory.name_any(), self.host.limit(), is_free).await?;
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl<'a> Lifecycle<'a> {
         let is_empty = |objects: &std::collections::BTreeMap<String, DynamicObject>| {
             Ok(objects.is_empty().then_some(()))
         };
-        until_all(&api, watcher::Config::default(), self.host.patience(), is_empty).await?;
+        until_all(&api, watcher::Config::default(), self.host.limit(), is_empty).await?;
         let machines = self.api::<BaremetalMachine>();
         let left = retry("list machines", async || machines.list(&ListParams::default()).await).await?.items;
         ensure!(left.is_empty(), "machines are left: {left:#?}");

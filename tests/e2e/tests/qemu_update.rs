@@ -20,7 +20,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-const PATIENCE: Duration = Duration::from_mins(12);
+const TIME_LIMIT: Duration = Duration::from_mins(12);
 const WORKS: &str = "9.0.0";
 const FAILS: &str = "9.1.0";
 
@@ -31,7 +31,7 @@ async fn await_program(host: &Qemu, is_meant: impl Fn(&str) -> bool) -> String {
         let program = host.inside(script).await.map_err(|error| error.to_string())?.trim().to_owned();
         if is_meant(&program) { Ok(program) } else { Err(program) }
     };
-    host.host().unwrap().wait_until("the program of the unit", PATIENCE, seen).await.unwrap()
+    host.host().unwrap().wait_until("the program of the unit", TIME_LIMIT, seen).await.unwrap()
 }
 
 async fn power_cycle(host: &mut Qemu) {
@@ -39,7 +39,7 @@ async fn power_cycle(host: &mut Qemu) {
     machine.power_cut().await;
     machine.power_on().await.unwrap();
     let HostState::On(boot) = machine.state() else { unreachable!() };
-    machine.wait_for_boot(boot, PATIENCE).await.unwrap();
+    machine.wait_for_boot(boot, TIME_LIMIT).await.unwrap();
 }
 
 /// Until the host is powered off.
@@ -84,7 +84,7 @@ async fn run_an_operators_plan(environment: &Environment, host: &Qemu, name: &st
             .plan()
             .is_some_and(|plan| plan.kind == Some(PlanType::Custom) && plan.state == Some(PlanState::Applied))
     };
-    until(&inventories, name, PATIENCE, has_run).await.unwrap();
+    until(&inventories, name, TIME_LIMIT, has_run).await.unwrap();
     let written = host.inside("cat /srv/new/arguments").await.unwrap();
     assert_eq!(written.lines().collect::<Vec<_>>(), ARGUMENTS);
     let placed = host.inside("stat -c '%u:%g %a %F' /srv/new/file; cat /srv/new/file").await.unwrap();
@@ -116,13 +116,13 @@ async fn real_host_runs_the_agent_that_attaches() {
     progress.step("another agent comes over the stream");
     let newer = agents::with_version(file, WORKS).unwrap();
     agents::ask(&mut environment, &name, WORKS, &newer).await.unwrap();
-    agents::await_shown(&environment, &name, (WORKS, Reason::AgentAsWanted), PATIENCE).await.unwrap();
+    agents::await_shown(&environment, &name, (WORKS, Reason::AgentAsWanted), TIME_LIMIT).await.unwrap();
     let kept = await_program(qemu, |program| program.contains("/updates/")).await;
 
     progress.step("fault: an agent that ends at once");
     agents::ask(&mut environment, &name, FAILS, &agents::failing_agent(FAILS)).await.unwrap();
     let shown = (WORKS, Reason::AgentUpdateFailed);
-    let message = agents::await_shown(&environment, &name, shown, PATIENCE).await.unwrap();
+    let message = agents::await_shown(&environment, &name, shown, TIME_LIMIT).await.unwrap();
     assert!(message.contains("started 3 times"), "{message}");
     await_program(qemu, |program| program == kept).await;
 

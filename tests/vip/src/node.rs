@@ -18,7 +18,7 @@ use crate::network::{Family, Network, run_ip};
 
 /// Port of the API servers.
 pub const PORT: u16 = 6443;
-/// Patience with keepalived that is asked to end.
+/// How long keepalived may take that is asked to end.
 const STOP: Duration = Duration::from_secs(8);
 
 /// Authority and keys that all API servers of a cluster share.

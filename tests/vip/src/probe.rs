@@ -25,15 +25,15 @@ const ATTEMPT: Duration = Duration::from_millis(40);
 /// When it is not seen in time; the message has what was seen last.
 pub fn wait_until<T>(
     what: &str,
-    patience: Duration,
+    limit: Duration,
     mut look: impl FnMut() -> anyhow::Result<Result<T, String>>,
 ) -> anyhow::Result<T> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + limit;
     loop {
         match look()? {
             Ok(found) => return Ok(found),
             Err(seen) if Instant::now() >= deadline => {
-                bail!("not in {} s: {what}; seen: {seen}", patience.as_secs())
+                bail!("not in {} s: {what}; seen: {seen}", limit.as_secs())
             }
             Err(_) => thread::sleep(PAUSE),
         }
@@ -48,7 +48,7 @@ pub fn wait_until<T>(
 pub fn time_failover(
     network: &Network,
     lose: impl FnOnce() -> anyhow::Result<()>,
-    patience: Duration,
+    limit: Duration,
 ) -> anyhow::Result<Duration> {
     let namespace = File::open(format!("/run/netns/{}", network.switch()))?;
     let endpoint = SocketAddr::new(network.family.endpoint(), PORT);
@@ -57,14 +57,14 @@ pub fn time_failover(
     lose()?;
     let measured = thread::spawn(move || {
         setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).context("enter the clients' namespace")?;
-        while start.elapsed() < patience {
+        while start.elapsed() < limit {
             if TcpStream::connect_timeout(&endpoint, ATTEMPT).is_ok() {
                 return Ok(start.elapsed());
             }
             // A refusal comes at once.
             thread::sleep(Duration::from_millis(2));
         }
-        bail!("nothing served the endpoint in {} s", patience.as_secs())
+        bail!("nothing served the endpoint in {} s", limit.as_secs())
     });
     measured.join().map_err(|_| anyhow::anyhow!("the client panicked"))?
 }

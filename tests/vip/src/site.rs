@@ -9,8 +9,8 @@ use crate::network::{Family, Network};
 use crate::node::{Keys, Node};
 use crate::probe::{wait_until, write_through};
 
-/// Patience with real API servers on a busy machine.
-pub const PATIENCE: Duration = Duration::from_mins(3);
+/// For waits on real API servers on a busy machine.
+pub const TIME_LIMIT: Duration = Duration::from_mins(3);
 
 /// The nodes of one cluster on one network.
 pub struct Site {
@@ -78,8 +78,8 @@ impl Site {
     ///
     /// # Errors
     /// When that is not so in time.
-    pub fn wait_holder(&self, patience: Duration, fits: impl Fn(usize) -> bool) -> anyhow::Result<usize> {
-        wait_until("one holder", patience, || {
+    pub fn wait_holder(&self, limit: Duration, fits: impl Fn(usize) -> bool) -> anyhow::Result<usize> {
+        wait_until("one holder", limit, || {
             let holders = self.network.holders()?;
             Ok(match holders[..] {
                 [holder] if fits(holder) => Ok(holder),
@@ -92,8 +92,8 @@ impl Site {
     ///
     /// # Errors
     /// When that is not so in time.
-    pub fn wait_no_holder(&self, patience: Duration) -> anyhow::Result<()> {
-        wait_until("no holder", patience, || {
+    pub fn wait_no_holder(&self, limit: Duration) -> anyhow::Result<()> {
+        wait_until("no holder", limit, || {
             let holders = self.network.holders()?;
             Ok(if holders.is_empty() { Ok(()) } else { Err(format!("{holders:?}; {}", self.describe())) })
         })
@@ -106,7 +106,7 @@ impl Site {
     pub fn wait_write(&self, name: &str) -> anyhow::Result<()> {
         let pki = self.nodes[0].root().join("/etc/kubernetes/pki");
         let mut attempt = 0;
-        wait_until("a write through the endpoint", PATIENCE, || {
+        wait_until("a write through the endpoint", TIME_LIMIT, || {
             attempt += 1;
             let name = format!("{name}-{attempt}");
             let endpoint = self.network.family.endpoint();

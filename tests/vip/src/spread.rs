@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use crate::network::{Family, run_ip};
 use crate::node::PORT;
 use crate::probe::wait_until;
-use crate::site::{PATIENCE, Site};
+use crate::site::{Site, TIME_LIMIT};
 
 const NODES: usize = 3;
 /// Connections of one look: in turn, so that each member has some.
@@ -60,7 +60,7 @@ pub fn check_spread(family: Family, program: &Path) -> anyhow::Result<()> {
     for node in &all {
         site.start_stand_in(*node)?;
     }
-    let holder = site.wait_holder(PATIENCE, |_| true)?;
+    let holder = site.wait_holder(TIME_LIMIT, |_| true)?;
     println!("node {holder} holds the endpoint; without forwarding it serves alone");
     wait_answers(&site, Clients::Outside, &endpoint)?;
     check_failures(&site, Some(forwarding(family)))?;
@@ -72,14 +72,14 @@ pub fn check_spread(family: Family, program: &Path) -> anyhow::Result<()> {
     wait_answers(&site, Clients::OtherMembers, &members(&all))?;
     wait_answers(&site, Clients::Holder, &endpoint)?;
     println!("an API server that does not answer gets no connection");
-    let holder = site.wait_holder(PATIENCE, |_| true)?;
+    let holder = site.wait_holder(TIME_LIMIT, |_| true)?;
     let others = |gone: usize| -> Vec<usize> { (0..NODES).filter(|node| *node != gone).collect() };
     let dead = others(holder)[0];
     site.nodes[dead].kill_api_server();
     wait_answers(&site, Clients::Outside, &members(&others(dead)))?;
     site.start_stand_in(dead)?;
     println!("the next holder spreads them too");
-    let holder = site.wait_holder(PATIENCE, |_| true)?;
+    let holder = site.wait_holder(TIME_LIMIT, |_| true)?;
     site.network.set_cable(holder, false)?;
     wait_answers(&site, Clients::Outside, &members(&others(holder)))
 }
@@ -103,7 +103,7 @@ fn set_forwarding(site: &Site, value: u8) -> anyhow::Result<()> {
 /// Waits until all connections of a look are answered, those of each client by these addresses
 /// together, while the endpoint stays where it is.
 fn wait_answers(site: &Site, clients: Clients, want: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
-    let waited = wait_until("the connections reach those API servers", PATIENCE, || {
+    let waited = wait_until("the connections reach those API servers", TIME_LIMIT, || {
         let holders = site.network.holders()?;
         if holders.is_empty() {
             return Ok(Err("no node holds it".to_owned()));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use control_plane::parts::Parts;
 use vip::network::Family;
 use vip::probe::{wait_until, write_through};
-use vip::site::{PATIENCE, Site};
+use vip::site::{Site, TIME_LIMIT};
 
 /// How long the former holder may keep the address beside the one of the majority: its API server
 /// notices the loss of the quorum, and two checks fail.
@@ -28,7 +28,7 @@ fn start() -> Site {
 #[test]
 fn endpoint_follows_the_quorum() {
     let mut site = start();
-    let holder = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let holder = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     site.wait_write("first").unwrap();
     let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
     let write_beside = |name: &str| {
@@ -42,7 +42,7 @@ fn endpoint_follows_the_quorum() {
     let others = |site: &Site| -> Vec<usize> {
         (0..3).filter(|node| *node != holder && site.network.holds(*node).unwrap()).collect()
     };
-    wait_until("the majority holds the endpoint", PATIENCE, || {
+    wait_until("the majority holds the endpoint", TIME_LIMIT, || {
         let found = others(&site);
         Ok(if found.len() == 1 { Ok(()) } else { Err(format!("{found:?}")) })
     })
@@ -57,20 +57,20 @@ fn endpoint_follows_the_quorum() {
 
     // After it there is one holder again.
     site.network.set_cable(holder, true).unwrap();
-    let second = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let second = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     assert_ne!(second, holder, "the one that comes back takes nothing away");
-    site.wait_write("healed").unwrap();
+    site.wait_write("repaired").unwrap();
 
     // The API server of the holder is lost: etcd goes on.
     site.nodes[second].kill_api_server();
-    let third = site.wait_holder(PATIENCE, |new| new != second).unwrap();
+    let third = site.wait_holder(TIME_LIMIT, |new| new != second).unwrap();
     site.wait_write("moved").unwrap();
 
     // The quorum is lost: no holder.
     for node in (0..3).filter(|node| *node != third) {
         site.nodes[node].kill_etcd();
     }
-    site.wait_no_holder(PATIENCE).unwrap();
+    site.wait_no_holder(TIME_LIMIT).unwrap();
 
     // All nodes lose power, and come back without anything that tells them what to do.
     for node in &mut site.nodes {
@@ -78,6 +78,6 @@ fn endpoint_follows_the_quorum() {
     }
     site.start_agents().unwrap();
     site.start_kubernetes(&Parts::from_environment().unwrap()).unwrap();
-    site.wait_holder(PATIENCE, |_| true).unwrap();
+    site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     site.wait_write("restarted").unwrap();
 }

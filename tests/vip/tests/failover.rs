@@ -14,7 +14,7 @@ use vip::network::{CARD, Family, Network};
 use vip::probe::{time_failover, wait_until};
 use vip::site::Site;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 /// After a loss the address is served again by then; the distribution is `make bench BENCH=vip`'s.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -43,23 +43,23 @@ fn first_node_holds_before_init_and_hands_over() {
     site.give_duties(1, &[0]).unwrap();
     site.start_agents().unwrap();
     // No API server runs anywhere.
-    site.wait_holder(PATIENCE, |holder| holder == 0).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
     site.start_stand_in(0).unwrap();
     let root = site.nodes[0].root();
-    wait_until("its API server served", PATIENCE, || {
+    wait_until("its API server served", TIME_LIMIT, || {
         Ok(if agent::alive::duty::has_served(&root) { Ok(()) } else { Err("not yet".to_owned()) })
     })
     .unwrap();
     // From now on it holds the address only with its API server.
     site.nodes[0].kill_api_server();
-    site.wait_no_holder(PATIENCE).unwrap();
+    site.wait_no_holder(TIME_LIMIT).unwrap();
     site.give_duties(2, &[0, 1, 2]).unwrap();
     site.start_stand_in(1).unwrap();
-    site.wait_holder(PATIENCE, |holder| holder == 1).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 1).unwrap();
     // The one that comes back takes nothing away.
     site.start_stand_in(0).unwrap();
     site.nodes[1].kill_api_server();
-    site.wait_holder(PATIENCE, |holder| holder == 0).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
 }
 
 // Fault: a control-plane machine is deleted, or its host is cleaned, while it holds the endpoint.
@@ -67,7 +67,7 @@ fn first_node_holds_before_init_and_hands_over() {
 #[test]
 fn removed_member_hands_the_endpoint_over() {
     let (site, _) = started(3);
-    let holder = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let holder = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     let rest: Vec<_> = (0..3).filter(|node| *node != holder).collect();
     site.give_duties(2, &rest).unwrap();
     let removed = &site.nodes[holder];
@@ -77,8 +77,8 @@ fn removed_member_hands_the_endpoint_over() {
         SOON,
     );
     served.unwrap();
-    site.wait_holder(PATIENCE, |new| new != holder).unwrap();
-    wait_until("the removed host says so", PATIENCE, || {
+    site.wait_holder(TIME_LIMIT, |new| new != holder).unwrap();
+    wait_until("the removed host says so", TIME_LIMIT, || {
         let state = site.nodes[holder].state();
         Ok(if state.generation == 2 && state.interface.is_empty() {
             Ok(())
@@ -88,9 +88,9 @@ fn removed_member_hands_the_endpoint_over() {
     })
     .unwrap();
     // A clean plan does the same without the coordinator.
-    let next = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let next = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     agent::alive::duty::end_duty(&site.nodes[next].root()).unwrap();
-    site.wait_holder(PATIENCE, |new| new != holder && new != next).unwrap();
+    site.wait_holder(TIME_LIMIT, |new| new != holder && new != next).unwrap();
 }
 
 // Fault: the holder of the endpoint loses its network, its API server, or keepalived is killed.
@@ -103,26 +103,26 @@ fn each_loss_moves_the_endpoint() {
 }
 
 fn lose_each(mut site: Site) {
-    let first = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let first = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     // The host is lost.
     time_failover(&site.network, || site.network.set_cable(first, false), SOON).unwrap();
     let others =
         |site: &Site| (0..3).filter(|node| *node != first && site.network.holds(*node).unwrap()).count();
     // Two can take it for a moment: the one with the lower priority gives it back.
-    wait_until("one other holder", PATIENCE, || {
+    wait_until("one other holder", TIME_LIMIT, || {
         let count = others(&site);
         Ok(if count == 1 { Ok(()) } else { Err(count.to_string()) })
     })
     .unwrap();
     site.network.set_cable(first, true).unwrap();
-    let second = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let second = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     // Its API server is lost.
     site.nodes[second].kill_api_server();
-    let third = site.wait_holder(PATIENCE, |holder| holder != second).unwrap();
+    let third = site.wait_holder(TIME_LIMIT, |holder| holder != second).unwrap();
     site.start_stand_in(second).unwrap();
     // keepalived is killed: what it left must not stay beside the new holder's.
     site.nodes[third].kill_keepalived().unwrap();
-    wait_until("keepalived was started again", PATIENCE, || {
+    wait_until("keepalived was started again", TIME_LIMIT, || {
         let state = site.nodes[third].state();
         Ok(if state.failure.is_none_or(|failure| failure.message.contains("IPVS")) {
             Ok(())
@@ -131,7 +131,7 @@ fn lose_each(mut site: Site) {
         })
     })
     .unwrap();
-    site.wait_holder(PATIENCE, |_| true).unwrap();
+    site.wait_holder(TIME_LIMIT, |_| true).unwrap();
 }
 
 // Fault: the file with the duty of a control-plane host is damaged, and keepalived is killed.
@@ -139,10 +139,10 @@ fn lose_each(mut site: Site) {
 #[test]
 fn damaged_duty_does_not_end_the_duty() {
     let (site, _) = started(1);
-    site.wait_holder(PATIENCE, |_| true).unwrap();
+    site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     let node = &site.nodes[0];
     std::fs::write(node.root().state().load_balancer().join("duty.json"), "{").unwrap();
-    wait_until("the damaged file is said", PATIENCE, || {
+    wait_until("the damaged file is said", TIME_LIMIT, || {
         let state = node.state();
         let message = state.failure.map(|failure| failure.message).unwrap_or_default();
         let is_told = message.contains("cannot be parsed") && state.is_holder;
@@ -152,12 +152,12 @@ fn damaged_duty_does_not_end_the_duty() {
     let killed = node.keepalived();
     assert!(killed.is_some(), "it goes on");
     node.kill_keepalived().unwrap();
-    wait_until("keepalived was started again", PATIENCE, || {
+    wait_until("keepalived was started again", TIME_LIMIT, || {
         let now = node.keepalived();
         Ok(if now.is_some() && now != killed { Ok(()) } else { Err(format!("{now:?}")) })
     })
     .unwrap();
-    site.wait_holder(PATIENCE, |_| true).unwrap();
+    site.wait_holder(TIME_LIMIT, |_| true).unwrap();
 }
 
 // Fault: all control-plane hosts lose power, and the management cluster is away.
@@ -165,7 +165,7 @@ fn damaged_duty_does_not_end_the_duty() {
 #[test]
 fn all_nodes_come_back_without_a_coordinator() {
     let (mut site, all) = started(3);
-    site.wait_holder(PATIENCE, |_| true).unwrap();
+    site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     for node in &mut site.nodes {
         node.lose_power();
     }
@@ -174,7 +174,7 @@ fn all_nodes_come_back_without_a_coordinator() {
     for node in &all {
         site.start_stand_in(*node).unwrap();
     }
-    site.wait_holder(PATIENCE, |_| true).unwrap();
+    site.wait_holder(TIME_LIMIT, |_| true).unwrap();
 }
 
 // Fault: `networkDevice` names an interface that a host lacks, or the host has another address than it reported.
@@ -199,7 +199,7 @@ fn wrong_interface_and_address_are_said() {
             let message = site.nodes[0].state().failure.map(|failure| failure.message).unwrap_or_default();
             Ok(if message.contains(part) { Ok(()) } else { Err(message) })
         };
-        wait_until(part, PATIENCE, look).unwrap();
+        wait_until(part, TIME_LIMIT, look).unwrap();
     };
     said(&site, "no interface eth7; it has eno1");
     let elsewhere = LoadBalancerDuty {
@@ -211,7 +211,7 @@ fn wrong_interface_and_address_are_said() {
     site.nodes[0].keep_duty(&elsewhere).unwrap();
     said(&site, "does not have the address 10.55.0.77");
     site.nodes[0].keep_duty(&LoadBalancerDuty { generation: 3, interface: CARD.to_owned(), ..duty }).unwrap();
-    site.wait_holder(PATIENCE, |holder| holder == 0).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
 }
 
 #[test]

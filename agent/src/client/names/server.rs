@@ -125,15 +125,15 @@ impl RuntimeProvider for Sockets {
         &self,
         server: SocketAddr,
         local: Option<SocketAddr>,
-        patience: Option<Duration>,
+        limit: Option<Duration>,
     ) -> Opening<Self::Tcp> {
-        let (Some(link), Some(patience)) = (self.link.clone(), patience) else {
-            return self.tokio.connect_tcp(server, local, patience);
+        let (Some(link), Some(limit)) = (self.link.clone(), limit) else {
+            return self.tokio.connect_tcp(server, local, limit);
         };
         Box::pin(async move {
             let socket = TcpSocket::new_v6()?;
             socket.bind_device(Some(link.as_bytes()))?;
-            let stream = timeout(patience, socket.connect(server)).await??;
+            let stream = timeout(limit, socket.connect(server)).await??;
             Ok(AsyncIoTokioAsStd(stream))
         })
     }

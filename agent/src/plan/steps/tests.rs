@@ -40,7 +40,7 @@ fn a_command_that_fails_leaves_one_action() {
     };
     let missing =
         SystemError::Run { program: "elemental".into(), source: std::io::ErrorKind::NotFound.into() };
-    let busy = SystemError::Busy { unit: "baremetal-step-p-4.service".into(), patience: Duration::ZERO };
+    let busy = SystemError::Busy { unit: "baremetal-step-p-4.service".into(), limit: Duration::ZERO };
     let cases = [
         ("unknown code", failed(None), "journalctl -b"),
         ("known code", failed(Some("free some")), "free some"),

@@ -293,8 +293,8 @@ async fn wait_for_end(
     // The second time begins when the API server answers: the other replica may
     // have waited for that too.
     let mut live = inventory.clone();
-    for patience in [context.timing.probe, context.timing.probe / 2] {
-        let has_ended = has_ended_within(context, peer, &inventory, other, patience).await?;
+    for limit in [context.timing.probe, context.timing.probe / 2] {
+        let has_ended = has_ended_within(context, peer, &inventory, other, limit).await?;
         live = context.read_inventory(peer).await?;
         if has_ended || session_of(&live) != Some(other) {
             return Ok(live);
@@ -303,16 +303,16 @@ async fn wait_for_end(
     Err(quarantine_host(context, &live, [&other.boot_id, boot_id]).await)
 }
 
-/// Whether the caches show within `patience` that the session is over.
+/// Whether the caches show within `limit` that the session is over.
 async fn has_ended_within(
     context: &Context,
     peer: &Peer,
     inventory: &MachineInventory,
     other: &SessionStatus,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<bool, RpcError> {
     let mut state = context.caches.notifications.subscribe(&peer.key, inventory);
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + limit;
     // The caches may be behind `inventory`.
     let mut was_seen = false;
     loop {

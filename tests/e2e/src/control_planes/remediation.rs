@@ -62,7 +62,7 @@ impl Cluster<'_> {
     ///
     /// # Errors
     /// Whatever is not as it should be.
-    pub async fn heal_worker(&self, fleet: &mut Fleet) -> anyhow::Result<()> {
+    pub async fn remediate_worker(&self, fleet: &mut Fleet) -> anyhow::Result<()> {
         self.progress.step("a worker is not heard of: a MachineHealthCheck has its host rebooted");
         self.environment.management.apply(manifests::METAL3_HEALTH_CHECK).await?;
         let worker = self.find_metal3_worker().await?;

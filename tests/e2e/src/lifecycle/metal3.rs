@@ -78,7 +78,7 @@ impl Lifecycle<'_> {
             let state = host.status.as_ref().map(|status| status.provisioning.state.as_str());
             state == Some("available") && host.spec.consumer_ref.is_none() && host.spec.image.is_none()
         };
-        until(&self.api::<BareMetalHost>(), HOST, self.host.patience(), is_available).await
+        until(&self.api::<BareMetalHost>(), HOST, self.host.limit(), is_available).await
     }
 
     /// The second card is that with the static address of the seed.
@@ -99,7 +99,7 @@ impl Lifecycle<'_> {
     /// address of the pool.
     async fn await_metal3_node(&mut self, host: &BareMetalHost, index: usize) -> anyhow::Result<Node> {
         self.progress.step("the host is claimed, reprovisioned, rebooted, and joins");
-        let limit = self.host.patience();
+        let limit = self.host.limit();
         let machines = self.api::<Metal3Machine>();
         let machine = until_all(&machines, watcher::Config::default(), limit, |machines| {
             let has_address = |machine: &&Metal3Machine| {

@@ -53,7 +53,7 @@ async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
     ensure!(cluster.check_data(&fleet).await?.len() == 3);
 
     cluster.check_address_claim().await?;
-    cluster.heal_worker(&mut fleet).await?;
+    cluster.remediate_worker(&mut fleet).await?;
     let given_up = cluster.replace_worker(&mut fleet).await?;
     cluster.await_shape(shape(2, "v1.36.4")).await?;
     let hosts = cluster.worker_hosts().await?;

@@ -65,9 +65,9 @@ fn machine_line_appears_unless_host_shows_it() {
     assert_eq!(lines(&first)[0]["reason"], "NodeOverdue");
     fleet.insert(object(Kind::BaremetalMachine, "m", machine_with(&[ready()])));
     let machine = BTreeSet::from([id(Kind::BaremetalMachine, "m")]);
-    let healed = model.refresh(&fleet, &machine, now());
+    let repaired = model.refresh(&fleet, &machine, now());
     assert_eq!(
-        (names(&healed), &lines(&healed)[0]["attention"]),
+        (names(&repaired), &lines(&repaired)[0]["attention"]),
         (vec!["machineinventory/site/h".to_owned()], &json!("none"))
     );
     // The host waits for something of its own: what its machine asks for has its own line.

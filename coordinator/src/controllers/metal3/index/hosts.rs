@@ -36,7 +36,7 @@ impl Inner {
         self.infrastructures.group_members(cluster).cloned().collect()
     }
 
-    /// What heals these machines.
+    /// Remediations of these machines.
     fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
         let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
         owners.flat_map(|owner| self.remediations_by_owner.group_members(owner)).cloned().collect()
@@ -158,7 +158,7 @@ impl Metal3Index {
         triggers(of_kind(Kind::Machine, machines))
     }
 
-    /// A Machine of Cluster API concerns its infrastructure machine, and what heals it.
+    /// A Machine of Cluster API concerns its infrastructure machine, and its remediation.
     pub(crate) fn apply_owner(&self, owner: &capi::Machine) -> Triggers {
         let (key, reference) = (Key::of(owner), &owner.spec.infrastructure_ref);
         if reference.kind != machine::KIND {
