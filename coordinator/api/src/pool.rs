@@ -59,6 +59,8 @@ pub struct PoolMember {
     pub hostname: Option<String>,
     /// Interface that holds the address of the cluster's internal endpoint while
     /// the host is of its control plane; the cluster's `networkDevice` when absent.
+    /// Of a cluster without such an endpoint it has no effect, as the condition
+    /// `FieldsIgnored` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }
@@ -67,7 +69,7 @@ pub struct PoolMember {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryPoolStatus {
-    /// Ready, `MembersValid`.
+    /// Ready, `MembersValid`, `FieldsIgnored`, Paused.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Free for allocation.

@@ -28,6 +28,7 @@ use places::Places;
 use standing::describe_standing;
 pub use standing::{Exclusion, Standing, host_standing};
 pub use template::template_status;
+pub use validity::ignored_condition;
 
 /// Where a member stands in the order of the pool: listed ones by their position,
 /// then selected ones by name.

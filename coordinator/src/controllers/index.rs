@@ -43,6 +43,7 @@ use crate::cache::Presence;
 use endpoints::Endpoints;
 use groups::{Groups, Partition};
 use ipnet::IpNet;
+pub(super) use machines::infrastructure_of;
 use reservations::Reservations;
 use tokens::Tokens;
 pub use waiting::Wait;
@@ -129,6 +130,8 @@ struct Inner {
     waiting: Waiting,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
+    /// The Cluster of each `BaremetalCluster`, and whether its hosts hold the endpoint.
+    infrastructures: HashMap<Key, (Key, bool)>,
     rosters: HashMap<Key, Roster>,
     pools_by_member: Groups<Key, Key>,
     pools_by_cluster: Groups<Key, Key>,
@@ -186,7 +189,7 @@ impl Index {
     pub(crate) fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
         let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::of_object(cluster));
         let mut triggers = self.write_inner().update_cluster(&Key::of(cluster), facts);
-        triggers.clusters.extend(machines::infrastructure_of(cluster));
+        triggers.clusters.extend(infrastructure_of(cluster));
         triggers
     }
 
@@ -204,13 +207,20 @@ impl Index {
         Triggers { templates: BTreeSet::from([key]), ..Triggers::default() }
     }
 
-    /// One whose address another cluster waits for may have given it up.
+    /// One whose address another cluster waits for may have given it up. Pools say what has no
+    /// effect without an internal endpoint.
     pub(crate) fn apply_baremetal_cluster(&self, cluster: &BaremetalCluster, presence: Presence) -> Triggers {
         let key = Key::of(cluster);
         let endpoint = Internal::of_cluster(cluster).filter(|_| presence == Presence::Exists);
-        let mut clusters = self.write_inner().endpoints.set_endpoint(&key, endpoint);
+        let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster");
+        let owner =
+            owner.filter(|_| presence == Presence::Exists).map(|owner| key.in_namespace_of(&owner.name));
+        let mut inner = self.write_inner();
+        let owner = owner.map(|owner| (owner, endpoint.is_some()));
+        let pools = inner.note_endpoint(&key, owner.as_ref());
+        let mut clusters = inner.endpoints.set_endpoint(&key, endpoint);
         clusters.insert(key);
-        Triggers { clusters, ..Triggers::default() }
+        Triggers { pools, clusters, ..Triggers::default() }
     }
 
     /// Another registration may wait for its token, and a seed image carries it.

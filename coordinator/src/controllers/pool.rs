@@ -5,17 +5,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::capi::Cluster;
 use coordinator_api::conditions;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::cluster;
+use coordinator_core::load_balancer::Internal;
+use coordinator_core::pool::ignored_condition;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
 use super::Context;
 use super::failures::shown_failure;
-use super::index::Key;
+use super::index::{Key, infrastructure_of};
 use crate::store::{Class, StoreError, host, kind_name, status};
 
 /// How long a change of the counters waits for those that follow it: one write is for all.
@@ -62,11 +65,22 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
     let projected =
         context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
     if let Some((pool, mut projected)) = projected {
-        let (paused, generation) = (cluster::paused_condition(is_paused), pool.metadata.generation);
-        conditions::set_conditions(&mut projected.conditions, &[paused], generation, now);
+        let generation = pool.metadata.generation;
+        let ignored = ignored_condition(&pool, holds_endpoint(&context, cluster.as_deref()));
+        let updates = [cluster::paused_condition(is_paused), ignored];
+        conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
         status::write_status(&context.client, &*pool, &projected).await?;
     }
     Ok(Action::await_change())
+}
+
+/// Whether hosts of the Cluster hold the address of its endpoint, once that is known.
+fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> {
+    let cluster = cluster?;
+    cluster.spec.infrastructure_ref.as_ref()?;
+    let Some(infrastructure) = infrastructure_of(cluster) else { return Some(false) };
+    let infrastructure = context.cache.baremetal_clusters.get(&infrastructure.object_ref())?;
+    Some(Internal::of_cluster(&infrastructure).is_some())
 }
 
 /// The counters, and what the API server refused.

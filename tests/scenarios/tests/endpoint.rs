@@ -13,6 +13,7 @@ use scenarios::World;
 use serde_json::json;
 
 const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
+const POOLS: &str = "machineinventorypools.infrastructure.cluster.x-k8s.io";
 
 fn condition_of(world: &World, cluster: &str, kind: Type) -> Option<Condition> {
     let object = world.get_object(CLUSTERS, cluster)?;
@@ -182,6 +183,38 @@ async fn wrong_device_and_late_changes_are_said() {
     let patch = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 10 }, "networkDevice": null } });
     world.patch("BaremetalCluster", "c1", patch).await;
     world.wait_until("the new id", |world| kept(world).is_some_and(|duty| duty.router_id.get() == 10)).await;
+    world.check_invariants().await;
+}
+
+// Fault: an entry of a pool names a `networkDevice`, and the hosts of its Cluster hold no endpoint.
+// Shown: condition of the pool: `FieldsIgnored`, until the load balancer has type Internal.
+#[tokio::test(start_paused = true)]
+async fn device_without_internal_endpoint_is_said() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let member = json!({ "name": "host-1", "networkDevice": "ens4" });
+    let entries = json!({ "spec": { "machineInventories": [member] } });
+    world.patch("MachineInventoryPool", "pool", entries).await;
+    let shows = |world: &World, text: &str| {
+        let pool = world.get_object(POOLS, "pool").unwrap();
+        let conditions = pool["status"]["conditions"].as_array();
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|found| found["type"] == "FieldsIgnored" && found.to_string().contains(text))
+    };
+    let message = "networkDevice of MachineInventory host-1 (only in a Cluster whose load balancer has type";
+    world.wait_until("the entry is named", |world| shows(world, message)).await;
+    world
+        .expect_why(
+            "machineinventorypool/pool",
+            Reason::FieldWithoutEffect,
+            "fields are set that have no effect here",
+            "remove the fields",
+        )
+        .await;
+    let balancer = json!({ "type": "Internal", "host": "10.0.2.2", "port": 6443 });
+    world.patch("BaremetalCluster", "c1", json!({ "spec": { "controlPlaneLoadBalancer": balancer } })).await;
+    world.wait_until("it has an effect", |world| shows(world, Reason::FieldsSupported.as_str())).await;
     world.check_invariants().await;
 }
 

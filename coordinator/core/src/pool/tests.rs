@@ -452,3 +452,19 @@ fn template_has_the_least_that_any_member_has() {
     assert!(roster.set_traits("h2", Traits::default()));
     assert_eq!(amount(&roster, "memory").as_deref(), Some("68719476736"), "only h1 told it");
 }
+
+#[test]
+fn device_without_internal_endpoint_is_named() {
+    let mut pool = MachineInventoryPool::clone(&samples::pool(&["a", "b", "c"]));
+    for (number, device) in [(1, "eth1"), (2, "")] {
+        pool.spec.machine_inventories[number].network_device = Some(device.to_owned());
+    }
+    for (holds_endpoint, want) in [(None, ""), (Some(true), ""), (Some(false), "MachineInventory b (only")] {
+        let condition = ignored_condition(&pool, holds_endpoint);
+        assert!(condition.message.contains(want), "{}", condition.message);
+        let reason = if want.is_empty() { Reason::FieldsSupported } else { Reason::FieldWithoutEffect };
+        assert_eq!(condition.reason, reason, "{holds_endpoint:?}");
+    }
+    pool.spec.machine_inventories.remove(1);
+    assert_eq!(ignored_condition(&pool, Some(false)).reason, Reason::FieldsSupported, "none is named");
+}

@@ -1,6 +1,9 @@
 //! Whether the members of a pool can be used.
 
-use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{
+    ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
+};
+use coordinator_api::pool::MachineInventoryPool;
 
 use super::{Exclusion, Roster, Standing};
 
@@ -54,6 +57,23 @@ const RULES: [(Exclusion, Reason, &str); 12] = [
         "its spec.storage is not supported: remove that field or the entry",
     ),
 ];
+
+/// Fields of the pool that its Cluster makes no use of. `holds_endpoint`: whether hosts of the
+/// Cluster hold the address of its endpoint, once that is known.
+#[must_use]
+pub fn ignored_condition(pool: &MachineInventoryPool, holds_endpoint: Option<bool>) -> ConditionUpdate {
+    let members = pool.spec.machine_inventories.iter();
+    let named = members.filter(|member| member.network_device.as_ref().is_some_and(|name| !name.is_empty()));
+    let named: Vec<_> = named.take(NAMED).map(|member| member.name.as_str()).collect();
+    if named.is_empty() || holds_endpoint != Some(false) {
+        return fields_ignored(&[]);
+    }
+    let field = format!(
+        "networkDevice of MachineInventory {} (only in a Cluster whose load balancer has type Internal)",
+        named.join(", ")
+    );
+    fields_ignored(&[&field])
+}
 
 impl Roster {
     /// Names of the first members with that standing.

@@ -91,6 +91,23 @@ impl Inner {
         }
     }
 
+    /// The pools of a Cluster whose `BaremetalCluster` has changed so.
+    pub(super) fn note_endpoint(
+        &mut self,
+        infrastructure: &Key,
+        owner: Option<&(Key, bool)>,
+    ) -> BTreeSet<Key> {
+        let former = match owner {
+            Some(owner) => self.infrastructures.insert(infrastructure.clone(), owner.clone()),
+            None => self.infrastructures.remove(infrastructure),
+        };
+        if former.as_ref() == owner {
+            return BTreeSet::new();
+        }
+        let clusters = former.iter().chain(owner).map(|(cluster, _)| cluster);
+        clusters.flat_map(|cluster| self.pools_by_cluster.group_members(cluster)).cloned().collect()
+    }
+
     fn trigger_infrastructure(&self, cluster: &Key, triggers: &mut Triggers) {
         let facts = self.clusters.get(cluster);
         triggers.clusters.extend(facts.and_then(|facts| facts.infrastructure.clone()));

@@ -140,6 +140,35 @@ fn a_paused_cluster_triggers_machines_and_hosts_once() {
 }
 
 #[test]
+fn an_endpoint_that_changes_triggers_the_pools_once() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &[]), EXISTS);
+    let infrastructure = |owner: Option<&str>, balancer: Value| -> BaremetalCluster {
+        let reference = |name| json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": name, "uid": "u" }]);
+        serde_json::from_value(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+            "kind": "BaremetalCluster",
+            "metadata": { "name": "b1", "namespace": "fleet", "ownerReferences": owner.map_or(json!([]), reference) },
+            "spec": { "controlPlaneLoadBalancer": balancer },
+        }))
+        .unwrap()
+    };
+    let internal = json!({ "host": "192.0.2.1", "port": 6443, "type": "Internal" });
+    for (name, owner, balancer, presence, want) in [
+        ("without owner", None, Value::Null, EXISTS, keys([])),
+        ("owned", Some("c1"), Value::Null, EXISTS, keys(["p1"])),
+        ("again", Some("c1"), Value::Null, EXISTS, keys([])),
+        ("internal", Some("c1"), internal.clone(), EXISTS, keys(["p1"])),
+        ("of another Cluster", Some("c2"), internal.clone(), EXISTS, keys(["p1"])),
+        ("of another Cluster, again", Some("c2"), internal.clone(), DELETED, keys([])),
+    ] {
+        let triggers = index.apply_baremetal_cluster(&infrastructure(owner, balancer), presence);
+        assert_eq!((triggers.pools, triggers.clusters), (want, keys(["b1"])), "{name}");
+    }
+    assert!(index.read_inner().infrastructures.is_empty());
+}
+
+#[test]
 fn an_available_member_triggers_waiting_machines() {
     let index = Index::default();
     index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
@@ -260,7 +289,7 @@ fn domains_of_labelled_pools_are_for_control_planes() {
 }
 
 #[test]
-fn an_event_costs_the_same_beside_many_members_and_machines() {
+fn an_event_costs_the_same_beside_many_others() {
     let touched = |members: usize| {
         let index = Index::default();
         let names: Vec<_> = (0..members).map(|number| format!("h{number}")).collect();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn member_is_for_one_of_those_that_wait_for_the_same() {
+    fn member_is_offered_once_for_each_wish() {
         let mut waiting = Waiting::default();
         for (name, pool, wait) in [
             ("any-1", "p1", member(None, None)),
