@@ -27,6 +27,15 @@ pub struct Part<'a> {
     pub spreads: bool,
 }
 
+/// Without a peer keepalived announces to a group that others may use: to itself instead.
+fn render_peers(duty: &Duty) -> String {
+    let mut peers: Vec<_> = duty.peers().map(|peer| format!("        {peer}\n")).collect();
+    if peers.is_empty() {
+        peers.push(format!("        {}\n", duty.own_address()));
+    }
+    peers.concat()
+}
+
 /// Renders it.
 #[must_use]
 pub fn render_config(part: &Part<'_>) -> String {
@@ -34,15 +43,7 @@ pub fn render_config(part: &Part<'_>) -> String {
     let interface = &placement.interface;
     let address = duty.address;
     let prefix = if address.is_ipv4() { 32 } else { 128 };
-    let mut peers = String::new();
-    for peer in duty.peers() {
-        let _ = writeln!(peers, "        {peer}");
-    }
-    // Without a peer keepalived announces to a group that others may use: to
-    // itself instead.
-    if peers.is_empty() {
-        let _ = writeln!(peers, "        {}", duty.own_address());
-    }
+    let peers = render_peers(duty);
     let mut text = format!(
         "\
 global_defs {{

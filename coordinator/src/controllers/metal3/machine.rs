@@ -226,6 +226,7 @@ async fn apply_step(
     step: &Step,
 ) -> Result<Option<Blocker>, StoreError> {
     let (client, machine) = (&context.client, &*gathered.machine);
+    let namespace = machine.namespace().unwrap_or_default();
     match step {
         Step::Rest | Step::FindNodes(_) => {}
         Step::Choose => return choose(context, cache, gathered).await,
@@ -251,7 +252,7 @@ async fn apply_step(
             tracing::info!(?mode, "machine has the cleaning mode of its template");
         }
         Step::ClaimData(claim) => {
-            metal3::create(client, &machine.namespace().unwrap_or_default(), &**claim).await?;
+            metal3::create(client, &namespace, &**claim).await?;
         }
         Step::ReleaseData => {
             if let Some(claim) = gathered.data_claim.as_deref() {
@@ -265,14 +266,12 @@ async fn apply_step(
             tracing::info!(provider_id, "machine provisioned");
         }
         Step::LinkNode { node, provider_id } => {
-            let namespace = machine.namespace().unwrap_or_default();
             context.workloads.set_provider_id(client, &namespace, node, provider_id).await?;
             let note = format!("Node {} has the providerID {provider_id} now", node.name);
             context.events.normal(machine, "NodeLinked", &note).await;
             tracing::info!(node = node.name, provider_id, "Node linked");
         }
         Step::LabelNode { node, labels } => {
-            let namespace = machine.namespace().unwrap_or_default();
             context.workloads.set_labels(client, &namespace, node, labels).await?;
             tracing::info!(node = node.name, ?labels, "labels of the host written to its Node");
         }
