@@ -29,7 +29,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::index::{Key, Wait};
+use super::index::{Key, MemberWish, Wait};
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{Class, StoreError, kind_name, plan_record, status};
@@ -42,7 +42,7 @@ const VALUE: &str = "value";
 const READS: usize = 6;
 /// A machine without a host looks again after this long. A member that becomes available is
 /// offered to one machine, which may not take it; and the counts of its message change.
-const EXHAUSTED_RECHECK: Duration = Duration::from_secs(30);
+pub(super) const EXHAUSTED_RECHECK: Duration = Duration::from_secs(30);
 
 /// A kind of machine that asks for hosts.
 pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
@@ -213,20 +213,20 @@ fn reserve_host(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
 }
 
 /// A `BareMetalHost` waits for no member of a pool.
-fn note_wait<K: FrontDoor>(context: &Context, key: &Key, wait: Option<Wait>) {
+fn note_wait<K: FrontDoor>(context: &Context, key: &Key, wait: Option<Wait<MemberWish>>) {
     if K::CHOOSES {
         context.index.set_wait(key, wait);
     }
 }
 
 /// What the machine waits for from now on.
-fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait> {
+fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
     match &demand.want {
-        Want::Node(node) if blocker.reason == Reason::PoolExhausted => Some(Wait::Member {
+        Want::Node(node) if blocker.reason == Reason::PoolExhausted => Some(Wait::Host(MemberWish {
             failure_domain: node.failure_domain.clone(),
             reuse_group: node.reuse_group.clone(),
-        }),
+        })),
         _ => (blocker.severity != Severity::Waiting).then_some(Wait::Catalog),
     }
 }

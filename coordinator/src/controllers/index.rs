@@ -46,8 +46,8 @@ use ipnet::IpNet;
 pub(super) use machines::infrastructure_of;
 use reservations::Reservations;
 use tokens::Tokens;
-pub use waiting::Wait;
-use waiting::Waiting;
+pub(super) use waiting::Waiting;
+pub use waiting::{MemberWish, Wait};
 
 /// An object of a kind that the context tells. Copies share its strings: the more objects there
 /// are, the more a string of its own in each map costs a look-up.
@@ -127,7 +127,7 @@ struct Inner {
     /// Control-plane machines by Cluster.
     control_planes: Groups<Key, Key>,
     machines_by_pool: Groups<Key, Key>,
-    waiting: Waiting,
+    waiting: Waiting<MemberWish>,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
     /// The Cluster of each `BaremetalCluster`, and whether its hosts hold the endpoint.
@@ -332,7 +332,7 @@ impl Index {
 
     /// What a machine waits for. To be called with [`Wait::Decision`] before the objects are
     /// read that its decision depends on: an event between the two must not be missed.
-    pub fn set_wait(&self, machine: &Key, wait: Option<Wait>) {
+    pub fn set_wait(&self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         self.write_inner().set_wait(machine, wait);
     }
 

@@ -77,7 +77,7 @@ pub struct Metal3MachineSpec {
 }
 
 /// Which hosts can be chosen; all parts have to hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostSelector {
     /// Labels with their values.
@@ -97,7 +97,7 @@ impl HostSelector {
 }
 
 /// A condition on a label.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct HostRequirement {
     /// Key of the label.
     pub key: String,

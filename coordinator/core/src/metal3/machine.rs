@@ -34,7 +34,7 @@ use crate::cluster;
 use crate::demand::{Blocker, owner_mismatch};
 use crate::node_link::NodeSearch;
 
-pub use choice::is_candidate;
+pub use choice::{HostWish, is_candidate};
 pub use release::{deciding_control_plane, template_of_control_plane};
 pub use roster::{Choice, HostRoster};
 pub use status::project_status;

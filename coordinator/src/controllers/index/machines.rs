@@ -9,7 +9,7 @@ use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use coordinator_core::pool::Standing;
 use kube::ResourceExt as _;
 
-use super::{Inner, Key, Triggers, Wait};
+use super::{Inner, Key, MemberWish, Triggers, Wait};
 
 /// What a machine is found by, and what its host depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Inner {
         self.clusters.get(cluster)?.infrastructure.clone()
     }
 
-    pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait>) {
+    pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         let pool = self.machines.get(machine).map(|facts| facts.pool.clone());
         self.waiting.set_wait(machine, pool.zip(wait));
     }
@@ -154,6 +154,6 @@ impl Inner {
     /// A member can be claimed.
     pub(super) fn offer_member(&mut self, pool: &Key, host: &Key, triggers: &mut Triggers) {
         let domain = self.hosts.get(host).and_then(|record| record.failure_domain());
-        triggers.machines.extend(self.waiting.take_for_member(pool, domain));
+        triggers.machines.extend(self.waiting.take_for_host(pool, |wish| wish.fits(domain)));
     }
 }

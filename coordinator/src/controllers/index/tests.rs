@@ -201,7 +201,7 @@ fn reservations_end_with_claim_or_machine() {
     assert_eq!(choose(&index, "m2").as_deref(), Some("h2"));
     assert!(index.reserve_host("h2", &key("m2")));
     assert_eq!(choose(&index, "m3"), None);
-    let any_member = || Wait::Member { failure_domain: None, reuse_group: None };
+    let any_member = || Wait::Host(MemberWish::default());
     index.set_wait(&key("m3"), Some(any_member()));
     let triggers = index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(triggers.machines, keys(["m3"]), "who waits may have it");
@@ -297,7 +297,7 @@ fn an_event_costs_the_same_beside_many_others() {
         for name in &names {
             index.apply_host(&in_pool(name, "p1"), EXISTS);
             index.apply_machine(&machine(name, None), EXISTS);
-            let wait = Wait::Member { failure_domain: None, reuse_group: None };
+            let wait = Wait::Host(MemberWish::default());
             index.set_wait(&key(name), Some(wait));
         }
         let before = index.read_inner().touched;

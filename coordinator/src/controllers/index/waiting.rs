@@ -1,63 +1,87 @@
-//! Machines that wait for a member of their pool, or for an entry of the image catalog.
+//! Machines that wait for a host, or for an entry of the image catalog.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Key;
 
-/// What a machine waits for.
+/// What a machine waits for; `W` says which hosts it takes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wait {
+pub enum Wait<W> {
     /// It is being decided: whatever changes meanwhile may concern it.
     Decision,
-    /// A member, where it names one in this failure domain. Those of one group take the same ones.
-    Member { failure_domain: Option<String>, reuse_group: Option<String> },
-    /// An entry of the image catalog, or something outside of its pool.
+    /// A free host.
+    Host(W),
+    /// An entry of the image catalog, or something else that is no host.
     Catalog,
 }
 
-/// Each waiting machine, by its pool. A member that becomes available is for one of those that wait
-/// for the same: if all were triggered, the cost of an event would grow with their number.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    known: HashMap<Key, (Key, Wait)>,
-    by_pool: HashMap<Key, BTreeMap<Wait, BTreeSet<Key>>>,
+/// Which members of its pool a machine takes. Those of one group wait for the same ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemberWish {
+    pub failure_domain: Option<String>,
+    pub reuse_group: Option<String>,
 }
 
-impl Waiting {
-    pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<(Key, Wait)>) {
-        if let Some((pool, former)) = self.known.remove(machine) {
-            self.remove_machine(&pool, &former, machine);
+impl MemberWish {
+    /// Whether a member in `domain` may be taken.
+    pub(super) fn fits(&self, domain: Option<&str>) -> bool {
+        self.failure_domain.is_none() || self.failure_domain.as_deref() == domain
+    }
+}
+
+/// Each waiting machine, by the pool or the namespace of its hosts. A host that becomes free is for
+/// one of those that wait for the same: if all were triggered, the cost of an event would grow with
+/// their number.
+#[derive(Debug)]
+pub(in crate::controllers) struct Waiting<W> {
+    known: HashMap<Key, (Key, Wait<W>)>,
+    by_place: HashMap<Key, BTreeMap<Wait<W>, BTreeSet<Key>>>,
+}
+
+impl<W> Default for Waiting<W> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), by_place: HashMap::new() }
+    }
+}
+
+impl<W: Clone + Ord> Waiting<W> {
+    pub(in crate::controllers) fn set_wait(&mut self, machine: &Key, wait: Option<(Key, Wait<W>)>) {
+        if let Some((place, former)) = self.known.remove(machine) {
+            self.remove_machine(&place, &former, machine);
         }
-        if let Some((pool, wait)) = wait {
-            let of_pool = self.by_pool.entry(pool.clone()).or_default();
-            of_pool.entry(wait.clone()).or_default().insert(machine.clone());
-            self.known.insert(machine.clone(), (pool, wait));
+        if let Some((place, wait)) = wait {
+            let of_place = self.by_place.entry(place.clone()).or_default();
+            of_place.entry(wait.clone()).or_default().insert(machine.clone());
+            self.known.insert(machine.clone(), (place, wait));
         }
     }
 
-    fn remove_machine(&mut self, pool: &Key, wait: &Wait, machine: &Key) {
-        let Some(of_pool) = self.by_pool.get_mut(pool) else { return };
-        if let Some(machines) = of_pool.get_mut(wait) {
+    fn remove_machine(&mut self, place: &Key, wait: &Wait<W>, machine: &Key) {
+        let Some(of_place) = self.by_place.get_mut(place) else { return };
+        if let Some(machines) = of_place.get_mut(wait) {
             machines.remove(machine);
             if machines.is_empty() {
-                of_pool.remove(wait);
+                of_place.remove(wait);
             }
         }
-        if of_pool.is_empty() {
-            self.by_pool.remove(pool);
+        if of_place.is_empty() {
+            self.by_place.remove(place);
         }
     }
 
-    /// Whom a member concerns that became available in `domain`. Of those that wait for the
-    /// same it is the first one, which then waits no longer: the next member is for the next one.
-    pub(super) fn take_for_member(&mut self, pool: &Key, domain: Option<&str>) -> BTreeSet<Key> {
+    /// Whom a host concerns that became free. Of those that wait for the same it is the first one,
+    /// which then waits no longer: the next host is for the next one.
+    pub(in crate::controllers) fn take_for_host(
+        &mut self,
+        place: &Key,
+        fits: impl Fn(&W) -> bool,
+    ) -> BTreeSet<Key> {
         let mut called = BTreeSet::new();
-        for (wait, machines) in self.by_pool.get(pool).into_iter().flatten() {
+        for (wait, machines) in self.by_place.get(place).into_iter().flatten() {
             match wait {
                 Wait::Decision => called.extend(machines.iter().cloned()),
-                Wait::Member { failure_domain: Some(wanted), .. } if domain != Some(wanted) => {}
-                Wait::Member { .. } => called.extend(machines.first().cloned()),
-                Wait::Catalog => {}
+                Wait::Host(wish) if fits(wish) => called.extend(machines.first().cloned()),
+                Wait::Host(_) | Wait::Catalog => {}
             }
         }
         for machine in &called {
@@ -69,9 +93,9 @@ impl Waiting {
     }
 
     /// Those that an entry of the catalog may concern.
-    pub(super) fn for_catalog(&self) -> BTreeSet<Key> {
-        let by_wait = self.by_pool.values().flatten();
-        let concerned = by_wait.filter(|(wait, _)| !matches!(wait, Wait::Member { .. }));
+    pub(in crate::controllers) fn for_catalog(&self) -> BTreeSet<Key> {
+        let by_wait = self.by_place.values().flatten();
+        let concerned = by_wait.filter(|(wait, _)| !matches!(wait, Wait::Host(_)));
         concerned.flat_map(|(_, machines)| machines.iter().cloned()).collect()
     }
 }
@@ -88,13 +112,13 @@ mod tests {
         names.map(key).into()
     }
 
-    fn member(failure_domain: Option<&str>, reuse_group: Option<&str>) -> Wait {
+    fn member(failure_domain: Option<&str>, reuse_group: Option<&str>) -> Wait<MemberWish> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Wait::Member { failure_domain: owned(failure_domain), reuse_group: owned(reuse_group) }
+        Wait::Host(MemberWish { failure_domain: owned(failure_domain), reuse_group: owned(reuse_group) })
     }
 
     #[test]
-    fn member_is_offered_once_for_each_wish() {
+    fn host_is_offered_once_for_each_wish() {
         let mut waiting = Waiting::default();
         for (name, pool, wait) in [
             ("any-1", "p1", member(None, None)),
@@ -109,7 +133,7 @@ mod tests {
         ] {
             waiting.set_wait(&key(name), Some((key(pool), wait)));
         }
-        let mut take = |domain| waiting.take_for_member(&key("p1"), domain);
+        let mut take = |domain| waiting.take_for_host(&key("p1"), |wish| wish.fits(domain));
         assert_eq!(take(Some("d1")), keys(["any-1", "d1-1", "decided", "group-1"]));
         assert_eq!(take(Some("d1")), keys(["any-2", "d1-2", "decided"]));
         assert_eq!(take(None), keys(["decided"]), "no member is for the one in d2");
@@ -118,6 +142,6 @@ mod tests {
         for name in ["decided", "image", "other", "unknown"] {
             waiting.set_wait(&key(name), None);
         }
-        assert!(waiting.known.is_empty() && waiting.by_pool.is_empty());
+        assert!(waiting.known.is_empty() && waiting.by_place.is_empty());
     }
 }

@@ -4,6 +4,8 @@ pub(super) mod clusters;
 mod host_addresses;
 mod hosts;
 mod seen;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -18,7 +20,7 @@ use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::data::{group_of_data, group_of_template};
 use coordinator_core::metal3::ipam::{ClaimKind, chosen_address, is_ours};
-use coordinator_core::metal3::machine::HostRoster;
+use coordinator_core::metal3::machine::{HostRoster, HostWish};
 use kube::ResourceExt as _;
 
 use clusters::Clusters;
@@ -30,7 +32,7 @@ use super::slots::Slots;
 use crate::cache::Presence;
 use crate::controllers::index::groups::{Groups, Partition};
 use crate::controllers::index::reservations::Reservations;
-use crate::controllers::index::{Key, Triggers};
+use crate::controllers::index::{Key, Triggers, Waiting};
 
 /// A kind that has a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,8 +81,8 @@ struct Inner {
     reservations: Reservations,
     /// Hosts by namespace.
     rosters: HashMap<Arc<str>, HostRoster>,
-    /// Machines that wait for a host, or for an operator.
-    waiting: BTreeSet<Key>,
+    /// By namespace.
+    waiting: Waiting<HostWish>,
     seen: SeenKinds,
 }
 

@@ -28,14 +28,13 @@ use serde_json::json;
 
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::controllers::front_door::EXHAUSTED_RECHECK;
+use crate::controllers::index::{Key, Wait};
 use crate::controllers::metal3::host;
 use crate::controllers::metal3::index::template_of_machine;
 use crate::store::{self, Class, StoreError, kind_name, metal3, status};
 use crate::telemetry::chain;
 
-/// A host that is reserved for another machine is free again by then, or claimed.
-const RECHECK: Duration = Duration::from_secs(5);
 /// How often labels are compared with those of the Node.
 const LABEL_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -118,7 +117,7 @@ pub(super) async fn reconcile(
     let Some(cache) = served else { return Ok(Action::await_change()) };
     let key = Key::of(&*machine);
     // Registered as waiting before the stores are read, so that no event is missed.
-    cache.index.set_waiting(&key, true);
+    cache.index.set_wait(&key, Some(Wait::Decision));
     let mut gathered = Gathered::read(machine, &context, cache);
     let decided = decide_outcome(&context, cache, &mut gathered).await;
     let Outcome { step, mut blocker, is_retried, is_rechecked } = match decided {
@@ -137,9 +136,7 @@ pub(super) async fn reconcile(
             None
         }
     };
-    cache
-        .index
-        .set_waiting(&key, blocker.as_ref().is_some_and(|blocker| blocker.severity != Severity::Waiting));
+    note_wait(cache, &key, blocker.as_ref());
     // After any other step the change comes back as an event, and with it the status; that of
     // a Node does not.
     let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. } | Step::LabelNode { .. });
@@ -154,10 +151,19 @@ pub(super) async fn reconcile(
     context.waits.reset_count(kind, &key);
     let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
     Ok(match (is_exhausted, is_rechecked) {
-        (true, _) => Action::requeue(RECHECK),
+        (true, _) => Action::requeue(EXHAUSTED_RECHECK),
         (false, true) => Action::requeue(LABEL_INTERVAL),
         (false, false) => Action::await_change(),
     })
+}
+
+/// What the machine waits for from now on; for a host it does since none could be chosen.
+fn note_wait(cache: &Metal3Cache, key: &Key, blocker: Option<&Blocker>) {
+    let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
+    if !is_exhausted {
+        let needs_operator = blocker.is_some_and(|blocker| blocker.severity != Severity::Waiting);
+        cache.index.set_wait(key, needs_operator.then_some(Wait::Catalog));
+    }
 }
 
 /// Reads the control plane where its template decides; one that is gone has no successors.
@@ -231,7 +237,7 @@ async fn apply_step(
         Step::Rest | Step::FindNodes(_) => {}
         Step::Choose => return choose(context, cache, gathered).await,
         Step::Unchoose => {
-            cache.index.release_host(&Key::of(machine));
+            context.router.send_keys(&cache.index.release_host(&Key::of(machine)));
             metal3::drop_choice(client, machine, names::HOST_OF_MACHINE).await?;
         }
         Step::ChangeHost { change, event } => {

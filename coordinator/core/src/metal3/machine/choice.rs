@@ -1,12 +1,15 @@
 //! Which hosts a machine can claim.
 
+use std::collections::BTreeMap;
+
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::host::BareMetalHost;
-use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::metal3::machine::{HostSelector, Metal3Machine};
 use coordinator_api::metal3::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 
+use super::super::selector::Selector;
 use super::is_available;
 
 /// Label of Machines with the name of their `MachineDeployment`.
@@ -41,6 +44,28 @@ pub(super) fn control_plane_of(owner: &Machine) -> Option<&OwnerReference> {
     let is_control_plane =
         |reference: &&OwnerReference| reference.api_version.starts_with(CONTROL_PLANE_GROUP);
     owner.owner_references().iter().find(is_control_plane)
+}
+
+/// Which hosts a machine takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostWish {
+    selector: HostSelector,
+    /// Those that are kept for its group.
+    reuse: Option<String>,
+}
+
+impl HostWish {
+    #[must_use]
+    pub fn of_machine(machine: &Metal3Machine, owner: &Machine) -> Self {
+        Self { selector: machine.spec.host_selector.clone(), reuse: reuse_value(owner) }
+    }
+
+    /// Whether a host with these labels is one of them.
+    #[must_use]
+    pub fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
+        let is_selected = Selector::parse(&self.selector).is_ok_and(|selector| selector.matches(labels));
+        is_selected && labels.get(names::NODE_REUSE).is_none_or(|kept| Some(kept) == self.reuse.as_ref())
+    }
 }
 
 /// Whose successors hosts are kept for, as CAPM3 writes it.

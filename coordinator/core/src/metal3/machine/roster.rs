@@ -106,6 +106,12 @@ impl HostRoster {
         self.hosts.is_empty()
     }
 
+    /// Labels of a host that some machine can choose.
+    #[must_use]
+    pub fn candidate_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
+        self.hosts.get(name).filter(|facts| facts.exclusion.is_none()).map(|facts| &facts.labels)
+    }
+
     /// Most events change no label.
     fn set_labels(&mut self, name: &str, old: Option<&HostFacts>, new: Option<&HostFacts>) {
         let is_candidate = new.is_some_and(|facts| facts.exclusion.is_none());

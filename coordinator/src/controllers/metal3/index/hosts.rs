@@ -10,13 +10,13 @@ use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::label;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
-use coordinator_core::metal3::machine::{self, Choice, HostRoster};
+use coordinator_core::metal3::machine::{self, Choice, HostRoster, HostWish};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
 use crate::cache::Presence;
-use crate::controllers::index::{Key, Triggers};
+use crate::controllers::index::{Key, Triggers, Wait};
 
 impl Inner {
     fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) {
@@ -25,6 +25,25 @@ impl Inner {
         if roster.is_empty() {
             self.rosters.remove(&key.namespace);
         }
+    }
+
+    fn set_wait(&mut self, machine: &Key, wait: Option<Wait<HostWish>>) {
+        let known = wait.filter(|_| self.machines.contains_key(machine));
+        self.waiting.set_wait(machine, known.map(|wait| (machine.in_namespace_of(""), wait)));
+    }
+
+    /// Machines that may take a host, where it can be chosen now.
+    fn offer_host(&mut self, host: &Key) -> BTreeSet<Key> {
+        let roster = self.rosters.get(&host.namespace);
+        let labels = roster.and_then(|roster| roster.candidate_labels(&host.name));
+        let Some(labels) = labels else { return BTreeSet::new() };
+        self.waiting.take_for_host(&host.in_namespace_of(""), |wish| wish.fits(labels))
+    }
+
+    /// Gives up what is reserved for a machine: others may have it.
+    fn release_reservation(&mut self, machine: &Key) -> BTreeSet<Key> {
+        let host = self.reservations.release_machine(machine);
+        host.map(|host| self.offer_host(&host)).unwrap_or_default()
     }
 
     /// Data of these claims, each of which has the name of its machine.
@@ -99,8 +118,7 @@ impl Metal3Index {
         }
         let is_candidate = exists && machine::is_candidate(host);
         if inner.seen.hosts.note_change(host, presence, is_candidate) && is_candidate {
-            machines
-                .extend(inner.waiting.iter().filter(|waiting| waiting.namespace == key.namespace).cloned());
+            machines.extend(inner.offer_host(&key));
         }
         // Its inventory may have other hosts that name it.
         let beside: Vec<_> = [&old, &inventory]
@@ -143,11 +161,11 @@ impl Metal3Index {
             let subjects = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::Data, data));
             return triggers(subjects.chain([(Kind::Machine, key)]));
         }
-        inner.waiting.remove(&key);
-        inner.reservations.release_machine(&key);
+        inner.waiting.set_wait(&key, None);
+        let called = of_kind(Kind::Machine, inner.release_reservation(&key));
         // The last machine of a cluster: its Metal3Cluster may go.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
-        triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()))
+        triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()).chain(called))
     }
 
     /// A template concerns the machines that were cloned from it.
@@ -224,7 +242,7 @@ impl Metal3Index {
 
     /// An entry of the image catalog may be what machines wait for.
     pub(crate) fn apply_catalog(&self) -> Triggers {
-        triggers(of_kind(Kind::Machine, self.read_inner().waiting.iter().cloned().collect::<Vec<_>>()))
+        triggers(of_kind(Kind::Machine, self.read_inner().waiting.for_catalog()))
     }
 
     /// Machines of a Cluster.
@@ -233,14 +251,9 @@ impl Metal3Index {
         self.read_inner().machines_by_cluster.group_members(cluster).cloned().collect()
     }
 
-    /// Whether a machine waits for a host. To be called before the stores are read.
-    pub(in crate::controllers::metal3) fn set_waiting(&self, machine: &Key, is_waiting: bool) {
-        let mut inner = self.write_inner();
-        if is_waiting && inner.machines.contains_key(machine) {
-            inner.waiting.insert(machine.clone());
-        } else {
-            inner.waiting.remove(machine);
-        }
+    /// What a machine waits for. To be called with [`Wait::Decision`] before the stores are read.
+    pub(in crate::controllers::metal3) fn set_wait(&self, machine: &Key, wait: Option<Wait<HostWish>>) {
+        self.write_inner().set_wait(machine, wait);
     }
 
     /// Reserves the host that is chosen until it is claimed. Public for the benchmark of
@@ -254,7 +267,11 @@ impl Metal3Index {
         let is_reserved = |host: &str| inner.reservations.is_taken(&key.in_namespace_of(host), &key);
         let empty = HostRoster::default();
         let roster = inner.rosters.get(&key.namespace).unwrap_or(&empty);
-        let host = roster.choose_host(machine, owner, &is_reserved, now)?;
+        let chosen = roster.choose_host(machine, owner, &is_reserved, now);
+        if chosen.as_ref().is_err_and(|blocker| blocker.reason == Reason::NoHostAvailable) {
+            inner.set_wait(&key, Some(Wait::Host(HostWish::of_machine(machine, owner))));
+        }
+        let host = chosen?;
         let host_key = key.in_namespace_of(&host);
         // One that names the machine already is its own, whichever machine reserved it.
         inner.reservations.release_host(&host_key);
@@ -262,8 +279,8 @@ impl Metal3Index {
         Ok(host)
     }
 
-    /// Releases what is reserved for a machine.
-    pub(in crate::controllers::metal3) fn release_host(&self, machine: &Key) {
-        self.write_inner().reservations.release_machine(machine);
+    /// Gives up what is reserved for a machine: others may have it.
+    pub(in crate::controllers::metal3) fn release_host(&self, machine: &Key) -> Triggers {
+        triggers(of_kind(Kind::Machine, self.write_inner().release_reservation(machine)))
     }
 }
