@@ -128,7 +128,7 @@ e2e-ha: ## The same with three control planes, of which one loses its power (20 
 	$(MAKE) --no-print-directory e2e CHANGE=scale
 
 .PHONY: e2e-capi
-e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 35 min, and 10 min to build them once; SPECS='Quick start' runs a part)
+e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 30 min, and 10 min to build them once; SPECS='Quick start' runs a part)
 	@cargo build --quiet --package coordinator --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/cluster-api-suite --artifacts $(CARGO_TARGET_DIR)/cluster-api-suite-artifacts $(if $(SPECS),--specs '$(SPECS)')
 

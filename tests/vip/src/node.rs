@@ -3,16 +3,19 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use agent::alive::duty;
 use agent::paths::Root;
+use anyhow::{Context as _, ensure};
 use control_plane::parts::{Part, Parts};
 use control_plane::pki::{Authority, ServiceAccountKeys};
 use control_plane::process::{Process, Signal, Spec};
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use proto::v1alpha1::{LoadBalancerDuty, LoadBalancerState};
+use serde_json::Value;
 
 use crate::network::{Family, Network, run_ip};
 
@@ -172,6 +175,38 @@ impl Node {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         self.etcd = Some(self.start("etcd", &parts.path(Part::Etcd)?, &arguments)?);
         Ok(())
+    }
+
+    /// Member ID of the node's etcd, and of its leader.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn etcd_ids(&self, parts: &Parts) -> anyhow::Result<(u64, u64)> {
+        let status = self.run_etcdctl(parts, &["endpoint", "status", "--write-out=json"])?;
+        let status: Value = serde_json::from_str(&status)?;
+        let id = |pointer: &str| status.pointer(pointer).and_then(Value::as_u64);
+        let ids = id("/0/Status/header/member_id").zip(id("/0/Status/leader"));
+        ids.with_context(|| format!("etcd's status has no IDs: {status}"))
+    }
+
+    /// Has this leader make another member the leader.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn hand_over_etcd(&self, parts: &Parts, member: u64) -> anyhow::Result<()> {
+        self.run_etcdctl(parts, &["move-leader", &format!("{member:x}")]).map(drop)
+    }
+
+    fn run_etcdctl(&self, parts: &Parts, arguments: &[&str]) -> anyhow::Result<String> {
+        let done = Command::new("ip")
+            .args(["netns", "exec", &self.namespace])
+            .arg(parts.path(Part::Etcdctl)?)
+            .args(arguments)
+            .output()
+            .context("run etcdctl")?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "etcdctl {arguments:?}: {said}");
+        Ok(String::from_utf8(done.stdout)?)
     }
 
     /// Starts a real API server on the node's etcd.

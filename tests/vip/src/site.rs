@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::bail;
 use control_plane::parts::Parts;
 
 use crate::network::{Family, Network};
@@ -72,6 +73,27 @@ impl Site {
         let all: Vec<_> = (0..self.nodes.len()).collect();
         self.nodes.iter_mut().try_for_each(|node| node.start_etcd(parts, &all))?;
         self.nodes.iter_mut().try_for_each(|node| node.start_api_server(parts))
+    }
+
+    /// Makes etcd's leader the one of a node.
+    ///
+    /// # Errors
+    /// When etcd has no leader in time, or refuses.
+    pub fn make_etcd_leader(&self, parts: &Parts, node: usize) -> anyhow::Result<()> {
+        let lead = || {
+            let (own, leader) = self.nodes[node].etcd_ids(parts)?;
+            if own == leader {
+                return Ok(());
+            }
+            for other in &self.nodes {
+                if other.etcd_ids(parts)?.0 == leader {
+                    other.hand_over_etcd(parts, own)?;
+                }
+            }
+            bail!("{leader:x} led, and was asked to hand over")
+        };
+        // A member that has just returned is refused until it has caught up.
+        wait_until("another leader of etcd", TIME_LIMIT, || Ok(lead().map_err(|error| format!("{error:#}"))))
     }
 
     /// Waits until exactly one node holds the endpoint, and `fits` it.
