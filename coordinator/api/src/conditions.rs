@@ -52,8 +52,8 @@ pub enum Type {
     /// `MachineInventory`: the host runs the agent that an operator asks for; present
     /// while it is asked for.
     AgentUpdated,
-    /// `MachineRegistration`, `SeedImage`, `MachineInventory`, `BaremetalCluster`,
-    /// `BareMetalHost`: fields are set that have no effect.
+    /// `MachineRegistration`, `SeedImage`, `MachineInventory`, `MachineInventoryPool`,
+    /// `BaremetalCluster`, `BareMetalHost`: fields are set that have no effect.
     FieldsIgnored,
     /// `SeedImage`: the base belongs to an image of the image catalog; present where the two
     /// can be compared.

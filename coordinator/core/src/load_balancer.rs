@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::v1alpha1 as wire;
 
-pub use conditions::{find_holder, ignored_condition, is_other_endpoint, project_conditions};
+pub use conditions::{find_holder, holds_endpoint, ignored_condition, is_other_endpoint, project_conditions};
 pub use member::{DeviceProblem, find_address};
 
 /// Router id of a cluster that names none: VRRP has 1 to 255.

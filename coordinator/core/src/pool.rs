@@ -287,20 +287,28 @@ impl Roster {
         let find = |places: &mut dyn Iterator<Item = &Place>| {
             places.filter_map(|place| self.find_entry(place)).find(|entry| !is_reserved(&entry.name))
         };
-        let of_group = |standing, group| self.places.of_group(standing, domain, group);
+        let available_of = |group| find(&mut self.places.of_group(Standing::Available, domain, group));
         let mut preferred = None;
         if let Some(group) = wish.reuse_group {
-            let own = find(&mut of_group(Standing::Available, Some(group)));
-            let mut returning = of_group(Standing::Preparing, Some(group));
-            if own.is_none()
-                && let Some(returning) = returning.find_map(|place| self.find_entry(place))
+            preferred = available_of(Some(group));
+            if preferred.is_none()
+                && let Some(returning) = self.find_returning(wish)
             {
                 return Err(explain_returning(&returning.name));
             }
-            preferred = own.or_else(|| find(&mut of_group(Standing::Available, None)));
+            preferred = preferred.or_else(|| available_of(None));
         }
         let any = || find(&mut self.places.with_standing(Standing::Available, domain));
         preferred.or_else(any).ok_or_else(|| self.explain_exhaustion(domain))
+    }
+
+    /// A member that the group held and that is being cleaned: where none can be chosen, it is waited
+    /// for.
+    #[must_use]
+    pub fn find_returning(&self, wish: &Wish<'_>) -> Option<&PoolMember> {
+        let group = wish.reuse_group?;
+        let mut preparing = self.places.of_group(Standing::Preparing, wish.failure_domain, Some(group));
+        preparing.find_map(|place| self.find_entry(place))
     }
 
     fn explain_exhaustion(&self, domain: Option<&str>) -> String {

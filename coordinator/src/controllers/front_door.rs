@@ -103,11 +103,13 @@ pub async fn reconcile_machine<K: FrontDoor>(
     machine: Arc<K>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
+    let key = Key::of(&*machine);
     // A BareMetalHost is no object of Cluster API: nothing labels it.
     if K::CHOOSES && !context.serves(&*machine) {
+        context.index.set_wait(&key, None);
+        context.router.send_keys(&context.index.release_reservation(&key));
         return Ok(Action::await_change());
     }
-    let key = Key::of(&*machine);
     note_trace(machine.meta().uid.as_deref().and_then(TraceId::of_machine));
     // Registered as waiting before the caches are read, so that no event is missed.
     note_wait::<K>(&context, &key, Some(Wait::Decision));
@@ -115,6 +117,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
     let (outcome, read) = match decide_outcome(&context, &gathered).await {
         Ok(decided) => decided,
         Err(error) => {
+            note_wait::<K>(&context, &key, None);
             let failed = Err(error);
             write_state(&context, &*machine, &gathered, None, &failed).await?;
             return failed;
@@ -222,12 +225,16 @@ fn note_wait<K: FrontDoor>(context: &Context, key: &Key, wait: Option<Wait<Membe
 /// What the machine waits for from now on.
 fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
+    let ends_by_itself = blocker.severity == Severity::Waiting;
     match &demand.want {
-        Want::Node(node) if blocker.reason == Reason::PoolExhausted => Some(Wait::Host(MemberWish {
-            failure_domain: node.failure_domain.clone(),
-            reuse_group: node.reuse_group.clone(),
-        })),
-        _ => (blocker.severity != Severity::Waiting).then_some(Wait::Catalog),
+        Want::Node(node) if blocker.reason == Reason::PoolExhausted => {
+            let wish = MemberWish {
+                failure_domain: node.failure_domain.clone(),
+                reuse_group: node.reuse_group.clone(),
+            };
+            Some(if ends_by_itself { Wait::Return(wish) } else { Wait::Host(wish) })
+        }
+        _ => (!ends_by_itself).then_some(Wait::Catalog),
     }
 }
 

@@ -33,7 +33,7 @@ use coordinator_api::seed_image::SeedImage;
 use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
-use coordinator_core::load_balancer::Internal;
+use coordinator_core::load_balancer::{self, Internal};
 use coordinator_core::pool::Roster;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
@@ -130,8 +130,10 @@ struct Inner {
     waiting: Waiting<MemberWish>,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
-    /// The Cluster of each `BaremetalCluster`, and whether its hosts hold the endpoint.
-    infrastructures: HashMap<Key, (Key, bool)>,
+    /// By `BaremetalCluster`.
+    clusters_by_infrastructure: Groups<Key, Key>,
+    /// Whether hosts are to hold the endpoint of a `BaremetalCluster`.
+    endpoint_holders: HashMap<Key, bool>,
     rosters: HashMap<Key, Roster>,
     pools_by_member: Groups<Key, Key>,
     pools_by_cluster: Groups<Key, Key>,
@@ -212,12 +214,10 @@ impl Index {
     pub(crate) fn apply_baremetal_cluster(&self, cluster: &BaremetalCluster, presence: Presence) -> Triggers {
         let key = Key::of(cluster);
         let endpoint = Internal::of_cluster(cluster).filter(|_| presence == Presence::Exists);
-        let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster");
-        let owner =
-            owner.filter(|_| presence == Presence::Exists).map(|owner| key.in_namespace_of(&owner.name));
+        let holds_endpoint =
+            (presence == Presence::Exists).then(|| load_balancer::holds_endpoint(&cluster.spec));
         let mut inner = self.write_inner();
-        let owner = owner.map(|owner| (owner, endpoint.is_some()));
-        let pools = inner.note_endpoint(&key, owner.as_ref());
+        let pools = inner.note_endpoint(&key, holds_endpoint);
         let mut clusters = inner.endpoints.set_endpoint(&key, endpoint);
         clusters.insert(key);
         Triggers { pools, clusters, ..Triggers::default() }

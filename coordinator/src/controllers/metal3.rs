@@ -104,6 +104,7 @@ pub(super) fn start_all(
     cache: &Metal3Cache,
     mut keys: UnboundedReceiver<(Kind, Key)>,
 ) {
+    cache.index.release_all();
     let (send_host, hosts) = open_queue();
     tasks.spawn(run_controller(host::reconcile, context.clone(), cache.hosts.clone(), hosts));
     let send_other = cache.is_full.then(|| start_full(tasks, context, cache));

@@ -10,7 +10,7 @@ use coordinator_api::conditions;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::cluster;
-use coordinator_core::load_balancer::Internal;
+use coordinator_core::load_balancer;
 use coordinator_core::pool::ignored_condition;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
@@ -66,21 +66,22 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
         context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
     if let Some((pool, mut projected)) = projected {
         let generation = pool.metadata.generation;
-        let ignored = ignored_condition(&pool, holds_endpoint(&context, cluster.as_deref()));
-        let updates = [cluster::paused_condition(is_paused), ignored];
+        let mut updates = vec![cluster::paused_condition(is_paused)];
+        let holds_endpoint = holds_endpoint(&context, cluster.as_deref());
+        updates.extend(holds_endpoint.map(|holds_endpoint| ignored_condition(&pool, holds_endpoint)));
         conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
         status::write_status(&context.client, &*pool, &projected).await?;
     }
     Ok(Action::await_change())
 }
 
-/// Whether hosts of the Cluster hold the address of its endpoint, once that is known.
+/// Whether hosts of the Cluster are to hold the address of its endpoint, once that is known.
 fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> {
     let cluster = cluster?;
     cluster.spec.infrastructure_ref.as_ref()?;
     let Some(infrastructure) = infrastructure_of(cluster) else { return Some(false) };
     let infrastructure = context.cache.baremetal_clusters.get(&infrastructure.object_ref())?;
-    Some(Internal::of_cluster(&infrastructure).is_some())
+    Some(load_balancer::holds_endpoint(&infrastructure.spec))
 }
 
 /// The counters, and what the API server refused.

@@ -21,6 +21,9 @@ const GOAL: f64 = 0.6;
 /// heard its holder by then, so that what is measured is a takeover.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// Clients that give a write up try it again.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(1);
+
 /// Measures the distribution.
 ///
 /// # Errors
@@ -57,7 +60,7 @@ fn lose_holder(site: &Site, parts: &Parts, run: usize) -> anyhow::Result<Loss> {
     let (own, leader) = site.nodes[holder].etcd_ids(parts)?;
     let start = Instant::now();
     let lost = time_failover(&site.network, || site.network.set_cable(holder, false), TIME_LIMIT)?;
-    site.wait_write(&format!("loss-{run}"))?;
+    site.wait_write(&format!("loss-{run}"), ATTEMPT_LIMIT)?;
     let write = start.elapsed().as_secs_f64();
     site.network.set_cable(holder, true)?;
     Ok(Loss { led_etcd: own == leader, connection: lost.as_secs_f64(), write })

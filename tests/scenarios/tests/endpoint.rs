@@ -202,7 +202,8 @@ async fn device_without_internal_endpoint_is_said() {
             .flatten()
             .any(|found| found["type"] == "FieldsIgnored" && found.to_string().contains(text))
     };
-    let message = "networkDevice of MachineInventory host-1 (only in a Cluster whose load balancer has type";
+    let message =
+        "networkDevice of MachineInventory host-1 (only in a Cluster whose endpoint is a load balancer";
     world.wait_until("the entry is named", |world| shows(world, message)).await;
     world
         .expect_why(

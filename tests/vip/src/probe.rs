@@ -73,11 +73,18 @@ pub fn time_failover(
 ///
 /// # Errors
 /// When curl cannot be run.
-pub fn write_through(namespace: &str, address: IpAddr, pki: &Path, name: &str) -> anyhow::Result<bool> {
+pub fn write_through(
+    namespace: &str,
+    address: IpAddr,
+    pki: &Path,
+    name: &str,
+    limit: Duration,
+) -> anyhow::Result<bool> {
     let file = |name: &str| pki.join(name).display().to_string();
     let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
     let done = Command::new("ip")
-        .args(["netns", "exec", namespace, "curl", "--silent", "--output", "/dev/null", "--max-time", "5"])
+        .args(["netns", "exec", namespace, "curl", "--silent", "--output", "/dev/null"])
+        .args(["--max-time", &limit.as_secs_f64().to_string()])
         .args(["--write-out", "%{http_code}", "--resolve", &format!("kubernetes:{PORT}:{address}")])
         .args(["--cacert", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")])
         .args(["--header", "Content-Type: application/json", "--data", &body])

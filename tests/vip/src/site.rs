@@ -121,18 +121,20 @@ impl Site {
         })
     }
 
-    /// Waits until a client writes through the endpoint; `name` is that of no other write.
+    /// Waits until a client writes through the endpoint; `name` is that of no other write. The client
+    /// gives an attempt up after `attempt_limit`: what is under way when etcd loses its leader is
+    /// answered late.
     ///
     /// # Errors
     /// When it cannot in time.
-    pub fn wait_write(&self, name: &str) -> anyhow::Result<()> {
+    pub fn wait_write(&self, name: &str, attempt_limit: Duration) -> anyhow::Result<()> {
         let pki = self.nodes[0].root().join("/etc/kubernetes/pki");
         let mut attempt = 0;
         wait_until("a write through the endpoint", TIME_LIMIT, || {
             attempt += 1;
             let name = format!("{name}-{attempt}");
             let endpoint = self.network.family.endpoint();
-            let is_written = write_through(&self.network.switch(), endpoint, &pki, &name)?;
+            let is_written = write_through(&self.network.switch(), endpoint, &pki, &name, attempt_limit)?;
             Ok(if is_written { Ok(()) } else { Err(format!("holders {:?}", self.network.holders()?)) })
         })
     }

@@ -13,6 +13,8 @@ use vip::site::{Site, TIME_LIMIT};
 /// How long the former holder may keep the address beside the one of the majority: its API server
 /// notices the loss of the quorum, and two checks fail.
 const OVERLAP: Duration = Duration::from_mins(1);
+/// Of a write that may be slow, and one that must not be taken.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 
 fn start() -> Site {
     let parts = Parts::from_environment().unwrap();
@@ -29,11 +31,11 @@ fn start() -> Site {
 fn endpoint_follows_the_quorum() {
     let mut site = start();
     let holder = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
-    site.wait_write("first").unwrap();
+    site.wait_write("first", ATTEMPT_LIMIT).unwrap();
     let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
     let write_beside = |name: &str| {
         let namespace = site.network.namespace(holder);
-        write_through(&namespace, Family::V4.address(holder), &pki, name).unwrap()
+        write_through(&namespace, Family::V4.address(holder), &pki, name, ATTEMPT_LIMIT).unwrap()
     };
     assert!(write_beside("before"), "its own API server takes no write");
 
@@ -48,7 +50,7 @@ fn endpoint_follows_the_quorum() {
     })
     .unwrap();
     assert!(!write_beside("minority"), "a minority took a write");
-    site.wait_write("partitioned").unwrap();
+    site.wait_write("partitioned", ATTEMPT_LIMIT).unwrap();
     wait_until("the minority drops the endpoint", OVERLAP, || {
         Ok(if site.network.holds(holder)? { Err("held".to_owned()) } else { Ok(()) })
     })
@@ -59,12 +61,12 @@ fn endpoint_follows_the_quorum() {
     site.network.set_cable(holder, true).unwrap();
     let second = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
     assert_ne!(second, holder, "the one that comes back takes nothing away");
-    site.wait_write("repaired").unwrap();
+    site.wait_write("repaired", ATTEMPT_LIMIT).unwrap();
 
     // The API server of the holder is lost: etcd goes on.
     site.nodes[second].kill_api_server();
     let third = site.wait_holder(TIME_LIMIT, |new| new != second).unwrap();
-    site.wait_write("moved").unwrap();
+    site.wait_write("moved", ATTEMPT_LIMIT).unwrap();
 
     // The quorum is lost: no holder.
     for node in (0..3).filter(|node| *node != third) {
@@ -79,5 +81,5 @@ fn endpoint_follows_the_quorum() {
     site.start_agents().unwrap();
     site.start_kubernetes(&Parts::from_environment().unwrap()).unwrap();
     site.wait_holder(TIME_LIMIT, |_| true).unwrap();
-    site.wait_write("restarted").unwrap();
+    site.wait_write("restarted", ATTEMPT_LIMIT).unwrap();
 }

@@ -58,6 +58,13 @@ pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
     has_other_host || endpoint.port != balancer.port
 }
 
+/// Whether hosts are to hold the endpoint of the cluster.
+#[must_use]
+pub fn holds_endpoint(spec: &BaremetalClusterSpec) -> bool {
+    let balancer = spec.control_plane_load_balancer.as_ref();
+    balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal) && !is_other_endpoint(spec)
+}
+
 /// `networkDevice` of the members.
 fn device_condition(decision: &Decision) -> ConditionUpdate {
     let found = decision.problems.iter().find_map(|(host, problem)| match problem {

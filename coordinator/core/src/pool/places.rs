@@ -61,7 +61,7 @@ impl Places {
         self.find_ordered(standing, domain).into_iter().flat_map(|ordered| &ordered.places)
     }
 
-    /// Those whose host `group` held last, or none.
+    /// Those whose host `group` held last, or whose host none did.
     pub(super) fn of_group(
         &self,
         standing: Standing,

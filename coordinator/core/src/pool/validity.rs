@@ -58,18 +58,18 @@ const RULES: [(Exclusion, Reason, &str); 12] = [
     ),
 ];
 
-/// Fields of the pool that its Cluster makes no use of. `holds_endpoint`: whether hosts of the
-/// Cluster hold the address of its endpoint, once that is known.
+/// Fields of the pool that its Cluster makes no use of. `holds_endpoint`: whether its hosts are to
+/// hold the address of its endpoint.
 #[must_use]
-pub fn ignored_condition(pool: &MachineInventoryPool, holds_endpoint: Option<bool>) -> ConditionUpdate {
+pub fn ignored_condition(pool: &MachineInventoryPool, holds_endpoint: bool) -> ConditionUpdate {
     let members = pool.spec.machine_inventories.iter();
     let named = members.filter(|member| member.network_device.as_ref().is_some_and(|name| !name.is_empty()));
     let named: Vec<_> = named.take(NAMED).map(|member| member.name.as_str()).collect();
-    if named.is_empty() || holds_endpoint != Some(false) {
+    if named.is_empty() || holds_endpoint {
         return fields_ignored(&[]);
     }
     let field = format!(
-        "networkDevice of MachineInventory {} (only in a Cluster whose load balancer has type Internal)",
+        "networkDevice of MachineInventory {} (only in a Cluster whose endpoint is a load balancer of type Internal)",
         named.join(", ")
     );
     fields_ignored(&[&field])

@@ -47,6 +47,8 @@ pub(super) struct ClusterFacts {
     is_paused: bool,
     registry: Option<String>,
     is_provisioned: bool,
+    /// It names an infrastructure object, of whatever kind.
+    has_infrastructure: bool,
     /// Its `BaremetalCluster`.
     pub(super) infrastructure: Option<Key>,
 }
@@ -57,6 +59,7 @@ impl ClusterFacts {
             is_paused: cluster.spec.paused == Some(true),
             registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
             is_provisioned: cluster.status.as_ref().is_some_and(ClusterStatus::is_infrastructure_provisioned),
+            has_infrastructure: cluster.spec.infrastructure_ref.is_some(),
             infrastructure: infrastructure_of(cluster),
         }
     }
@@ -100,21 +103,35 @@ impl Inner {
                 .hosts
                 .extend(self.hosts_by_claim.group_members(&(KIND.to_owned(), machine.clone())).cloned());
         }
-        if facts.is_none() {
+        if facts.is_none_or(|facts| facts.is_deleting || facts.is_paused) {
             self.waiting.set_wait(machine, None);
-            self.release_reservation(machine, &mut triggers);
+        }
+        if facts.is_none() {
+            self.offer_next(machine, old.as_ref(), &mut triggers);
         }
         triggers
+    }
+
+    /// A machine is gone that had reserved a host, or may have been called for one that is still free.
+    fn offer_next(&mut self, machine: &Key, facts: Option<&MachineFacts>, triggers: &mut Triggers) {
+        if self.reservations.host_of(machine).is_some() {
+            self.release_reservation(machine, triggers);
+        } else if let Some(facts) = facts.filter(|facts| facts.host.is_none()) {
+            triggers.machines.extend(self.waiting.take_for_host(&facts.pool, |_| true));
+        }
     }
 
     /// The whole cluster is reconciled when a fact changes that it depends on,
     /// not with every status.
     pub(super) fn update_cluster(&mut self, cluster: &Key, facts: Option<ClusterFacts>) -> Triggers {
         let is_changed = self.clusters.get(cluster) != facts.as_ref();
-        match facts {
+        let infrastructure = facts.as_ref().and_then(|facts| facts.infrastructure.clone());
+        let former = match facts {
             Some(facts) => self.clusters.insert(cluster.clone(), facts),
             None => self.clusters.remove(cluster),
         };
+        let former = former.and_then(|facts| facts.infrastructure);
+        self.clusters_by_infrastructure.replace_group(former.as_ref(), infrastructure.as_ref(), cluster);
         let mut triggers = Triggers::default();
         if is_changed {
             triggers.machines.extend(self.machines_by_cluster.group_members(cluster).cloned());

@@ -91,20 +91,18 @@ impl Inner {
         }
     }
 
-    /// The pools of a Cluster whose `BaremetalCluster` has changed so.
+    /// The pools of the Clusters of a `BaremetalCluster`, where this has changed.
     pub(super) fn note_endpoint(
         &mut self,
         infrastructure: &Key,
-        owner: Option<&(Key, bool)>,
+        holds_endpoint: Option<bool>,
     ) -> BTreeSet<Key> {
-        let former = match owner {
-            Some(owner) => self.infrastructures.insert(infrastructure.clone(), owner.clone()),
-            None => self.infrastructures.remove(infrastructure),
+        let former = match holds_endpoint {
+            Some(holds) => self.endpoint_holders.insert(infrastructure.clone(), holds),
+            None => self.endpoint_holders.remove(infrastructure),
         };
-        if former.as_ref() == owner {
-            return BTreeSet::new();
-        }
-        let clusters = former.iter().chain(owner).map(|(cluster, _)| cluster);
+        let clusters = self.clusters_by_infrastructure.group_members(infrastructure);
+        let clusters = clusters.filter(|_| former != holds_endpoint);
         clusters.flat_map(|cluster| self.pools_by_cluster.group_members(cluster)).cloned().collect()
     }
 
@@ -127,6 +125,7 @@ impl Inner {
             } else {
                 self.pools_by_member.remove_member(host, &pool);
                 self.set_unheld(&pool, host, false);
+                triggers.machines.extend(self.waiting.take_for_return(&pool, |_| true));
             }
             triggers.pools.insert(pool);
         }
@@ -137,9 +136,13 @@ impl Inner {
         self.update_selection(host, triggers);
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
+            let former = self.rosters.get(&pool).and_then(|roster| roster.standing(&host.name));
             let Some(standing) = self.update_standing(&pool, host, triggers) else { continue };
             if standing == Standing::Available {
                 self.offer_member(&pool, host, triggers);
+            } else if former == Some(Standing::Preparing) {
+                // It does not come back as it was expected to.
+                triggers.machines.extend(self.waiting.take_for_return(&pool, |_| true));
             }
             triggers.pools.insert(pool);
         }

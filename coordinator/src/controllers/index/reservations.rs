@@ -29,6 +29,11 @@ impl Reservations {
         true
     }
 
+    /// The host that is reserved for it.
+    pub(in crate::controllers) fn host_of(&self, machine: &Key) -> Option<&Key> {
+        self.hosts.get(machine)
+    }
+
     /// The host that was reserved for it.
     pub(in crate::controllers) fn release_machine(&mut self, machine: &Key) -> Option<Key> {
         let host = self.hosts.remove(machine)?;

@@ -139,33 +139,69 @@ fn a_paused_cluster_triggers_machines_and_hosts_once() {
     assert_eq!(index.apply_cluster(&cluster(Some(true)), DELETED).machines, keys(["m1"]));
 }
 
+fn infrastructure(endpoint: Option<&str>, balancer: &Value) -> BaremetalCluster {
+    let endpoint = endpoint.map(|host| json!({ "host": host, "port": 6443 }));
+    serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+        "kind": "BaremetalCluster",
+        "metadata": { "name": "b1", "namespace": "fleet" },
+        "spec": { "controlPlaneEndpoint": endpoint, "controlPlaneLoadBalancer": balancer },
+    }))
+    .unwrap()
+}
+
 #[test]
 fn an_endpoint_that_changes_triggers_the_pools_once() {
     let index = Index::default();
     index.apply_pool(&pool("p1", 1, &[]), EXISTS);
-    let infrastructure = |owner: Option<&str>, balancer: Value| -> BaremetalCluster {
-        let reference = |name| json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": name, "uid": "u" }]);
-        serde_json::from_value(json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
-            "kind": "BaremetalCluster",
-            "metadata": { "name": "b1", "namespace": "fleet", "ownerReferences": owner.map_or(json!([]), reference) },
-            "spec": { "controlPlaneLoadBalancer": balancer },
-        }))
-        .unwrap()
+    let apply = |endpoint, balancer: &Value, presence| {
+        let triggers = index.apply_baremetal_cluster(&infrastructure(endpoint, balancer), presence);
+        assert_eq!(triggers.clusters, keys(["b1"]));
+        triggers.pools
     };
     let internal = json!({ "host": "192.0.2.1", "port": 6443, "type": "Internal" });
-    for (name, owner, balancer, presence, want) in [
-        ("without owner", None, Value::Null, EXISTS, keys([])),
-        ("owned", Some("c1"), Value::Null, EXISTS, keys(["p1"])),
-        ("again", Some("c1"), Value::Null, EXISTS, keys([])),
-        ("internal", Some("c1"), internal.clone(), EXISTS, keys(["p1"])),
-        ("of another Cluster", Some("c2"), internal.clone(), EXISTS, keys(["p1"])),
-        ("of another Cluster, again", Some("c2"), internal.clone(), DELETED, keys([])),
-    ] {
-        let triggers = index.apply_baremetal_cluster(&infrastructure(owner, balancer), presence);
-        assert_eq!((triggers.pools, triggers.clusters), (want, keys(["b1"])), "{name}");
-    }
-    assert!(index.read_inner().infrastructures.is_empty());
+    assert_eq!(apply(None, &Value::Null, EXISTS), keys([]), "no Cluster names it");
+    let mut cluster = cluster(None);
+    assert_eq!(index.apply_cluster(&cluster, EXISTS).pools, keys(["p1"]));
+    let reference =
+        json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "BaremetalCluster", "name": "b1" });
+    cluster.spec.infrastructure_ref = Some(serde_json::from_value(reference).unwrap());
+    assert_eq!(index.apply_cluster(&cluster, EXISTS).pools, keys(["p1"]), "it names it now");
+    assert_eq!(apply(None, &Value::Null, EXISTS), keys([]), "nothing has changed");
+    assert_eq!(apply(None, &internal, EXISTS), keys(["p1"]));
+    assert_eq!(apply(Some("192.0.2.1"), &internal, EXISTS), keys([]), "the same place");
+    assert_eq!(apply(Some("192.0.2.9"), &internal, EXISTS), keys(["p1"]), "the nodes use another one");
+    assert_eq!(apply(None, &internal, DELETED), keys(["p1"]));
+    assert_eq!(index.apply_cluster(&cluster, DELETED).pools, keys(["p1"]));
+    assert_eq!(apply(None, &internal, EXISTS), keys([]), "the Cluster is gone");
+}
+
+#[test]
+fn all_that_wait_for_return_are_called() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &names(["h1", "h2"])), EXISTS);
+    let cleaned = |state: Option<&str>| {
+        let mut inventory = claimed("h1", "p1", "m0");
+        let plan = json!({
+            "secretRef": { "name": "h1" }, "id": "clean-1", "type": "clean", "generation": 1, "state": state,
+            "checksum": "0".repeat(64),
+        });
+        inventory.status.as_mut().unwrap().plan = Some(serde_json::from_value(plan).unwrap());
+        inventory
+    };
+    let wait = || {
+        for name in ["m1", "m2"] {
+            index.apply_machine(&machine(name, None), EXISTS);
+            index.set_wait(&key(name), Some(Wait::Return(MemberWish::default())));
+        }
+    };
+    wait();
+    assert_eq!(index.apply_host(&cleaned(None), EXISTS).machines, keys(["m0"]), "it is being cleaned");
+    let back = index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert_eq!(back.machines, keys(["m0", "m1", "m2"]), "one takes it, the other may take what is free");
+    index.apply_host(&cleaned(None), EXISTS);
+    wait();
+    assert_eq!(index.apply_host(&cleaned(Some("Failed")), EXISTS).machines, keys(["m0", "m1", "m2"]));
 }
 
 #[test]
@@ -183,6 +219,14 @@ fn an_available_member_triggers_waiting_machines() {
     index.set_wait(&key("m2"), Some(Wait::Catalog));
     index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(index.apply_catalog().machines, keys([]), "a deleted machine waits for nothing");
+    for name in ["m3", "m4"] {
+        index.apply_machine(&machine(name, None), EXISTS);
+        index.set_wait(&key(name), Some(Wait::Host(MemberWish::default())));
+    }
+    index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1", "m3"]));
+    let gone = index.apply_machine(&machine("m3", None), DELETED);
+    assert_eq!(gone.machines, keys(["m4"]), "it was called and did not come");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use super::Key;
 pub enum Wait<W> {
     /// It is being decided: whatever changes meanwhile may concern it.
     Decision,
+    /// A host that its group held and that comes back. Meanwhile it leaves alone what is free.
+    Return(W),
     /// A free host.
     Host(W),
     /// An entry of the image catalog, or something else that is no host.
@@ -30,8 +32,8 @@ impl MemberWish {
 }
 
 /// Each waiting machine, by the pool or the namespace of its hosts. A host that becomes free is for
-/// one of those that wait for the same: if all were triggered, the cost of an event would grow with
-/// their number.
+/// one of those that wait for the same: the cost of an event grows with the number of different
+/// wishes, and not with that of machines.
 #[derive(Debug)]
 pub(in crate::controllers) struct Waiting<W> {
     known: HashMap<Key, (Key, Wait<W>)>,
@@ -80,22 +82,41 @@ impl<W: Clone + Ord> Waiting<W> {
         for (wait, machines) in self.by_place.get(place).into_iter().flatten() {
             match wait {
                 Wait::Decision => called.extend(machines.iter().cloned()),
+                // Those that do not get it may take another one then.
+                Wait::Return(wish) if fits(wish) => called.extend(machines.iter().cloned()),
                 Wait::Host(wish) if fits(wish) => called.extend(machines.first().cloned()),
-                Wait::Host(_) | Wait::Catalog => {}
+                Wait::Return(_) | Wait::Host(_) | Wait::Catalog => {}
             }
         }
-        for machine in &called {
+        self.end_waits(&called);
+        called
+    }
+
+    /// Those that wait for a host to come back which does not, or may not.
+    pub(in crate::controllers) fn take_for_return(
+        &mut self,
+        place: &Key,
+        fits: impl Fn(&W) -> bool,
+    ) -> BTreeSet<Key> {
+        let waits = self.by_place.get(place).into_iter().flatten();
+        let returns = waits.filter(|(wait, _)| matches!(wait, Wait::Return(wish) if fits(wish)));
+        let called = returns.flat_map(|(_, machines)| machines.iter().cloned()).collect();
+        self.end_waits(&called);
+        called
+    }
+
+    fn end_waits(&mut self, called: &BTreeSet<Key>) {
+        for machine in called {
             if !matches!(self.known.get(machine), Some((_, Wait::Decision))) {
                 self.set_wait(machine, None);
             }
         }
-        called
     }
 
     /// Those that an entry of the catalog may concern.
     pub(in crate::controllers) fn for_catalog(&self) -> BTreeSet<Key> {
         let by_wait = self.by_place.values().flatten();
-        let concerned = by_wait.filter(|(wait, _)| !matches!(wait, Wait::Host(_)));
+        let concerned = by_wait.filter(|(wait, _)| matches!(wait, Wait::Decision | Wait::Catalog));
         concerned.flat_map(|(_, machines)| machines.iter().cloned()).collect()
     }
 }
@@ -127,6 +148,8 @@ mod tests {
             ("d1-2", "p1", member(Some("d1"), None)),
             ("d2-1", "p1", member(Some("d2"), None)),
             ("group-1", "p1", member(None, Some("g"))),
+            ("return-1", "p1", Wait::Return(MemberWish::default())),
+            ("return-2", "p1", Wait::Return(MemberWish::default())),
             ("decided", "p1", Wait::Decision),
             ("image", "p1", Wait::Catalog),
             ("other", "p2", member(None, None)),
@@ -134,11 +157,13 @@ mod tests {
             waiting.set_wait(&key(name), Some((key(pool), wait)));
         }
         let mut take = |domain| waiting.take_for_host(&key("p1"), |wish| wish.fits(domain));
-        assert_eq!(take(Some("d1")), keys(["any-1", "d1-1", "decided", "group-1"]));
+        assert_eq!(take(Some("d1")), keys(["any-1", "d1-1", "decided", "group-1", "return-1", "return-2"]));
         assert_eq!(take(Some("d1")), keys(["any-2", "d1-2", "decided"]));
         assert_eq!(take(None), keys(["decided"]), "no member is for the one in d2");
         assert_eq!(take(Some("d2")), keys(["d2-1", "decided"]));
         assert_eq!(waiting.for_catalog(), keys(["decided", "image"]));
+        waiting.set_wait(&key("again"), Some((key("p1"), Wait::Return(MemberWish::default()))));
+        assert_eq!(waiting.take_for_return(&key("p1"), |_| true), keys(["again"]));
         for name in ["decided", "image", "other", "unknown"] {
             waiting.set_wait(&key(name), None);
         }

@@ -89,7 +89,6 @@ struct Inner {
 /// Objects on which many others depend.
 #[derive(Debug, Default)]
 struct SeenKinds {
-    hosts: Seen,
     clusters: Seen,
     pools: Seen,
     data_templates: Seen,

@@ -113,9 +113,13 @@ pub(super) async fn reconcile(
     machine: Arc<Metal3Machine>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let served = context.cache.metal3.as_ref().filter(|_| context.serves(&*machine));
-    let Some(cache) = served else { return Ok(Action::await_change()) };
+    let Some(cache) = context.cache.metal3.as_ref() else { return Ok(Action::await_change()) };
     let key = Key::of(&*machine);
+    if !context.serves(&*machine) {
+        cache.index.set_wait(&key, None);
+        context.router.send_keys(&cache.index.release_host(&key));
+        return Ok(Action::await_change());
+    }
     // Registered as waiting before the stores are read, so that no event is missed.
     cache.index.set_wait(&key, Some(Wait::Decision));
     let mut gathered = Gathered::read(machine, &context, cache);
@@ -123,6 +127,7 @@ pub(super) async fn reconcile(
     let Outcome { step, mut blocker, is_retried, is_rechecked } = match decided {
         Ok(outcome) => outcome,
         Err(error) => {
+            cache.index.set_wait(&key, None);
             show_state(&context, &gathered, None, Some(effect_failed(&chain(&error)))).await?;
             return Err(error);
         }

@@ -7,6 +7,7 @@ use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 use scenarios::World;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::definitions::schema;
 
@@ -363,15 +364,24 @@ async fn pool_waits_for_the_host_of_the_group() {
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
     apply(&world, "m-2").await;
+    apply(&world, "m-3").await;
     world.advance_time(Duration::from_mins(1)).await;
-    let (machine, inventory) = (world.machine("m-2").unwrap(), world.inventory("host-2").unwrap());
-    assert!(machine.spec.provider_id.is_none() && inventory.claim().is_none(), "it takes no other host");
+    assert!(world.inventory("host-2").unwrap().claim().is_none(), "they take no other host");
     let cause = "host-1, which its group held, is being cleaned and is waited for";
     world.expect_why("machine/m-2", Reason::PoolExhausted, cause, "add a host to the pool").await;
     world.host_mut("host-1").power_on();
-    world.wait_running("m-2").await;
-    let machine = world.machine("m-2").unwrap();
-    assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-1"));
+    let is_claimed = |host: &'static str| {
+        move |world: &World| {
+            world.inventory(host).unwrap().claim().is_some_and(|claim| claim.baremetal_machine != "m-1")
+        }
+    };
+    world.wait_until("the host of the group is claimed", is_claimed("host-1")).await;
+    let claimed = Instant::now();
+    world.wait_until("the other one is", is_claimed("host-2")).await;
+    assert!(claimed.elapsed() < Duration::from_secs(2), "{:?}", claimed.elapsed());
+    for machine in ["m-2", "m-3"] {
+        world.wait_running(machine).await;
+    }
     world.check_invariants().await;
 }
 

@@ -52,12 +52,24 @@ pub struct HostWish {
     selector: HostSelector,
     /// Those that are kept for its group.
     reuse: Option<String>,
+    /// It takes another one where none is there.
+    domain: Option<String>,
 }
 
 impl HostWish {
     #[must_use]
     pub fn of_machine(machine: &Metal3Machine, owner: &Machine) -> Self {
-        Self { selector: machine.spec.host_selector.clone(), reuse: reuse_value(owner) }
+        Self {
+            selector: machine.spec.host_selector.clone(),
+            reuse: reuse_value(owner),
+            domain: owner_domain(machine, owner).map(str::to_owned),
+        }
+    }
+
+    /// Whether hosts are kept for it by this value.
+    #[must_use]
+    pub fn is_of_group(&self, reuse: &str) -> bool {
+        self.reuse.as_deref() == Some(reuse)
     }
 
     /// Whether a host with these labels is one of them.

@@ -52,6 +52,13 @@ impl HostFacts {
     }
 }
 
+/// A host that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostChange {
+    /// By which value it was kept for successors.
+    pub was_kept_for: Option<String>,
+}
+
 /// The hosts with a label, in no order: a label that all of many hosts have costs no more
 /// than another one.
 #[derive(Clone, Debug, Default)]
@@ -83,22 +90,26 @@ struct Wish<'a> {
 }
 
 impl HostRoster {
-    /// Takes a host as it is now; `None` where it is gone.
-    pub fn set_host(&mut self, name: &str, host: Option<&BareMetalHost>) {
+    /// Takes a host as it is now; `None` where it is gone. The answer is what has changed of what a
+    /// choice depends on.
+    pub fn set_host(&mut self, name: &str, host: Option<&BareMetalHost>) -> Option<HostChange> {
         let new = host.map(HostFacts::of_host);
+        if self.hosts.get(name) == new.as_ref() {
+            return None;
+        }
         let old = self.hosts.remove(name);
-        if old != new {
-            self.set_labels(name, old.as_ref(), new.as_ref());
-            if let Some(old) = &old {
-                self.count(name, old, false);
-            }
-            if let Some(new) = &new {
-                self.count(name, new, true);
-            }
+        self.set_labels(name, old.as_ref(), new.as_ref());
+        if let Some(old) = &old {
+            self.count(name, old, false);
+        }
+        if let Some(new) = &new {
+            self.count(name, new, true);
         }
         if let Some(new) = new {
             self.hosts.insert(name.to_owned(), new);
         }
+        let was_kept_for = old.and_then(|old| old.kept_for().map(str::to_owned));
+        Some(HostChange { was_kept_for })
     }
 
     #[must_use]
@@ -106,7 +117,7 @@ impl HostRoster {
         self.hosts.is_empty()
     }
 
-    /// Labels of a host that some machine can choose.
+    /// Labels of a host that no cause excludes. One that is kept may not be available yet.
     #[must_use]
     pub fn candidate_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         self.hosts.get(name).filter(|facts| facts.exclusion.is_none()).map(|facts| &facts.labels)

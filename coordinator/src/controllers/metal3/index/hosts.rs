@@ -9,22 +9,25 @@ use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::label;
+use coordinator_core::demand::Severity;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
-use coordinator_core::metal3::machine::{self, Choice, HostRoster, HostWish};
+use coordinator_core::metal3::machine::{self, Choice, HostChange, HostRoster, HostWish};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
 use crate::cache::Presence;
+use crate::controllers::index::reservations::Reservations;
 use crate::controllers::index::{Key, Triggers, Wait};
 
 impl Inner {
-    fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) {
+    fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) -> Option<HostChange> {
         let roster = self.rosters.entry(key.namespace.clone()).or_default();
-        roster.set_host(&key.name, exists.then_some(host));
+        let change = roster.set_host(&key.name, exists.then_some(host));
         if roster.is_empty() {
             self.rosters.remove(&key.namespace);
         }
+        change
     }
 
     fn set_wait(&mut self, machine: &Key, wait: Option<Wait<HostWish>>) {
@@ -32,12 +35,25 @@ impl Inner {
         self.waiting.set_wait(machine, known.map(|wait| (machine.in_namespace_of(""), wait)));
     }
 
-    /// Machines that may take a host, where it can be chosen now.
+    /// Machines that wait for a host that was kept: it may be so no longer.
+    fn end_return(&mut self, host: &Key, group: &str) -> BTreeSet<Key> {
+        self.waiting.take_for_return(&host.in_namespace_of(""), |wish| wish.is_of_group(group))
+    }
+
+    /// Machines that may take a host, where no cause excludes it.
     fn offer_host(&mut self, host: &Key) -> BTreeSet<Key> {
         let roster = self.rosters.get(&host.namespace);
         let labels = roster.and_then(|roster| roster.candidate_labels(&host.name));
         let Some(labels) = labels else { return BTreeSet::new() };
         self.waiting.take_for_host(&host.in_namespace_of(""), |wish| wish.fits(labels))
+    }
+
+    /// The machine names its host: it needs no other one that was reserved for it.
+    fn note_choice(&mut self, machine: &Key, host: Option<&Key>) -> BTreeSet<Key> {
+        match (host, self.reservations.host_of(machine)) {
+            (Some(host), Some(reserved)) if host != reserved => self.release_reservation(machine),
+            _ => BTreeSet::new(),
+        }
     }
 
     /// Gives up what is reserved for a machine: others may have it.
@@ -104,7 +120,7 @@ impl Metal3Index {
             named_inventory(host).filter(|_| exists).map(|name| key.in_namespace_of(name.as_str()));
         let mut inner = self.write_inner();
         let old = inner.hosts_by_inventory.set_group(&key, inventory.as_ref());
-        inner.update_roster(&key, host, exists);
+        let change = inner.update_roster(&key, host, exists);
         let keeper = keeping_cluster(host).filter(|_| exists).map(|cluster| key.in_namespace_of(cluster));
         inner.kept_by_cluster.set_group(&key, keeper.as_ref());
         let mut machines: BTreeSet<_> = inner.machines_by_host.group_members(&key).cloned().collect();
@@ -116,9 +132,10 @@ impl Metal3Index {
         if host.spec.consumer_ref.is_some() || !exists {
             inner.reservations.release_host(&key);
         }
-        let is_candidate = exists && machine::is_candidate(host);
-        if inner.seen.hosts.note_change(host, presence, is_candidate) && is_candidate {
+        if let Some(change) = change {
             machines.extend(inner.offer_host(&key));
+            let kept = change.was_kept_for.map(|group| inner.end_return(&key, &group));
+            machines.extend(kept.unwrap_or_default());
         }
         // Its inventory may have other hosts that name it.
         let beside: Vec<_> = [&old, &inventory]
@@ -154,15 +171,21 @@ impl Metal3Index {
         let template = template_of_machine(machine).filter(|_| facts.is_some());
         inner.machines_by_template.set_group(&key, template.as_ref());
         if facts.is_some() {
+            let called = inner.note_choice(&key, new.host.as_ref());
             let remediations = inner.remediations_of([&key]);
             // Its data may have waited for its host, or for its Machine; a changed spec has the
             // Secrets looked for, as in CAPM3.
             let data = if old == new { vec![] } else { inner.data_of_claims([&key]) };
             let subjects = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::Data, data));
-            return triggers(subjects.chain([(Kind::Machine, key)]));
+            return triggers(subjects.chain(of_kind(Kind::Machine, called)).chain([(Kind::Machine, key)]));
         }
         inner.waiting.set_wait(&key, None);
-        let called = of_kind(Kind::Machine, inner.release_reservation(&key));
+        let mut called = inner.release_reservation(&key);
+        if called.is_empty() && old.host.is_none() {
+            // It may have been called for a host that is still free.
+            called.extend(inner.waiting.take_for_host(&key.in_namespace_of(""), |_| true));
+        }
+        let called = of_kind(Kind::Machine, called);
         // The last machine of a cluster: its Metal3Cluster may go.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
         triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()).chain(called))
@@ -268,8 +291,12 @@ impl Metal3Index {
         let empty = HostRoster::default();
         let roster = inner.rosters.get(&key.namespace).unwrap_or(&empty);
         let chosen = roster.choose_host(machine, owner, &is_reserved, now);
-        if chosen.as_ref().is_err_and(|blocker| blocker.reason == Reason::NoHostAvailable) {
-            inner.set_wait(&key, Some(Wait::Host(HostWish::of_machine(machine, owner))));
+        if let Err(blocker) = &chosen
+            && blocker.reason == Reason::NoHostAvailable
+        {
+            let wish = HostWish::of_machine(machine, owner);
+            let is_kept = blocker.severity == Severity::Waiting;
+            inner.set_wait(&key, Some(if is_kept { Wait::Return(wish) } else { Wait::Host(wish) }));
         }
         let host = chosen?;
         let host_key = key.in_namespace_of(&host);
@@ -277,6 +304,11 @@ impl Metal3Index {
         inner.reservations.release_host(&host_key);
         inner.reservations.insert_reservation(&host_key, &key);
         Ok(host)
+    }
+
+    /// Releases every reservation: another replica led meanwhile.
+    pub(in crate::controllers::metal3) fn release_all(&self) {
+        self.write_inner().reservations = Reservations::default();
     }
 
     /// Gives up what is reserved for a machine: others may have it.

@@ -1,4 +1,5 @@
 use coordinator_api::capi::Machine;
+use coordinator_api::conditions::Reason;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
 use jiff::Timestamp;
@@ -36,12 +37,18 @@ fn owner() -> Machine {
     serde_json::from_value(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Machine",
-        "metadata": { "name": "m", "namespace": "fleet" },
+        "metadata": {
+            "name": "m", "namespace": "fleet", "labels": { "cluster.x-k8s.io/deployment-name": "workers" },
+        },
         "spec": {
             "clusterName": "lab", "bootstrap": {}, "infrastructureRef": { "kind": "Metal3Machine", "name": "m" },
         },
     }))
     .unwrap()
+}
+
+fn choose(index: &Metal3Index, machine: &Metal3Machine) -> Result<String, Reason> {
+    index.choose_host(machine, &owner(), Timestamp::UNIX_EPOCH).map_err(|blocker| blocker.reason)
 }
 
 fn called(triggers: Triggers) -> Vec<String> {
@@ -58,7 +65,7 @@ fn free_host_is_offered_to_one_machine() {
         .into();
     let wait = |index: &Metal3Index| {
         for machine in &machines {
-            index.choose_host(machine, &owner(), Timestamp::UNIX_EPOCH).unwrap_err();
+            choose(index, machine).unwrap_err();
         }
     };
     index.apply_host(&host("h1", "r1", Some("other")), EXISTS);
@@ -74,7 +81,59 @@ fn free_host_is_offered_to_one_machine() {
     }
     wait(&index);
     index.apply_host(&host("h4", "r2", None), EXISTS);
-    index.choose_host(&machines[0], &owner(), Timestamp::UNIX_EPOCH).unwrap();
+    choose(&index, &machines[0]).unwrap();
     let released = index.apply_machine(&machines[0], Presence::Deleted);
     assert_eq!(called(released), ["any-2"], "what it had reserved is free");
+}
+
+/// A host that is kept for successors in a deployment.
+fn kept(state: &str) -> BareMetalHost {
+    let mut host = host("h1", "r1", None);
+    host.metadata.labels.as_mut().unwrap().insert(names::NODE_REUSE.to_owned(), "md-workers".to_owned());
+    host.status.as_mut().unwrap().provisioning.state = state.to_owned();
+    host
+}
+
+#[test]
+fn machines_that_wait_for_kept_host_are_called() {
+    let index = Metal3Index::default();
+    let machines = ["m1", "m2"].map(|name| machine(name, &json!({})));
+    let wait = || {
+        for machine in &machines {
+            index.apply_machine(machine, EXISTS);
+            assert_eq!(choose(&index, machine), Err(Reason::NoHostAvailable), "while h2 is free");
+        }
+    };
+    index.apply_host(&kept("inspecting"), EXISTS);
+    index.apply_host(&host("h2", "r1", None), EXISTS);
+    wait();
+    assert_eq!(called(index.apply_host(&kept("inspecting"), EXISTS)), Vec::<String>::new(), "no change");
+    assert_eq!(called(index.apply_host(&kept("available"), EXISTS)), ["m1", "m2"], "by its status alone");
+    index.apply_host(&kept("inspecting"), EXISTS);
+    wait();
+    let mut freed = kept("inspecting");
+    freed.metadata.labels = None;
+    assert_eq!(called(index.apply_host(&freed, EXISTS)), ["m1", "m2"], "it is kept no longer");
+    assert_eq!(choose(&index, &machines[0]).as_deref(), Ok("h2"));
+}
+
+#[test]
+fn machine_reserves_only_the_host_it_names() {
+    let index = Metal3Index::default();
+    let [mut first, second] = ["m1", "m2"].map(|name| machine(name, &json!({})));
+    for machine in [&first, &second] {
+        index.apply_machine(machine, EXISTS);
+    }
+    index.apply_host(&host("h1", "r1", None), EXISTS);
+    assert_eq!(choose(&index, &first).as_deref(), Ok("h1"));
+    index.apply_host(&host("h0", "r1", None), EXISTS);
+    assert_eq!(choose(&index, &first).as_deref(), Ok("h0"), "before its choice was seen");
+    index.apply_host(&host("h1", "r1", Some("other")), EXISTS);
+    assert_eq!(choose(&index, &second), Err(Reason::NoHostAvailable));
+    let note = [(names::HOST_OF_MACHINE.to_owned(), "fleet/h1".to_owned())];
+    first.metadata.annotations = Some(note.into());
+    assert_eq!(called(index.apply_machine(&first, EXISTS)), ["m1", "m2"]);
+    assert_eq!(choose(&index, &second).as_deref(), Ok("h0"));
+    index.release_all();
+    assert_eq!(choose(&index, &first).as_deref(), Ok("h0"), "another replica led meanwhile");
 }
