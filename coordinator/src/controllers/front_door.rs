@@ -225,16 +225,12 @@ fn note_wait<K: FrontDoor>(context: &Context, key: &Key, wait: Option<Wait<Membe
 /// What the machine waits for from now on.
 fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
-    let ends_by_itself = blocker.severity == Severity::Waiting;
     match &demand.want {
-        Want::Node(node) if blocker.reason == Reason::PoolExhausted => {
-            let wish = MemberWish {
-                failure_domain: node.failure_domain.clone(),
-                reuse_group: node.reuse_group.clone(),
-            };
-            Some(if ends_by_itself { Wait::Return(wish) } else { Wait::Host(wish) })
-        }
-        _ => (!ends_by_itself).then_some(Wait::Catalog),
+        Want::Node(node) if blocker.reason == Reason::PoolExhausted => Some(Wait::Host(MemberWish {
+            failure_domain: node.failure_domain.clone(),
+            reuse_group: node.reuse_group.clone(),
+        })),
+        _ => (blocker.severity != Severity::Waiting).then_some(Wait::Catalog),
     }
 }
 

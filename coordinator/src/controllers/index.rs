@@ -46,7 +46,7 @@ use ipnet::IpNet;
 pub(super) use machines::infrastructure_of;
 use reservations::Reservations;
 use tokens::Tokens;
-pub(super) use waiting::Waiting;
+pub(super) use waiting::{Called, Waiting};
 pub use waiting::{MemberWish, Wait};
 
 /// An object of a kind that the context tells. Copies share its strings: the more objects there
@@ -330,7 +330,8 @@ impl Index {
         members
     }
 
-    /// What a machine waits for. To be called with [`Wait::Decision`] before the objects are
+    /// What a machine waits for; a host that its group held and that is being cleaned goes before
+    /// one that is free. To be called with [`Wait::Decision`] before the objects are
     /// read that its decision depends on: an event between the two must not be missed.
     pub fn set_wait(&self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         self.write_inner().set_wait(machine, wait);

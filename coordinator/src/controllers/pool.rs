@@ -68,7 +68,7 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
         let generation = pool.metadata.generation;
         let mut updates = vec![cluster::paused_condition(is_paused)];
         let holds_endpoint = holds_endpoint(&context, cluster.as_deref());
-        updates.extend(holds_endpoint.map(|holds_endpoint| ignored_condition(&pool, holds_endpoint)));
+        updates.extend(ignored_condition(&pool, holds_endpoint));
         conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
         status::write_status(&context.client, &*pool, &projected).await?;
     }

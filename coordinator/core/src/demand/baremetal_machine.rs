@@ -185,15 +185,12 @@ fn choose_candidate(
         );
         return Err(Blocker::failed_with(Type::InventoryAllocated, Reason::PoolOfOtherCluster, message));
     }
-    let group = reuse_group(inputs, owner);
-    let wish = Wish { failure_domain: owner.spec.failure_domain.as_deref(), reuse_group: group.as_deref() };
     let exhausted = |excluded| {
         let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
-        if roster.find_returning(&wish).is_some() {
-            return Blocker::waiting_for(Type::InventoryAllocated, Reason::PoolExhausted, message);
-        }
         blocked(Reason::PoolExhausted, message)
     };
+    let group = reuse_group(inputs, owner);
+    let wish = Wish { failure_domain: owner.spec.failure_domain.as_deref(), reuse_group: group.as_deref() };
     let member = roster.choose_member(&wish, is_reserved).map_err(exhausted)?;
     HostName::parse(&member.name).ok_or_else(|| exhausted("a member has no name".to_owned()))
 }

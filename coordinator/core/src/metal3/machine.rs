@@ -36,7 +36,7 @@ use crate::node_link::NodeSearch;
 
 pub use choice::{HostWish, is_candidate};
 pub use release::{deciding_control_plane, template_of_control_plane};
-pub use roster::{Choice, HostChange, HostRoster};
+pub use roster::{Choice, HostChange, HostRoster, Offered};
 pub use status::project_status;
 
 pub const KIND: &str = "Metal3Machine";

@@ -459,10 +459,17 @@ fn device_without_internal_endpoint_is_named() {
     for (number, device) in [(1, "eth1"), (2, "")] {
         pool.spec.machine_inventories[number].network_device = Some(device.to_owned());
     }
-    assert_eq!(ignored_condition(&pool, true).reason, Reason::FieldsSupported);
-    let ignored = ignored_condition(&pool, false);
-    assert_eq!(ignored.reason, Reason::FieldWithoutEffect);
-    assert!(ignored.message.starts_with("networkDevice of MachineInventory b (only"), "{}", ignored.message);
+    let condition = |pool: &MachineInventoryPool, holds_endpoint| {
+        ignored_condition(pool, holds_endpoint).map(|update| (update.reason, update.message))
+    };
+    let supported = || Some((Reason::FieldsSupported, String::new()));
+    assert_eq!(condition(&pool, Some(true)), supported());
+    assert_eq!(condition(&pool, None), None, "not known yet");
+    let (reason, message) = condition(&pool, Some(false)).unwrap();
+    assert_eq!(reason, Reason::FieldWithoutEffect);
+    assert!(message.starts_with("networkDevice of MachineInventory b (only"), "{message}");
     pool.spec.machine_inventories.remove(1);
-    assert_eq!(ignored_condition(&pool, false).reason, Reason::FieldsSupported, "none is named");
+    for holds_endpoint in [None, Some(false)] {
+        assert_eq!(condition(&pool, holds_endpoint), supported(), "none is named");
+    }
 }

@@ -59,20 +59,24 @@ const RULES: [(Exclusion, Reason, &str); 12] = [
 ];
 
 /// Fields of the pool that its Cluster makes no use of. `holds_endpoint`: whether its hosts are to
-/// hold the address of its endpoint.
+/// hold the address of its endpoint, once that is known; until then nothing is said of such fields.
 #[must_use]
-pub fn ignored_condition(pool: &MachineInventoryPool, holds_endpoint: bool) -> ConditionUpdate {
+pub fn ignored_condition(
+    pool: &MachineInventoryPool,
+    holds_endpoint: Option<bool>,
+) -> Option<ConditionUpdate> {
     let members = pool.spec.machine_inventories.iter();
     let named = members.filter(|member| member.network_device.as_ref().is_some_and(|name| !name.is_empty()));
     let named: Vec<_> = named.take(NAMED).map(|member| member.name.as_str()).collect();
-    if named.is_empty() || holds_endpoint {
-        return fields_ignored(&[]);
+    if named.is_empty() || holds_endpoint == Some(true) {
+        return Some(fields_ignored(&[]));
     }
+    holds_endpoint?;
     let field = format!(
         "networkDevice of MachineInventory {} (only in a Cluster whose endpoint is a load balancer of type Internal)",
         named.join(", ")
     );
-    fields_ignored(&[&field])
+    Some(fields_ignored(&[&field]))
 }
 
 impl Roster {

@@ -9,7 +9,7 @@ use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use coordinator_core::pool::Standing;
 use kube::ResourceExt as _;
 
-use super::{Inner, Key, MemberWish, Triggers, Wait};
+use super::{Called, Inner, Key, MemberWish, Triggers, Wait};
 
 /// What a machine is found by, and what its host depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,8 @@ impl Inner {
         if self.reservations.host_of(machine).is_some() {
             self.release_reservation(machine, triggers);
         } else if let Some(facts) = facts.filter(|facts| facts.host.is_none()) {
-            triggers.machines.extend(self.waiting.take_for_host(&facts.pool, |_| true));
+            let called = self.waiting.take_for_host(&facts.pool, |_| true, |_| Called::None);
+            triggers.machines.extend(called);
         }
     }
 
@@ -148,7 +149,24 @@ impl Inner {
 
     pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         let pool = self.machines.get(machine).map(|facts| facts.pool.clone());
-        self.waiting.set_wait(machine, pool.zip(wait));
+        let wait = pool.zip(wait).map(|(pool, wait)| match wait {
+            Wait::Host(wish) if self.is_returning(&pool, &wish) => (pool, Wait::Return(wish)),
+            wait => (pool, wait),
+        });
+        self.waiting.set_wait(machine, wait);
+    }
+
+    /// Whether a member is being cleaned that the machines of a wish wait for.
+    fn is_returning(&self, pool: &Key, wish: &MemberWish) -> bool {
+        self.rosters.get(pool).is_some_and(|roster| roster.find_returning(&wish.as_wish()).is_some())
+    }
+
+    /// Machines that wait for a member to come back, where none does any more.
+    pub(super) fn end_returns(&mut self, pool: &Key, triggers: &mut Triggers) {
+        let roster = self.rosters.get(pool);
+        let is_over =
+            |wish: &MemberWish| roster.is_none_or(|roster| roster.find_returning(&wish.as_wish()).is_none());
+        triggers.machines.extend(self.waiting.take_for_return(pool, is_over));
     }
 
     /// A deleted machine reserves nothing.
@@ -170,7 +188,17 @@ impl Inner {
 
     /// A member can be claimed.
     pub(super) fn offer_member(&mut self, pool: &Key, host: &Key, triggers: &mut Triggers) {
-        let domain = self.hosts.get(host).and_then(|record| record.failure_domain());
-        triggers.machines.extend(self.waiting.take_for_host(pool, |wish| wish.fits(domain)));
+        let record = self.hosts.get(host);
+        let domain = record.and_then(|record| record.failure_domain());
+        let group = record.and_then(|record| record.reuse_group.as_ref());
+        let roster = self.rosters.get(pool);
+        // Once none comes back, those that do not get it may take any.
+        let returns = |wish: &MemberWish| match roster {
+            Some(roster) if roster.find_returning(&wish.as_wish()).is_none() => Called::All,
+            _ if wish.reuse_group.as_ref() == group && wish.fits(domain) => Called::First,
+            _ => Called::None,
+        };
+        let called = self.waiting.take_for_host(pool, |wish| wish.fits(domain), returns);
+        triggers.machines.extend(called);
     }
 }

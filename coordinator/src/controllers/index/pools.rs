@@ -125,7 +125,7 @@ impl Inner {
             } else {
                 self.pools_by_member.remove_member(host, &pool);
                 self.set_unheld(&pool, host, false);
-                triggers.machines.extend(self.waiting.take_for_return(&pool, |_| true));
+                self.end_returns(&pool, triggers);
             }
             triggers.pools.insert(pool);
         }
@@ -140,9 +140,9 @@ impl Inner {
             let Some(standing) = self.update_standing(&pool, host, triggers) else { continue };
             if standing == Standing::Available {
                 self.offer_member(&pool, host, triggers);
-            } else if former == Some(Standing::Preparing) {
-                // It does not come back as it was expected to.
-                triggers.machines.extend(self.waiting.take_for_return(&pool, |_| true));
+            } else if former == Some(Standing::Preparing) && matches!(standing, Standing::Unavailable(_)) {
+                // After its clean it is allocated until its machine has released it.
+                self.end_returns(&pool, triggers);
             }
             triggers.pools.insert(pool);
         }

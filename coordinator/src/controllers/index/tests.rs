@@ -176,32 +176,55 @@ fn an_endpoint_that_changes_triggers_the_pools_once() {
     assert_eq!(apply(None, &internal, EXISTS), keys([]), "the Cluster is gone");
 }
 
+/// A host of the group `g`, with a clean plan for its former machine.
+fn cleaned(name: &str, state: Option<&str>) -> MachineInventory {
+    let mut inventory = claimed(name, "p1", "m0");
+    inventory.metadata.annotations.as_mut().unwrap().extend(in_group());
+    let plan = json!({
+        "secretRef": { "name": name }, "id": "clean-1", "type": "clean", "generation": 1, "state": state,
+        "checksum": "0".repeat(64),
+    });
+    inventory.status.as_mut().unwrap().plan = Some(serde_json::from_value(plan).unwrap());
+    inventory
+}
+
+fn in_group() -> [(String, String); 1] {
+    [(annotation::NODE_REUSE_GROUP.to_owned(), "g".to_owned())]
+}
+
+fn released(name: &str) -> MachineInventory {
+    let mut inventory = in_pool(name, "p1");
+    inventory.metadata.annotations.as_mut().unwrap().extend(in_group());
+    inventory
+}
+
 #[test]
 fn all_that_wait_for_return_are_called() {
     let index = Index::default();
-    index.apply_pool(&pool("p1", 1, &names(["h1", "h2"])), EXISTS);
-    let cleaned = |state: Option<&str>| {
-        let mut inventory = claimed("h1", "p1", "m0");
-        let plan = json!({
-            "secretRef": { "name": "h1" }, "id": "clean-1", "type": "clean", "generation": 1, "state": state,
-            "checksum": "0".repeat(64),
-        });
-        inventory.status.as_mut().unwrap().plan = Some(serde_json::from_value(plan).unwrap());
-        inventory
-    };
+    let mut pool = MachineInventoryPool::clone(&pool("p1", 1, &names(["h1", "h2", "h3"])));
+    pool.spec.node_reuse = Some(true);
+    index.apply_pool(&Arc::new(pool), EXISTS);
     let wait = || {
-        for name in ["m1", "m2"] {
+        for name in ["m1", "m2", "m3"] {
             index.apply_machine(&machine(name, None), EXISTS);
-            index.set_wait(&key(name), Some(Wait::Return(MemberWish::default())));
+            let wish = MemberWish { failure_domain: None, reuse_group: Some("g".to_owned()) };
+            index.set_wait(&key(name), Some(Wait::Host(wish)));
         }
     };
+    let machines = |host| index.apply_host(&host, EXISTS).machines;
+    machines(cleaned("h1", None));
+    machines(cleaned("h2", None));
     wait();
-    assert_eq!(index.apply_host(&cleaned(None), EXISTS).machines, keys(["m0"]), "it is being cleaned");
-    let back = index.apply_host(&in_pool("h1", "p1"), EXISTS);
-    assert_eq!(back.machines, keys(["m0", "m1", "m2"]), "one takes it, the other may take what is free");
-    index.apply_host(&cleaned(None), EXISTS);
+    assert_eq!(machines(in_pool("h3", "p1")), keys([]), "they leave alone what is free");
+    assert_eq!(machines(cleaned("h1", Some("Applied"))), keys(["m0"]), "it comes back");
+    assert_eq!(machines(released("h1")), keys(["m0", "m1"]), "another one comes back");
+    assert_eq!(machines(cleaned("h2", Some("Applied"))), keys(["m0"]));
+    assert_eq!(machines(released("h2")), keys(["m0", "m2", "m3"]), "none comes back any more");
+    machines(cleaned("h1", None));
+    machines(cleaned("h2", None));
     wait();
-    assert_eq!(index.apply_host(&cleaned(Some("Failed")), EXISTS).machines, keys(["m0", "m1", "m2"]));
+    assert_eq!(machines(cleaned("h1", Some("Failed"))), keys(["m0"]), "the other one comes back");
+    assert_eq!(machines(cleaned("h2", Some("Failed"))), keys(["m0", "m1", "m2", "m3"]));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use coordinator_core::pool::Wish;
+
 use super::Key;
 
 /// What a machine waits for; `W` says which hosts it takes.
@@ -25,10 +27,22 @@ pub struct MemberWish {
 }
 
 impl MemberWish {
+    pub(super) fn as_wish(&self) -> Wish<'_> {
+        Wish { failure_domain: self.failure_domain.as_deref(), reuse_group: self.reuse_group.as_deref() }
+    }
+
     /// Whether a member in `domain` may be taken.
     pub(super) fn fits(&self, domain: Option<&str>) -> bool {
         self.failure_domain.is_none() || self.failure_domain.as_deref() == domain
     }
+}
+
+/// How many of those that wait for the same a host concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controllers) enum Called {
+    None,
+    First,
+    All,
 }
 
 /// Each waiting machine, by the pool or the namespace of its hosts. A host that becomes free is for
@@ -72,34 +86,40 @@ impl<W: Clone + Ord> Waiting<W> {
     }
 
     /// Whom a host concerns that became free. Of those that wait for the same it is the first one,
-    /// which then waits no longer: the next host is for the next one.
+    /// which then waits no longer: the next host is for the next one. `returns` says whom of those
+    /// that wait for one to come back.
     pub(in crate::controllers) fn take_for_host(
         &mut self,
         place: &Key,
         fits: impl Fn(&W) -> bool,
+        returns: impl Fn(&W) -> Called,
     ) -> BTreeSet<Key> {
         let mut called = BTreeSet::new();
         for (wait, machines) in self.by_place.get(place).into_iter().flatten() {
-            match wait {
-                Wait::Decision => called.extend(machines.iter().cloned()),
-                // Those that do not get it may take another one then.
-                Wait::Return(wish) if fits(wish) => called.extend(machines.iter().cloned()),
-                Wait::Host(wish) if fits(wish) => called.extend(machines.first().cloned()),
-                Wait::Return(_) | Wait::Host(_) | Wait::Catalog => {}
+            let extent = match wait {
+                Wait::Decision => Called::All,
+                Wait::Return(wish) => returns(wish),
+                Wait::Host(wish) if fits(wish) => Called::First,
+                Wait::Host(_) | Wait::Catalog => Called::None,
+            };
+            match extent {
+                Called::None => {}
+                Called::First => called.extend(machines.first().cloned()),
+                Called::All => called.extend(machines.iter().cloned()),
             }
         }
         self.end_waits(&called);
         called
     }
 
-    /// Those that wait for a host to come back which does not, or may not.
+    /// Those that wait for a host to come back, and for whom `is_over`: they may take any.
     pub(in crate::controllers) fn take_for_return(
         &mut self,
         place: &Key,
-        fits: impl Fn(&W) -> bool,
+        is_over: impl Fn(&W) -> bool,
     ) -> BTreeSet<Key> {
         let waits = self.by_place.get(place).into_iter().flatten();
-        let returns = waits.filter(|(wait, _)| matches!(wait, Wait::Return(wish) if fits(wish)));
+        let returns = waits.filter(|(wait, _)| matches!(wait, Wait::Return(wish) if is_over(wish)));
         let called = returns.flat_map(|(_, machines)| machines.iter().cloned()).collect();
         self.end_waits(&called);
         called
@@ -150,17 +170,22 @@ mod tests {
             ("group-1", "p1", member(None, Some("g"))),
             ("return-1", "p1", Wait::Return(MemberWish::default())),
             ("return-2", "p1", Wait::Return(MemberWish::default())),
+            ("return-3", "p1", Wait::Return(MemberWish::default())),
             ("decided", "p1", Wait::Decision),
             ("image", "p1", Wait::Catalog),
             ("other", "p2", member(None, None)),
         ] {
             waiting.set_wait(&key(name), Some((key(pool), wait)));
         }
-        let mut take = |domain| waiting.take_for_host(&key("p1"), |wish| wish.fits(domain));
-        assert_eq!(take(Some("d1")), keys(["any-1", "d1-1", "decided", "group-1", "return-1", "return-2"]));
+        let mut take_with =
+            |domain, returns| waiting.take_for_host(&key("p1"), |wish| wish.fits(domain), |_| returns);
+        let mut take = |domain| take_with(domain, Called::None);
+        assert_eq!(take(Some("d1")), keys(["any-1", "d1-1", "decided", "group-1"]));
         assert_eq!(take(Some("d1")), keys(["any-2", "d1-2", "decided"]));
         assert_eq!(take(None), keys(["decided"]), "no member is for the one in d2");
         assert_eq!(take(Some("d2")), keys(["d2-1", "decided"]));
+        assert_eq!(take_with(None, Called::First), keys(["decided", "return-1"]));
+        assert_eq!(take_with(None, Called::All), keys(["decided", "return-2", "return-3"]));
         assert_eq!(waiting.for_catalog(), keys(["decided", "image"]));
         waiting.set_wait(&key("again"), Some((key("p1"), Wait::Return(MemberWish::default()))));
         assert_eq!(waiting.take_for_return(&key("p1"), |_| true), keys(["again"]));

@@ -345,10 +345,8 @@ async fn pool_gives_former_hosts_back() {
     world.check_invariants().await;
 }
 
-// Fault: a machine of a group with `nodeReuse` comes while the group's former host is being cleaned, and another is free.
-// Shown: condition `InventoryAllocated` of the machine names the host that it waits for.
-#[tokio::test(start_paused = true)]
-async fn pool_waits_for_the_host_of_the_group() {
+/// A pool with `nodeReuse`, whose `host-1` is being cleaned and is away, and machines of its group.
+async fn with_returning_host(machines: &[&str]) -> World {
     let mut world = World::with_hosts(&["host-1", "host-2"]).await;
     world.patch("MachineInventoryPool", "pool", json!({ "spec": { "nodeReuse": true } })).await;
     let labels = json!({ "metadata": { "labels": { "cluster.x-k8s.io/deployment-name": "md" } } });
@@ -363,12 +361,31 @@ async fn pool_waits_for_the_host_of_the_group() {
     // It gets its clean plan when it comes back.
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
-    apply(&world, "m-2").await;
-    apply(&world, "m-3").await;
+    for machine in machines {
+        apply(&world, machine).await;
+    }
     world.advance_time(Duration::from_mins(1)).await;
     assert!(world.inventory("host-2").unwrap().claim().is_none(), "they take no other host");
+    world
+}
+
+// Fault: a machine of a group with `nodeReuse` comes while the group's former host is being cleaned, and another is free.
+// Shown: condition `InventoryAllocated` of the machine names the host that it waits for.
+#[tokio::test(start_paused = true)]
+async fn pool_waits_for_the_host_of_the_group() {
+    let mut world = with_returning_host(&["m-2"]).await;
     let cause = "host-1, which its group held, is being cleaned and is waited for";
     world.expect_why("machine/m-2", Reason::PoolExhausted, cause, "add a host to the pool").await;
+    world.host_mut("host-1").power_on();
+    world.wait_running("m-2").await;
+    let machine = world.machine("m-2").unwrap();
+    assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-1"));
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_takes_other_hosts_once_none_returns() {
+    let mut world = with_returning_host(&["m-2", "m-3"]).await;
     world.host_mut("host-1").power_on();
     let is_claimed = |host: &'static str| {
         move |world: &World| {

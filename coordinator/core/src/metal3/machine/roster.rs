@@ -59,6 +59,14 @@ pub struct HostChange {
     pub was_kept_for: Option<String>,
 }
 
+/// A host that some machine can have.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered<'a> {
+    pub labels: &'a BTreeMap<String, String>,
+    /// By which value it is kept for successors.
+    pub kept_for: Option<&'a str>,
+}
+
 /// The hosts with a label, in no order: a label that all of many hosts have costs no more
 /// than another one.
 #[derive(Clone, Debug, Default)]
@@ -117,10 +125,12 @@ impl HostRoster {
         self.hosts.is_empty()
     }
 
-    /// Labels of a host that no cause excludes. One that is kept may not be available yet.
+    /// A host that some machine can have now.
     #[must_use]
-    pub fn candidate_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
-        self.hosts.get(name).filter(|facts| facts.exclusion.is_none()).map(|facts| &facts.labels)
+    pub fn find_offered(&self, name: &str) -> Option<Offered<'_>> {
+        let facts = self.hosts.get(name)?;
+        let is_free = facts.exclusion.is_none() && facts.is_available;
+        is_free.then(|| Offered { labels: &facts.labels, kept_for: facts.kept_for() })
     }
 
     /// Most events change no label.

@@ -18,7 +18,7 @@ use kube::{Resource, ResourceExt as _};
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
 use crate::cache::Presence;
 use crate::controllers::index::reservations::Reservations;
-use crate::controllers::index::{Key, Triggers, Wait};
+use crate::controllers::index::{Called, Key, Triggers, Wait};
 
 impl Inner {
     fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) -> Option<HostChange> {
@@ -40,12 +40,17 @@ impl Inner {
         self.waiting.take_for_return(&host.in_namespace_of(""), |wish| wish.is_of_group(group))
     }
 
-    /// Machines that may take a host, where no cause excludes it.
+    /// Machines that may take a host, where it is available.
     fn offer_host(&mut self, host: &Key) -> BTreeSet<Key> {
         let roster = self.rosters.get(&host.namespace);
-        let labels = roster.and_then(|roster| roster.candidate_labels(&host.name));
-        let Some(labels) = labels else { return BTreeSet::new() };
-        self.waiting.take_for_host(&host.in_namespace_of(""), |wish| wish.fits(labels))
+        let offered = roster.and_then(|roster| roster.find_offered(&host.name));
+        let Some(offered) = offered else { return BTreeSet::new() };
+        // Those that do not get it may take any.
+        let returns = |wish: &HostWish| match offered.kept_for {
+            Some(group) if wish.is_of_group(group) && wish.fits(offered.labels) => Called::All,
+            _ => Called::None,
+        };
+        self.waiting.take_for_host(&host.in_namespace_of(""), |wish| wish.fits(offered.labels), returns)
     }
 
     /// The machine names its host: it needs no other one that was reserved for it.
@@ -126,6 +131,7 @@ impl Metal3Index {
         let mut machines: BTreeSet<_> = inner.machines_by_host.group_members(&key).cloned().collect();
         let remediations = inner.remediations_of(&machines);
         let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
+        let is_used = consumer.is_some();
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
         // No watch tells that a rendered Secret is gone; a host that needs it does.
         let data = if waits_for_secret(host) { inner.data_of_claims(&machines) } else { vec![] };
@@ -134,8 +140,9 @@ impl Metal3Index {
         }
         if let Some(change) = change {
             machines.extend(inner.offer_host(&key));
-            let kept = change.was_kept_for.map(|group| inner.end_return(&key, &group));
-            machines.extend(kept.unwrap_or_default());
+            // Those that did not get it were called when it became available.
+            let ended = change.was_kept_for.filter(|_| !is_used);
+            machines.extend(ended.map(|group| inner.end_return(&key, &group)).unwrap_or_default());
         }
         // Its inventory may have other hosts that name it.
         let beside: Vec<_> = [&old, &inventory]
@@ -183,7 +190,8 @@ impl Metal3Index {
         let mut called = inner.release_reservation(&key);
         if called.is_empty() && old.host.is_none() {
             // It may have been called for a host that is still free.
-            called.extend(inner.waiting.take_for_host(&key.in_namespace_of(""), |_| true));
+            let next = inner.waiting.take_for_host(&key.in_namespace_of(""), |_| true, |_| Called::None);
+            called.extend(next);
         }
         let called = of_kind(Kind::Machine, called);
         // The last machine of a cluster: its Metal3Cluster may go.
