@@ -133,7 +133,7 @@ e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 30 min,
 	exec $(CARGO_TARGET_DIR)/debug/cluster-api-suite --artifacts $(CARGO_TARGET_DIR)/cluster-api-suite-artifacts $(if $(SPECS),--specs '$(SPECS)')
 
 .PHONY: bench
-bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a part, PAGE=docs writes docs/performance.md)
+bench: ## Measure against the goals (about 20 min; BENCH='index fleet' runs a part, PAGE=docs writes docs/performance.md)
 	@# One after the other: the coordinator is built without the features of the benchmarks.
 	cargo build --quiet --release --package coordinator
 	cargo build --quiet --release --package bench
