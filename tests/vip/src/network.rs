@@ -64,9 +64,17 @@ pub const CARD: &str = "eno1";
 /// # Errors
 /// When it fails.
 pub fn run_ip(arguments: &str) -> anyhow::Result<String> {
-    let done = Command::new("ip").args(arguments.split(' ')).output().context("run ip")?;
+    run_ip_with(&arguments.split(' ').collect::<Vec<_>>())
+}
+
+/// Runs `ip`, where an argument may have blanks.
+///
+/// # Errors
+/// When it fails.
+pub fn run_ip_with(arguments: &[&str]) -> anyhow::Result<String> {
+    let done = Command::new("ip").args(arguments).output().context("run ip")?;
     let said = String::from_utf8_lossy(&done.stderr);
-    ensure!(done.status.success(), "ip {arguments}: {said}");
+    ensure!(done.status.success(), "ip {}: {said}", arguments.join(" "));
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 

@@ -3,12 +3,11 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use agent::alive::duty;
 use agent::paths::Root;
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use control_plane::parts::{Part, Parts};
 use control_plane::pki::{Authority, ServiceAccountKeys};
 use control_plane::process::{Process, Signal, Spec};
@@ -17,7 +16,7 @@ use nix::unistd::Pid;
 use proto::v1alpha1::{LoadBalancerDuty, LoadBalancerState};
 use serde_json::Value;
 
-use crate::network::{Family, Network, run_ip};
+use crate::network::{Family, Network, run_ip, run_ip_with};
 
 /// Port of the API servers.
 pub const PORT: u16 = 6443;
@@ -198,15 +197,8 @@ impl Node {
     }
 
     fn run_etcdctl(&self, parts: &Parts, arguments: &[&str]) -> anyhow::Result<String> {
-        let done = Command::new("ip")
-            .args(["netns", "exec", &self.namespace])
-            .arg(parts.path(Part::Etcdctl)?)
-            .args(arguments)
-            .output()
-            .context("run etcdctl")?;
-        let said = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success(), "etcdctl {arguments:?}: {said}");
-        Ok(String::from_utf8(done.stdout)?)
+        let program = parts.path(Part::Etcdctl)?.display().to_string();
+        run_ip_with(&[&["netns", "exec", &self.namespace, &program], arguments].concat())
     }
 
     /// Starts a real API server on the node's etcd.

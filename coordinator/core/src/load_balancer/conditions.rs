@@ -20,7 +20,7 @@ pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> 
 pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     let spec = &cluster.spec;
     let balancer = spec.control_plane_load_balancer.as_ref();
-    let is_internal = balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal);
+    let is_internal = is_internal(spec);
     let has_vrid = balancer.is_some_and(|balancer| balancer.vrid.is_some());
     let is_named = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
     let fields = [
@@ -61,8 +61,12 @@ pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
 /// Whether hosts are to hold the endpoint of the cluster.
 #[must_use]
 pub fn holds_endpoint(spec: &BaremetalClusterSpec) -> bool {
+    is_internal(spec) && !is_other_endpoint(spec)
+}
+
+fn is_internal(spec: &BaremetalClusterSpec) -> bool {
     let balancer = spec.control_plane_load_balancer.as_ref();
-    balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal) && !is_other_endpoint(spec)
+    balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal)
 }
 
 /// `networkDevice` of the members.

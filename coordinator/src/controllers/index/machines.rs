@@ -6,7 +6,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
-use coordinator_core::pool::Standing;
+use coordinator_core::pool::{Roster, Standing};
 use kube::ResourceExt as _;
 
 use super::{Called, Inner, Key, MemberWish, Triggers, Wait};
@@ -70,6 +70,11 @@ pub(in crate::controllers) fn infrastructure_of(cluster: &Cluster) -> Option<Key
     let reference = cluster.spec.infrastructure_ref.as_ref();
     let own = reference.filter(|reference| reference.kind == "BaremetalCluster")?;
     Some(Key::of(cluster).in_namespace_of(&own.name))
+}
+
+/// Whether a member is being cleaned that the machines of a wish wait for.
+fn is_returning(roster: Option<&Roster>, wish: &MemberWish) -> bool {
+    roster.is_some_and(|roster| roster.find_returning(&wish.as_wish()).is_some())
 }
 
 impl Inner {
@@ -150,23 +155,16 @@ impl Inner {
     pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         let pool = self.machines.get(machine).map(|facts| facts.pool.clone());
         let wait = pool.zip(wait).map(|(pool, wait)| match wait {
-            Wait::Host(wish) if self.is_returning(&pool, &wish) => (pool, Wait::Return(wish)),
+            Wait::Host(wish) if is_returning(self.rosters.get(&pool), &wish) => (pool, Wait::Return(wish)),
             wait => (pool, wait),
         });
         self.waiting.set_wait(machine, wait);
     }
 
-    /// Whether a member is being cleaned that the machines of a wish wait for.
-    fn is_returning(&self, pool: &Key, wish: &MemberWish) -> bool {
-        self.rosters.get(pool).is_some_and(|roster| roster.find_returning(&wish.as_wish()).is_some())
-    }
-
     /// Machines that wait for a member to come back, where none does any more.
     pub(super) fn end_returns(&mut self, pool: &Key, triggers: &mut Triggers) {
         let roster = self.rosters.get(pool);
-        let is_over =
-            |wish: &MemberWish| roster.is_none_or(|roster| roster.find_returning(&wish.as_wish()).is_none());
-        triggers.machines.extend(self.waiting.take_for_return(pool, is_over));
+        triggers.machines.extend(self.waiting.take_for_return(pool, |wish| !is_returning(roster, wish)));
     }
 
     /// A deleted machine reserves nothing.
@@ -193,10 +191,10 @@ impl Inner {
         let group = record.and_then(|record| record.reuse_group.as_ref());
         let roster = self.rosters.get(pool);
         // Once none comes back, those that do not get it may take any.
-        let returns = |wish: &MemberWish| match roster {
-            Some(roster) if roster.find_returning(&wish.as_wish()).is_none() => Called::All,
-            _ if wish.reuse_group.as_ref() == group && wish.fits(domain) => Called::First,
-            _ => Called::None,
+        let returns = |wish: &MemberWish| match is_returning(roster, wish) {
+            false => Called::All,
+            true if wish.reuse_group.as_ref() == group && wish.fits(domain) => Called::First,
+            true => Called::None,
         };
         let called = self.waiting.take_for_host(pool, |wish| wish.fits(domain), returns);
         triggers.machines.extend(called);

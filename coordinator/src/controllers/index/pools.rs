@@ -136,11 +136,10 @@ impl Inner {
         self.update_selection(host, triggers);
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
-            let former = self.rosters.get(&pool).and_then(|roster| roster.standing(&host.name));
-            let Some(standing) = self.update_standing(&pool, host, triggers) else { continue };
+            let Some((former, standing)) = self.update_standing(&pool, host, triggers) else { continue };
             if standing == Standing::Available {
                 self.offer_member(&pool, host, triggers);
-            } else if former == Some(Standing::Preparing) && matches!(standing, Standing::Unavailable(_)) {
+            } else if former == Standing::Preparing && matches!(standing, Standing::Unavailable(_)) {
                 // After its clean it is allocated until its machine has released it.
                 self.end_returns(&pool, triggers);
             }
@@ -149,12 +148,18 @@ impl Inner {
         self.update_holder(host, triggers);
     }
 
-    /// The standing, when it or a trait changed.
-    fn update_standing(&mut self, pool: &Key, host: &Key, triggers: &mut Triggers) -> Option<Standing> {
+    /// The former standing and the one now, when it or a trait changed.
+    fn update_standing(
+        &mut self,
+        pool: &Key,
+        host: &Key,
+        triggers: &mut Triggers,
+    ) -> Option<(Standing, Standing)> {
         self.count_touched();
         let standing = pool::host_standing(&pool.name, self.hosts.get(host).map(Arc::as_ref));
         let traits = Traits::of_host(self.hosts.get(host).map(Arc::as_ref));
         let roster = self.rosters.get_mut(pool)?;
+        let former = roster.standing(&host.name)?;
         let has_other_traits = roster.set_traits(&host.name, traits);
         let has_changed = roster.set_standing(&host.name, standing);
         if has_other_traits {
@@ -162,7 +167,7 @@ impl Inner {
             self.trigger_infrastructure(&cluster, triggers);
             triggers.templates.extend(self.templates_by_pool.group_members(pool).cloned());
         }
-        (has_changed || has_other_traits).then_some(standing)
+        (has_changed || has_other_traits).then_some((former, standing))
     }
 
     /// Whether the pools that list `host` may take it.

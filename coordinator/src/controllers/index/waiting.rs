@@ -47,7 +47,8 @@ pub(in crate::controllers) enum Called {
 
 /// Each waiting machine, by the pool or the namespace of its hosts. A host that becomes free is for
 /// one of those that wait for the same: the cost of an event grows with the number of different
-/// wishes, and not with that of machines.
+/// wishes, and not with that of machines. Only where no host comes back any more, all that waited
+/// for one are called.
 #[derive(Debug)]
 pub(in crate::controllers) struct Waiting<W> {
     known: HashMap<Key, (Key, Wait<W>)>,

@@ -76,7 +76,7 @@ impl HostWish {
     #[must_use]
     pub fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
         let is_selected = Selector::parse(&self.selector).is_ok_and(|selector| selector.matches(labels));
-        is_selected && labels.get(names::NODE_REUSE).is_none_or(|kept| Some(kept) == self.reuse.as_ref())
+        is_selected && is_reusable(labels, self.reuse.as_deref())
     }
 }
 
@@ -88,9 +88,9 @@ pub(super) fn reuse_value(owner: &Machine) -> Option<String> {
     owner.labels().get(DEPLOYMENT_NAME).map(|name| format!("md-{name}"))
 }
 
-/// Whether the host is kept for nothing, or for this.
-pub(super) fn is_reusable(host: &BareMetalHost, reuse: Option<&str>) -> bool {
-    host.labels().get(names::NODE_REUSE).is_none_or(|kept| Some(kept.as_str()) == reuse)
+/// Whether a host with these labels is kept for nothing, or for this.
+pub(super) fn is_reusable(labels: &BTreeMap<String, String>, reuse: Option<&str>) -> bool {
+    labels.get(names::NODE_REUSE).is_none_or(|kept| Some(kept.as_str()) == reuse)
 }
 
 /// The failure domain that is preferred.

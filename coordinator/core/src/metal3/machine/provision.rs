@@ -169,7 +169,7 @@ pub(super) fn change_host(change: Value, event: &'static str) -> Outcome {
 fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) -> Outcome {
     let machine = situation.machine;
     let reuse = choice::reuse_value(owner);
-    if !is_candidate(host) || !choice::is_reusable(host, reuse.as_deref()) {
+    if !is_candidate(host) || !choice::is_reusable(host.labels(), reuse.as_deref()) {
         return Outcome::of_step(Step::Unchoose);
     }
     let consumer = Consumer {

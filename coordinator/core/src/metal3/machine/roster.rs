@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 
 use super::super::host::kept_until;
 use super::super::selector::Selector;
-use super::choice::{find_exclusion, owner_domain, reuse_value};
+use super::choice::{find_exclusion, is_reusable, owner_domain, reuse_value};
 use super::{consumer_machine, is_available};
 use crate::demand::Blocker;
 
@@ -219,7 +219,7 @@ impl HostRoster {
     fn fits(&self, name: &str, wish: &Wish<'_>) -> bool {
         self.hosts.get(name).is_some_and(|facts| {
             facts.exclusion.is_none()
-                && facts.kept_for().is_none_or(|kept| Some(kept) == wish.reuse)
+                && is_reusable(&facts.labels, wish.reuse)
                 && wish.selector.matches(&facts.labels)
                 && !(wish.is_reserved)(name)
         })
@@ -321,7 +321,7 @@ impl HostRoster {
         let Some(facts) = self.hosts.get(name) else { return NOT_SELECTED };
         if !wish.selector.matches(&facts.labels) {
             NOT_SELECTED
-        } else if facts.kept_for().is_some_and(|kept| Some(kept) != wish.reuse) {
+        } else if !is_reusable(&facts.labels, wish.reuse) {
             KEPT
         } else {
             facts.exclusion.unwrap_or(RESERVED)
