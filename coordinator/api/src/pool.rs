@@ -76,7 +76,7 @@ pub struct MachineInventoryPoolStatus {
     pub available: i32,
     /// Bound to a machine.
     pub allocated: i32,
-    /// Running a clean plan.
+    /// Running a clean plan, or getting one next: the machine is being deleted.
     pub preparing: i32,
     /// Running a reprovision plan.
     pub reprovisioning: i32,

@@ -11,7 +11,7 @@ pub enum Standing {
     Available,
     /// A machine holds it.
     Allocated,
-    /// Executes a clean plan.
+    /// Executes a clean plan, or gets one next: its machine is being deleted.
     Preparing,
     /// Executes a reprovision plan.
     Reprovisioning,
@@ -88,6 +88,22 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
         }
     }
     if is_claimed { Standing::Allocated } else { Standing::Available }
+}
+
+/// State of `host` in the pool called `pool`. From the deletion of its machine to its release it is
+/// on its way back, whether or not a clean plan is announced or applied by then.
+#[must_use]
+pub fn member_standing(pool: &str, host: Option<&HostRecord>, is_machine_deleting: bool) -> Standing {
+    use Standing::{Allocated, Preparing, Reprovisioning, Unavailable};
+    let is_held = host.is_some_and(|host| host.claim.is_some());
+    match host_standing(pool, host) {
+        Allocated | Reprovisioning | Unavailable(Exclusion::NotAttached)
+            if is_held && is_machine_deleting =>
+        {
+            Preparing
+        }
+        standing => standing,
+    }
 }
 
 /// As messages say it of members that were not chosen.

@@ -128,6 +128,41 @@ fn standing_follows_claim_plan_and_session() {
 }
 
 #[test]
+fn member_of_deleted_machine_comes_back() {
+    use Standing::{Allocated, Available, Preparing, Unavailable};
+    let held: Change = |i| samples::claim(i, AllocationState::Allocated, 0);
+    for (name, changes, want) in [
+        ("held", &[held][..], (Allocated, Preparing)),
+        ("held and away", &[held, end_session], (Unavailable(Exclusion::NotAttached), Preparing)),
+        ("reprovisioning", &[|i| reprovisioning(i, None)], (Standing::Reprovisioning, Preparing)),
+        (
+            "cleaned",
+            &[held, |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Applied))],
+            (Allocated, Preparing),
+        ),
+        (
+            "not cleaned",
+            &[held, |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed))],
+            (Unavailable(Exclusion::PlanFailed), Unavailable(Exclusion::PlanFailed)),
+        ),
+        ("free", &[], (Available, Available)),
+        (
+            "free and away",
+            &[end_session],
+            (Unavailable(Exclusion::NotAttached), Unavailable(Exclusion::NotAttached)),
+        ),
+    ] {
+        let mut inventory = samples::inventory("host-1");
+        for change in changes {
+            change(&mut inventory);
+        }
+        let record = samples::record(&inventory);
+        let standing = |is_deleting| member_standing("workers", Some(&record), is_deleting);
+        assert_eq!((standing(false), standing(true)), want, "{name}");
+    }
+}
+
+#[test]
 fn first_available_member_is_chosen() {
     let mut roster = Roster::new(samples::pool(&["z", "a", "m"]));
     assert!(roster.choose_member(&Wish::default(), |_| false).is_err());

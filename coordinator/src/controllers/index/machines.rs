@@ -39,6 +39,10 @@ impl MachineFacts {
     pub(super) fn control_plane_of(&self) -> Option<&Key> {
         self.cluster.as_ref().filter(|_| self.is_control_plane)
     }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.is_deleting
+    }
 }
 
 /// What the machines and hosts of a Cluster depend on.
@@ -104,9 +108,15 @@ impl Inner {
             }
             triggers.hosts.extend(host(before));
             triggers.hosts.extend(host(after));
-            triggers
-                .hosts
-                .extend(self.hosts_by_claim.group_members(&(KIND.to_owned(), machine.clone())).cloned());
+            let claim = (KIND.to_owned(), machine.clone());
+            let held: Vec<Key> = self.hosts_by_claim.group_members(&claim).cloned().collect();
+            let is_deleting = |facts: Option<&MachineFacts>| facts.is_some_and(MachineFacts::is_deleting);
+            if is_deleting(before) != is_deleting(after) {
+                for host in &held {
+                    self.update_member(host, &mut triggers);
+                }
+            }
+            triggers.hosts.extend(held);
         }
         if facts.is_none_or(|facts| facts.is_deleting || facts.is_paused) {
             self.waiting.set_wait(machine, None);

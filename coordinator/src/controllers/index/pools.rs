@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator_api::pool::MachineInventoryPool;
+use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
 use coordinator_core::pool::{self, Roster, Standing, Traits};
 
+use super::machines::MachineFacts;
 use super::{Inner, Key, Triggers};
 
 impl Inner {
@@ -139,8 +141,7 @@ impl Inner {
             let Some((former, standing)) = self.update_standing(&pool, host, triggers) else { continue };
             if standing == Standing::Available {
                 self.offer_member(&pool, host, triggers);
-            } else if former == Standing::Preparing && matches!(standing, Standing::Unavailable(_)) {
-                // After its clean it is allocated until its machine has released it.
+            } else if former == Standing::Preparing {
                 self.end_returns(&pool, triggers);
             }
             triggers.pools.insert(pool);
@@ -156,8 +157,9 @@ impl Inner {
         triggers: &mut Triggers,
     ) -> Option<(Standing, Standing)> {
         self.count_touched();
-        let standing = pool::host_standing(&pool.name, self.hosts.get(host).map(Arc::as_ref));
-        let traits = Traits::of_host(self.hosts.get(host).map(Arc::as_ref));
+        let record = self.hosts.get(host).map(Arc::as_ref);
+        let standing = pool::member_standing(&pool.name, record, self.is_machine_deleting(host, record));
+        let traits = Traits::of_host(record);
         let roster = self.rosters.get_mut(pool)?;
         let former = roster.standing(&host.name)?;
         let has_other_traits = roster.set_traits(&host.name, traits);
@@ -168,6 +170,13 @@ impl Inner {
             triggers.templates.extend(self.templates_by_pool.group_members(pool).cloned());
         }
         (has_changed || has_other_traits).then_some((former, standing))
+    }
+
+    /// Whether the machine that holds `host` is being deleted.
+    fn is_machine_deleting(&self, host: &Key, record: Option<&HostRecord>) -> bool {
+        let claim = record.and_then(|record| record.claim.as_ref()).filter(|claim| claim.kind == KIND);
+        let machine = claim.map(|claim| host.in_namespace_of(&claim.baremetal_machine));
+        machine.and_then(|machine| self.machines.get(&machine)).is_some_and(MachineFacts::is_deleting)
     }
 
     /// Whether the pools that list `host` may take it.

@@ -212,16 +212,25 @@ fn all_that_wait_for_return_are_called() {
         }
     };
     let machines = |host| index.apply_host(&host, EXISTS).machines;
-    machines(cleaned("h1", None));
-    machines(cleaned("h2", None));
+    let mut deleted = machine("m0", None);
+    index.apply_machine(&deleted, EXISTS);
+    for host in ["h1", "h2"] {
+        machines(cleaned(host, Some("Applied")));
+    }
+    deleted.metadata.deletion_timestamp =
+        Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    let triggers = index.apply_machine(&deleted, EXISTS);
+    assert_eq!(triggers.pools, keys(["p1"]), "its hosts are on their way back");
+    assert_eq!(index.apply_machine(&deleted, EXISTS).pools, keys([]));
     wait();
     assert_eq!(machines(in_pool("h3", "p1")), keys([]), "they leave alone what is free");
     assert_eq!(machines(cleaned("h1", Some("Applied"))), keys(["m0"]), "it comes back");
     assert_eq!(machines(released("h1")), keys(["m0", "m1"]), "another one comes back");
     assert_eq!(machines(cleaned("h2", Some("Applied"))), keys(["m0"]));
     assert_eq!(machines(released("h2")), keys(["m0", "m2", "m3"]), "none comes back any more");
-    machines(cleaned("h1", None));
-    machines(cleaned("h2", None));
+    for host in ["h1", "h2"] {
+        machines(cleaned(host, None));
+    }
     wait();
     assert_eq!(machines(cleaned("h1", Some("Failed"))), keys(["m0"]), "the other one comes back");
     assert_eq!(machines(cleaned("h2", Some("Failed"))), keys(["m0", "m1", "m2", "m3"]));
