@@ -22,6 +22,9 @@ use crate::metrics::Metrics;
 /// its response begins, and an idle timeout of kube-runtime's from then on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most that a workload cluster may answer: its control plane is not trusted. A page of
+/// its Nodes is a few MiB.
+const WORKLOAD_BYTES: usize = 16 << 20;
 
 /// A client by the environment: kubeconfig or service account. Its requests are counted
 /// in `metrics`.
@@ -32,17 +35,28 @@ pub async fn connect_api(metrics: Metrics) -> Result<Client, ConnectError> {
     Ok(build_client(Config::infer().await?, Some(metrics))?)
 }
 
+/// A client of a workload cluster, whose answers are bounded in time and in size.
+///
+/// # Errors
+/// When the certificates of the configuration are not usable.
+pub fn build_workload_client(config: Config) -> Result<Client, kube::Error> {
+    build_with(config, &DeadlineLayer { most_bytes: Some(WORKLOAD_BYTES), ..DeadlineLayer::default() })
+}
+
 /// A client whose requests have a deadline.
 ///
 /// # Errors
 /// When the certificates of the configuration are not usable.
-pub fn build_client(mut config: Config, metrics: Option<Metrics>) -> Result<Client, kube::Error> {
+pub fn build_client(config: Config, metrics: Option<Metrics>) -> Result<Client, kube::Error> {
+    build_with(config, &DeadlineLayer { metrics, ..DeadlineLayer::default() })
+}
+
+fn build_with(mut config: Config, layer: &DeadlineLayer) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A retry within the client would hide the API server's answer for minutes:
     // every caller retries, and shows why.
     config.default_retry = false;
-    let layer = DeadlineLayer { metrics, holds: Holds::default() };
-    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(layer).build())
 }
 
 /// Why there is no client.
@@ -59,19 +73,31 @@ pub enum ConnectError {
 #[error("the API server did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
 pub struct DeadlineExceeded;
 
+/// A response is larger than its sender may make it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer of the API server is larger than {} MiB", WORKLOAD_BYTES >> 20)]
+pub struct TooLarge;
+
 /// What is around the requests of a client.
 #[derive(Clone, Debug, Default)]
 pub struct DeadlineLayer {
     /// Where requests are counted.
     metrics: Option<Metrics>,
     holds: Holds,
+    /// Most bytes of a response.
+    most_bytes: Option<usize>,
 }
 
 impl<S> Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, metrics: self.metrics.clone(), holds: self.holds.clone() }
+        Deadline {
+            inner,
+            metrics: self.metrics.clone(),
+            holds: self.holds.clone(),
+            most_bytes: self.most_bytes,
+        }
     }
 }
 
@@ -81,6 +107,7 @@ pub struct Deadline<S> {
     inner: S,
     metrics: Option<Metrics>,
     holds: Holds,
+    most_bytes: Option<usize>,
 }
 
 impl<S, B> Service<Request<RequestBody>> for Deadline<S>
@@ -99,6 +126,7 @@ where
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let (verb, resource) = describe_request(request.method(), request.uri());
         let (is_watch, metrics, holds) = (verb == "watch", self.metrics.clone(), self.holds.clone());
+        let bytes_left = self.most_bytes;
         // Sent when it is polled.
         let response = self.inner.call(request);
         Box::pin(async move {
@@ -115,7 +143,7 @@ where
             }
             let response = response.map_err(|_| DeadlineExceeded)??;
             let expiry = (!is_watch).then(|| Box::pin(sleep_until(deadline)));
-            Ok(response.map(|inner| DeadlineBody { inner, expiry }))
+            Ok(response.map(|inner| DeadlineBody { inner, expiry, bytes_left }))
         })
     }
 }
@@ -153,6 +181,17 @@ fn describe_request(method: &Method, uri: &Uri) -> (&'static str, String) {
 pub struct DeadlineBody<B> {
     inner: B,
     expiry: Option<Pin<Box<Sleep>>>,
+    bytes_left: Option<usize>,
+}
+
+impl<B> DeadlineBody<B> {
+    fn count_bytes(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BoxError> {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        if let Some(left) = &mut self.bytes_left {
+            *left = left.checked_sub(length).ok_or(TooLarge)?;
+        }
+        Ok(frame)
+    }
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for DeadlineBody<B> {
@@ -164,7 +203,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for DeadlineBody
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            let counted = |frame: Result<Frame<Bytes>, B::Error>| {
+                frame.map_err(Into::into).and_then(|frame| self.count_bytes(frame))
+            };
+            return Poll::Ready(frame.map(counted));
         }
         match self.expiry.as_mut().map(|expiry| expiry.as_mut().poll(context)) {
             Some(Poll::Ready(())) => Poll::Ready(Some(Err(DeadlineExceeded.into()))),

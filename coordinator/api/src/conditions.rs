@@ -156,6 +156,15 @@ pub fn fields_ignored(fields: &[&str]) -> ConditionUpdate {
     }
 }
 
+/// Longest message of a condition, bytes: Cluster API copies it into conditions of its own, which
+/// may have 32 KiB for several of them.
+const MESSAGE_BYTES: usize = 8192;
+
+/// Some quote what another system answered.
+fn bound_message(message: &str) -> String {
+    message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned()
+}
+
 /// Writes `updates` over `conditions`. The transition time moves only where
 /// the status changes; conditions without an update stay.
 pub fn set_conditions(
@@ -175,7 +184,7 @@ pub fn set_conditions(
             type_: update.kind.as_str().to_owned(),
             status: status.to_owned(),
             reason: update.reason.as_str().to_owned(),
-            message: update.message.clone(),
+            message: bound_message(&update.message),
             observed_generation: generation,
             last_transition_time: since,
         };

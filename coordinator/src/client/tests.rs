@@ -60,6 +60,18 @@ async fn a_response_that_hangs_ends_at_its_deadline() {
     assert_eq!(started.elapsed(), REQUEST_TIMEOUT);
 }
 
+#[tokio::test]
+async fn a_response_is_bounded() {
+    for (most_bytes, is_read) in [(None, true), (Some(6), true), (Some(5), false)] {
+        let frames = ["abc", "def"].map(|text| Ok::<_, BoxError>(Frame::data(Bytes::from(text))));
+        let inner = StreamBody::new(stream::iter(frames));
+        let body = DeadlineBody { inner, expiry: None, bytes_left: most_bytes };
+        let read = body.collect().await;
+        assert_eq!(read.is_ok(), is_read, "{most_bytes:?}");
+        assert!(read.err().is_none_or(|error| error.is::<TooLarge>()), "{most_bytes:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_may_last() {
     let response = send(Duration::ZERO, "/api/v1/configmaps?limit=1&watch=true").await.unwrap();

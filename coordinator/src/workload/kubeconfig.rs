@@ -4,7 +4,7 @@ use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use proto::plan::Secret;
 
-use crate::client::build_client;
+use crate::client::build_workload_client;
 
 /// Why a kubeconfig is not used. Shows nothing of its content.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,8 @@ pub enum KubeconfigError {
 pub(super) async fn connect_workload(kubeconfig: Secret) -> Result<Client, KubeconfigError> {
     let parsed = parse_kubeconfig(kubeconfig.expose())?;
     let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await;
-    build_client(config.map_err(|_| KubeconfigError::Unusable)?, None).map_err(|_| KubeconfigError::Unusable)
+    build_workload_client(config.map_err(|_| KubeconfigError::Unusable)?)
+        .map_err(|_| KubeconfigError::Unusable)
 }
 
 fn parse_kubeconfig(text: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
