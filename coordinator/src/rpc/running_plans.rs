@@ -12,7 +12,7 @@ use coordinator_core::host::{HostRecord, Problem};
 use coordinator_core::plan::{StoredPlan, with_next_action};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use proto::plan::{Generation, Plan};
+use proto::plan::Plan;
 
 use super::plan_notifications::PlanInFlight;
 use crate::ca::HostKey;
@@ -65,36 +65,33 @@ pub(super) async fn read_plan(
         Err(error) => return Err(PlanReadError::Store(error)),
     };
     let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
-    let (generation, error) = match contents {
-        StoredPlan::Missing => {
-            let rendered = inventory.and_then(|inventory| {
-                let host = HostRecord::parse(inventory)?;
-                render_clean_again(&host, &inventory.spec, &announced.checksum)
-            });
-            if let Some(record) = rendered {
-                return Ok(VerifiedPlan { secret, plan: record.plan });
-            }
-            return Err(PlanReadError::Unusable(problem(Reason::PlanSecretMissing, "is missing")));
-        }
+    let found = match contents {
+        StoredPlan::Missing => problem(Reason::PlanSecretMissing, "is missing"),
         StoredPlan::Unusable { error, .. } => {
-            let cause = format!("holds no plan record: {error}");
-            return Err(PlanReadError::Unusable(problem(Reason::PlanSecretInvalid, &cause)));
+            problem(Reason::PlanSecretInvalid, &format!("holds no plan record: {error}"))
         }
-        StoredPlan::Empty => (Generation(0), "it holds the empty plan".to_owned()),
+        StoredPlan::Empty => problem(Reason::PlanSecretAltered, "holds the empty plan"),
         StoredPlan::Record(record) => {
             let generation = record.plan.generation;
-            match record.verify_checksum(&announced.checksum) {
+            let error = match record.verify_checksum(&announced.checksum) {
                 Ok(record) => return Ok(VerifiedPlan { secret, plan: record.plan }),
-                Err(error) => (generation, error.to_string()),
+                Err(error) => error,
+            };
+            let found = problem(Reason::PlanSecretAltered, &format!("is not what was announced: {error}"));
+            if generation > announced.generation {
+                return Err(PlanReadError::Newer(found));
             }
+            found
         }
     };
-    let problem = problem(Reason::PlanSecretAltered, &format!("is not what was announced: {error}"));
-    Err(if generation > announced.generation {
-        PlanReadError::Newer(problem)
-    } else {
-        PlanReadError::Unusable(problem)
-    })
+    // As after a restore of a Secret that is older than the clean.
+    let rendered = inventory.and_then(|inventory| {
+        render_clean_again(&HostRecord::parse(inventory)?, &inventory.spec, &announced.checksum)
+    });
+    match rendered {
+        Some(record) => Ok(VerifiedPlan { secret, plan: record.plan }),
+        None => Err(PlanReadError::Unusable(found)),
+    }
 }
 
 struct RunningPlan {

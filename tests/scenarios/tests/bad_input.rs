@@ -1,6 +1,8 @@
 //! What is wrong with a machine is said on the machine, with the next action,
 //! and goes away with its cause; nothing has to be deleted for it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Matching, Refusal, Verb};
@@ -265,37 +267,60 @@ async fn corrupt_assigned_plan_is_reported_on_the_inventory() {
     world.check_invariants().await;
 }
 
-// Fault: an older copy of the plan Secret is restored.
+// Fault: an older copy of the plan Secret is restored while a node is made.
 // Shown: condition of the MachineInventory: `PlanSecretAltered`; the host gets nothing.
 #[tokio::test(start_paused = true)]
 async fn old_copy_of_a_plan_is_rejected() {
     let mut world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
-    let old = world.get_object("secrets", "host-1").unwrap()["data"]["plan"].clone();
-    world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
-    let announced = |world: &World| world.inventory("host-1").unwrap().plan().unwrap().generation == Some(2);
-    world.wait_until("the clean is announced", announced).await;
-    let new = world.get_object("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.wait_released("m-1", "host-1").await;
+    let old = plan_data(&world);
+    world.apply_bare_machine("m-2", "pool", "v1").await;
+    world.wait_for_reason("m-2", Type::BootstrapReady, Reason::BootstrapWaiting, "create it").await;
+    world.host_mut("host-1").power_off();
+    world.apply_bootstrap("m-2", &scenarios::bootstrap_data()).await;
+    world.wait_until("the plan is announced", is_announced(3)).await;
+    let new = plan_data(&world);
     world.patch("Secret", "host-1", json!({ "data": { "plan": old } })).await;
     let before = world.host("host-1").system().effects().len();
     world.host_mut("host-1").power_on();
     let action = "restore the Secret";
-    world.wait_for_reason("m-1", Type::PlanApplied, Reason::PlanSecretAltered, action).await;
-    world
-        .expect_why(
-            "machine/m-1",
-            Reason::PlanSecretAltered,
-            "is not the one that was announced",
-            "restore the Secret",
-        )
-        .await;
+    world.wait_for_reason("m-2", Type::PlanApplied, Reason::PlanSecretAltered, action).await;
+    let cause = "is not the one that was announced";
+    world.expect_why("machine/m-2", Reason::PlanSecretAltered, cause, action).await;
     let effects = world.host("host-1").system().effects();
     assert!(!effects[before..].iter().any(|effect| effect.starts_with("upgrade")), "{effects:?}");
     world.patch("Secret", "host-1", json!({ "data": { "plan": new } })).await;
+    world.wait_running("m-2").await;
+    world.check_invariants_except(&["of generation 3, then clean-"]).await;
+}
+
+// Fault: an older copy of the plan Secret is restored while a host is to be cleaned.
+// Shown: nothing: the clean plan is rendered again, and is the one that was announced.
+#[tokio::test(start_paused = true)]
+async fn clean_goes_on_with_an_old_secret() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let old = plan_data(&world);
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    world.wait_until("the clean is announced", is_announced(2)).await;
+    world.patch("Secret", "host-1", json!({ "data": { "plan": old } })).await;
+    world.host_mut("host-1").power_on();
     world.wait_released("m-1", "host-1").await;
+    world.expect_nothing("machineinventory/host-1").await;
     world.check_invariants_except(&["of generation 2, then reprovision-"]).await;
+}
+
+fn plan_data(world: &World) -> serde_json::Value {
+    world.get_object("secrets", "host-1").unwrap()["data"]["plan"].clone()
+}
+
+fn is_announced(generation: i64) -> impl Fn(&World) -> bool {
+    move |world| world.inventory("host-1").unwrap().plan().unwrap().generation == Some(generation)
 }
 
 // Fault: two pools list one host.
