@@ -301,6 +301,8 @@ pub struct NodeIdentity {
     pub uuid: String,
     /// `--provider-id`.
     pub provider_id: String,
+    /// Kind and name of the object that holds the host; empty in a plan of an older coordinator.
+    pub owner: String,
 }
 
 /// A file of a foreign plan.

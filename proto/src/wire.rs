@@ -53,9 +53,11 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
         Action::RequestCleanup(_) => Step::RequestCleanup,
         Action::CleanCloudInit(_) => Step::CleanCloudInit,
         Action::WriteSeed(step) => Step::WriteSeed(step.seed.ok_or(PlanError::Missing("seed"))?.into()),
-        Action::WriteNodeIdentity(step) => {
-            Step::WriteNodeIdentity(NodeIdentity { uuid: step.uuid, provider_id: step.provider_id })
-        }
+        Action::WriteNodeIdentity(step) => Step::WriteNodeIdentity(NodeIdentity {
+            uuid: step.uuid,
+            provider_id: step.provider_id,
+            owner: step.owner,
+        }),
         Action::RemoveNodeIdentity(_) => Step::RemoveNodeIdentity,
         Action::UpgradeSystem(step) => Step::UpgradeSystem(Upgrade {
             image: Image::parse(&step.image)?,
@@ -183,6 +185,7 @@ impl From<&Step> for Action {
             Step::WriteNodeIdentity(identity) => Self::WriteNodeIdentity(wire::WriteNodeIdentity {
                 uuid: identity.uuid.clone(),
                 provider_id: identity.provider_id.clone(),
+                owner: identity.owner.clone(),
             }),
             Step::RemoveNodeIdentity => Self::RemoveNodeIdentity(wire::RemoveNodeIdentity {}),
             Step::UpgradeSystem(upgrade) => Self::UpgradeSystem(wire::UpgradeSystem {

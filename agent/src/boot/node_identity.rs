@@ -59,6 +59,9 @@ struct Stored {
     uuid: String,
     #[serde(rename = "providerID")]
     provider_id: String,
+    /// Releases before this one wrote none.
+    #[serde(default)]
+    owner: String,
 }
 
 /// The identity that the agent stored.
@@ -70,7 +73,8 @@ pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
         return Ok(None);
     };
     let stored: Stored = serde_json::from_str(&text).map_err(NodeIdentityError::Parse)?;
-    Ok(Some(NodeIdentity { uuid: stored.uuid, provider_id: stored.provider_id }))
+    let Stored { uuid, provider_id, owner } = stored;
+    Ok(Some(NodeIdentity { uuid, provider_id, owner }))
 }
 
 /// Stores the identity for every later boot.
@@ -79,7 +83,8 @@ pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
 /// [`NodeIdentityError::Unsafe`], [`NodeIdentityError::Write`].
 pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
     check_identity(identity)?;
-    let stored = Stored { uuid: identity.uuid.clone(), provider_id: identity.provider_id.clone() };
+    let NodeIdentity { uuid, provider_id, owner } = identity.clone();
+    let stored = Stored { uuid, provider_id, owner };
     let text = serde_json::to_vec_pretty(&stored).map_err(NodeIdentityError::Parse)?;
     let state = root.state();
     durable::create_directory(state.path())?;

@@ -114,7 +114,8 @@ impl Host {
             network_data: None,
         };
         seed::store(&host.root.state(), &seed).unwrap();
-        let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
+        let identity =
+            NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into(), owner: String::new() };
         node_identity::remember(&host.root, &identity).unwrap();
         fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
         host.journal(&Journal::begin_plan(&plan(Kind::Reprovision)).with_started(1, "boot-1"));

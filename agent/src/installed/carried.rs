@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use proto::plan::NodeIdentity;
 use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
 
 use crate::alive::duty;
@@ -32,7 +33,8 @@ pub(super) fn observe_carried(root: &Root, newest: &NewestPlan) -> Carried {
 fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
     match node_identity::read(root) {
         Ok(Some(identity)) => {
-            return Some(CarriedNode { provider_id: identity.provider_id, uuid: identity.uuid });
+            let NodeIdentity { uuid, provider_id, owner } = identity;
+            return Some(CarriedNode { provider_id, uuid, owner });
         }
         Ok(None) => {}
         Err(error) => {
@@ -82,7 +84,6 @@ fn read_installed(root: &Root) -> Option<InstallDone> {
 
 #[cfg(test)]
 mod tests {
-    use proto::plan::NodeIdentity;
     use proto::v1alpha1::CarriedPlan;
 
     use super::*;
@@ -96,10 +97,18 @@ mod tests {
     #[test]
     fn the_node_is_stated_from_identity_or_credentials() {
         type Prepare = fn(&Root);
-        let ours = CarriedNode { provider_id: "baremetal:///h".into(), uuid: "u".into() };
+        let ours = CarriedNode {
+            provider_id: "baremetal:///h".into(),
+            uuid: "u".into(),
+            owner: "BaremetalMachine/m".into(),
+        };
         let unnamed = Some(CarriedNode::default());
         let identity: Prepare = |root| {
-            let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
+            let identity = NodeIdentity {
+                uuid: "u".into(),
+                provider_id: "baremetal:///h".into(),
+                owner: "BaremetalMachine/m".into(),
+            };
             node_identity::remember(root, &identity).unwrap();
         };
         let cases: [(&str, Prepare, NewestPlan, Option<CarriedNode>); 9] = [

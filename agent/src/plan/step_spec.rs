@@ -131,7 +131,11 @@ pub(crate) mod every {
                 connections: BTreeMap::new(),
                 network_data: None,
             }),
-            Step::WriteNodeIdentity(NodeIdentity { uuid: "u".into(), provider_id: "p".into() }),
+            Step::WriteNodeIdentity(NodeIdentity {
+                uuid: "u".into(),
+                provider_id: "p".into(),
+                owner: String::new(),
+            }),
             Step::RemoveNodeIdentity,
             Step::UpgradeSystem(image().into()),
             Step::SyncFileSystems,

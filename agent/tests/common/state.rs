@@ -35,7 +35,11 @@ fn seed() -> Seed {
 }
 
 fn node() -> NodeIdentity {
-    NodeIdentity { uuid: "u-1".into(), provider_id: "baremetal:///host-1".into() }
+    NodeIdentity {
+        uuid: "u-1".into(),
+        provider_id: "baremetal:///host-1".into(),
+        owner: "BaremetalMachine/m-1".into(),
+    }
 }
 
 fn record() -> InstallRecord {

@@ -39,7 +39,11 @@ impl Host {
         };
         seed::store(&root.state(), &former).unwrap();
         seed::place(&root, &former).unwrap();
-        let identity = NodeIdentity { uuid: "u-1".into(), provider_id: "baremetal:///host-1".into() };
+        let identity = NodeIdentity {
+            uuid: "u-1".into(),
+            provider_id: "baremetal:///host-1".into(),
+            owner: String::new(),
+        };
         node_identity::remember(&root, &identity).unwrap();
         let host = Self { directory, root, simulated };
         for (path, text) in [

@@ -155,12 +155,6 @@ fn missing_protection(demand: &Demand, host: &HostRecord) -> Option<Effect> {
     (is_wanted && !demand.has_finalizer).then_some(Effect::ProtectMachine)
 }
 
-/// Who a plan is for, as its name is derived from it.
-fn claim_text(host: &HostRecord) -> String {
-    let claim = host.claim.as_ref();
-    claim.map(|claim| format!("{}/{}", claim.kind, claim.baremetal_machine)).unwrap_or_default()
-}
-
 /// What the plan renders of the host's network.
 fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, Blocker> {
     let invalid = |error: NetworkError| {
@@ -190,7 +184,7 @@ pub fn render_clean_again(
     let plan = host.plan.as_ref().filter(|plan| plan.kind == PlanType::Clean)?;
     let network = network::host_network(spec).ok()?;
     let inputs = PlanInputs::Clean(Clean { network });
-    let rendered = render(&inputs, plan.generation, &claim_text(host)).ok()?;
+    let rendered = render(&inputs, plan.generation, &host.claim_text()).ok()?;
     rendered.verify_checksum(announced).ok()
 }
 
@@ -202,7 +196,7 @@ fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> R
     let unusable = |error: crate::plan::PlanRecordError| {
         Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, error.to_string())
     };
-    let rendered = |generation| render(inputs, generation, &claim_text(host)).map_err(unusable);
+    let rendered = |generation| render(inputs, generation, &host.claim_text()).map_err(unusable);
     if let StoredPlan::Record(record) = stored
         && record.plan.generation > newest
         && rendered(record.plan.generation)?.bytes == record.bytes

@@ -211,6 +211,10 @@ fn has_plan_in_flight(host: &HostRecord) -> bool {
 /// The machine went without a clean: the host is cleaned when it attaches.
 fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
+    // The claim was restored, and the node is of the one that got the host after it.
+    if host.foreign_owner().is_some() {
+        return Some(HostEffect::Release);
+    }
     // A plan that the host has not received yet would make it a node after its statement: the clean
     // plan replaces it.
     if host.carries_nothing() && !has_plan_in_flight(host) {

@@ -68,6 +68,8 @@ pub struct NodeDemand {
     pub failure_domain: Option<String>,
     /// Machines that prefer hosts which one of them held before.
     pub reuse_group: Option<String>,
+    /// Whether the pool still has the host that the machine names.
+    pub is_listed: bool,
     /// The next host that can be claimed, or why there is none. Not looked for while
     /// the machine holds a host.
     pub candidate: Option<Result<HostName, Blocker>>,

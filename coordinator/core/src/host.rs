@@ -41,6 +41,7 @@ pub struct HostRecord {
     pub name: HostName,
     pub namespace: String,
     pub uid: Option<Uid>,
+    pub created: Option<Timestamp>,
     /// The owner annotations.
     pub claim: Option<Claim>,
     /// Changes with the claim and the plan.
@@ -126,6 +127,7 @@ impl HostRecord {
             name: HostName::parse(inventory.metadata.name.as_deref()?)?,
             namespace: inventory.namespace().unwrap_or_default(),
             uid: inventory.uid().as_deref().and_then(Uid::parse),
+            created: inventory.metadata.creation_timestamp.as_ref().map(|time| time.0),
             claim: inventory.claim(),
             allocation: inventory.allocation_state(),
             pool: inventory.annotations().get(annotation::POOL).filter(|pool| !pool.is_empty()).cloned(),
@@ -163,17 +165,26 @@ impl HostRecord {
         self.session.as_ref().is_some_and(|session| session.ended.is_none())
     }
 
+    /// When its session ended. A claimed host had one: where the status was lost, as in a restore,
+    /// it has been without one since its inventory was created again.
+    fn session_end(&self) -> Option<Timestamp> {
+        match &self.session {
+            Some(session) => session.ended.as_ref().map(|ended| ended.0),
+            None => self.created.filter(|_| self.claim.is_some()),
+        }
+    }
+
     /// Since when it is unreachable, once the grace is over at `now`.
     #[must_use]
     pub fn unreachable_since(&self, now: Timestamp) -> Option<Timestamp> {
-        let ended = self.session.as_ref()?.ended.as_ref()?.0;
+        let ended = self.session_end()?;
         (now >= grace_end(ended)).then_some(ended)
     }
 
     /// When it becomes unreachable, unless it attaches before.
     #[must_use]
     pub fn grace_ends(&self, now: Timestamp) -> Option<Timestamp> {
-        let end = grace_end(self.session.as_ref()?.ended.as_ref()?.0);
+        let end = grace_end(self.session_end()?);
         (end > now).then_some(end)
     }
 
@@ -216,10 +227,27 @@ impl HostRecord {
         self.is_attached() && self.carried.is_some()
     }
 
-    /// Whether it states to carry the node of this providerID.
+    /// Whether it states to carry the node of this providerID, which a plan of `owner` made.
     #[must_use]
-    pub fn carries_node_of(&self, provider_id: &ProviderId) -> bool {
-        self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str())
+    pub fn carries_node_of(&self, provider_id: &ProviderId, owner: &str) -> bool {
+        let is_of_owner = |node: &CarriedNode| node.owner.is_empty() || node.owner == owner;
+        self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str() && is_of_owner(node))
+    }
+
+    /// Whose node it states to carry, where the claim is another one's: the claim was restored from a
+    /// backup, and the host was given to another machine after it.
+    #[must_use]
+    pub fn foreign_owner(&self) -> Option<&str> {
+        self.claim.as_ref()?;
+        let owner = self.carried_node()?.owner.as_str();
+        (!owner.is_empty() && owner != self.claim_text()).then_some(owner)
+    }
+
+    /// Whose the host is, as its plans and its node name it.
+    #[must_use]
+    pub fn claim_text(&self) -> String {
+        let claim = self.claim.as_ref();
+        claim.map(|claim| owner_text(&claim.kind, &claim.baremetal_machine)).unwrap_or_default()
     }
 
     /// The node that it states to carry.
@@ -338,6 +366,12 @@ impl HostRecord {
     pub fn plan_secret_name(&self) -> &str {
         self.plan_secret.as_deref().unwrap_or(self.name.as_str())
     }
+}
+
+/// An object that holds a host, as its plans and its node name it.
+#[must_use]
+pub fn owner_text(kind: &str, name: &str) -> String {
+    format!("{kind}/{name}")
 }
 
 /// The host has no session.

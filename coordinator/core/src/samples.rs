@@ -108,7 +108,11 @@ pub(crate) fn announce(
     let carried = host_status(inventory).carried.get_or_insert_default();
     carried.plan = Some(CarriedPlan { id, generation, checksum, kind, state });
     if state == Some(PlanState::Applied) && kind != PlanType::Custom {
-        let node = CarriedNode { provider_id: PROVIDER_ID.into(), uuid: "uid-of-host-1".into() };
+        let node = CarriedNode {
+            provider_id: PROVIDER_ID.into(),
+            uuid: "uid-of-host-1".into(),
+            owner: String::new(),
+        };
         carried.node = (kind == PlanType::Reprovision).then_some(node);
     }
 }
@@ -211,6 +215,7 @@ pub(crate) fn demand() -> Demand {
             pool: "workers".into(),
             failure_domain: None,
             reuse_group: None,
+            is_listed: true,
             candidate: Some(Ok(HostName::parse("host-2").unwrap())),
             bootstrap_secret: Some("join".into()),
             bootstrap_edit: BootstrapEdit::Unchanged,

@@ -256,9 +256,21 @@ async fn assign_custom(
 
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
-    let note = format!("{} is available again: its claim held nothing", inventory.name_any());
+    let note = describe_release(inventory, " again: its claim held nothing");
     context.events.normal(inventory, "Released", &note).await;
     Ok(())
+}
+
+/// What a host that is released is now.
+pub(super) fn describe_release(inventory: &MachineInventory, available: &str) -> String {
+    let record = HostRecord::parse(inventory);
+    match record.as_ref().and_then(HostRecord::foreign_owner) {
+        Some(owner) => format!(
+            "{} is left as it is: it states that it carries the node of {owner}",
+            inventory.name_any()
+        ),
+        None => format!("{} is available{available}", inventory.name_any()),
+    }
 }
 
 /// Once: the allocation state is what remains of it.

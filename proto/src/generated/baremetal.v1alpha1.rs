@@ -632,6 +632,9 @@ pub struct WriteNodeIdentity {
     pub uuid: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub provider_id: ::prost::alloc::string::String,
+    /// Kind and name of the object that holds the host, as in the inventory's owner annotations.
+    #[prost(string, tag = "3")]
+    pub owner: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1482,6 +1485,9 @@ pub struct CarriedNode {
     pub provider_id: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub uuid: ::prost::alloc::string::String,
+    /// Whose plan made the node; empty where an older agent or coordinator did.
+    #[prost(string, tag = "3")]
+    pub owner: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

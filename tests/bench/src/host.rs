@@ -179,8 +179,8 @@ impl SimulatedHost {
         match &step.action {
             Some(Action::UpgradeSystem(upgrade)) => self.image.clone_from(&upgrade.image),
             Some(Action::WriteNodeIdentity(node)) => {
-                let (provider_id, uuid) = (node.provider_id.clone(), node.uuid.clone());
-                self.node = Some(wire::CarriedNode { provider_id, uuid });
+                let wire::WriteNodeIdentity { uuid, provider_id, owner } = node.clone();
+                self.node = Some(wire::CarriedNode { provider_id, uuid, owner });
             }
             Some(Action::RemoveNodeIdentity(_)) => self.node = None,
             _ => {}

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn identity() -> NodeIdentity {
-        NodeIdentity { uuid: "u-1".into(), provider_id: "baremetal:///host-1".into() }
+        NodeIdentity { uuid: "u-1".into(), provider_id: "baremetal:///host-1".into(), owner: String::new() }
     }
 
     const OURS: &str = "--node-labels=metal3.io/uuid=u-1 --provider-id=baremetal:///host-1";
@@ -144,7 +144,11 @@ mod tests {
     fn another_identity_replaces_only_ours() {
         let given = "KUBELET_EXTRA_ARGS=--node-labels=metal3.io/uuid=by-hand\n";
         let first = merge_labels(given, &identity());
-        let other = NodeIdentity { uuid: "u-2".into(), provider_id: "baremetal:///host-2".into() };
+        let other = NodeIdentity {
+            uuid: "u-2".into(),
+            provider_id: "baremetal:///host-2".into(),
+            owner: String::new(),
+        };
         let second = merge_labels(&first, &other);
         assert!(second.contains("by-hand") && second.contains("u-2") && !second.contains("u-1"));
     }

@@ -175,8 +175,11 @@ mod tests {
         let flags = "KUBELET_EXTRA_ARGS=\"--v=2\"\n";
         let (_directory, root) =
             host(&[("/etc/kubernetes/kubelet.env", flags), ("/etc/default/x", "")], Some(shown));
-        let identity =
-            proto::plan::NodeIdentity { uuid: "0a1b".into(), provider_id: "baremetal:///host-1".into() };
+        let identity = proto::plan::NodeIdentity {
+            uuid: "0a1b".into(),
+            provider_id: "baremetal:///host-1".into(),
+            owner: String::new(),
+        };
         super::super::apply_identity(&root, &identity).unwrap();
         let read = || fs::read_to_string(root.join("/etc/kubernetes/kubelet.env")).unwrap();
         assert!(read().contains("\"--v=2 --node-labels=metal3.io/uuid=0a1b"), "{}", read());

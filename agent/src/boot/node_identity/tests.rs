@@ -10,7 +10,11 @@ fn host(directories: &[&str]) -> (tempfile::TempDir, Root) {
 }
 
 fn identity() -> NodeIdentity {
-    NodeIdentity { uuid: "0a1b".into(), provider_id: "baremetal:///host-1".into() }
+    NodeIdentity {
+        uuid: "0a1b".into(),
+        provider_id: "baremetal:///host-1".into(),
+        owner: "BaremetalMachine/m-1".into(),
+    }
 }
 
 #[test]
@@ -51,7 +55,8 @@ fn what_would_become_another_argument_is_refused() {
     ];
     let (_directory, root) = host(&["/etc/default"]);
     for (name, uuid, provider_id) in cases {
-        let identity = NodeIdentity { uuid: uuid.into(), provider_id: provider_id.into() };
+        let identity =
+            NodeIdentity { uuid: uuid.into(), provider_id: provider_id.into(), owner: String::new() };
         assert!(remember(&root, &identity).is_err(), "{name}");
         assert!(apply_identity(&root, &identity).is_err(), "{name}");
     }

@@ -156,8 +156,8 @@ pub(super) const REASONS: &[Entry] = &[
     (
         HostCarriesNode,
         act(
-            "the owner annotations of the host were lost while it was a node",
-            "restore the machine, and the claim is restored by its providerID; otherwise install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+            "the host carries a node that no claim is of: the owner annotations were lost, or a restored claim is older than the node",
+            "restore the machine of the node, and the claim is restored by its providerID; otherwise install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         ),
     ),
     (

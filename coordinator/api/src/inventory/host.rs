@@ -181,6 +181,10 @@ pub struct CarriedNode {
     pub provider_id: String,
     /// Value of the label `metal3.io/uuid`.
     pub uuid: String,
+    /// Kind and name of the object that held the host when the node was made, as `BaremetalMachine/m-1`.
+    /// Empty where an agent or a coordinator of an earlier release made it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner: String,
 }
 
 /// Progress of the install.

@@ -15,7 +15,7 @@ use super::{
 use crate::bootstrap::{self, NodeNames};
 use crate::cloud_init::parse_meta_data;
 use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
-use crate::host::{AnnouncedPlan, HostRecord};
+use crate::host::{AnnouncedPlan, HostRecord, owner_text};
 use crate::network::{self, HostNetwork};
 use crate::plan::{Names, PlanInputs, Reprovision, StoredPlan};
 use crate::pool::{self, Exclusion, Standing};
@@ -44,7 +44,7 @@ pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Out
             return Outcome::from_blocker(pending, blocker);
         };
         match pool::host_standing(&node.pool, Some(host.record)) {
-            Standing::Available if demand.has_finalizer => {
+            Standing::Available if demand.has_finalizer && node.is_listed => {
                 return Outcome::from_effect(claim_effect(node, host.record.newest_generation().0));
             }
             Standing::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
@@ -83,11 +83,12 @@ fn claim_effect(node: &NodeDemand, generation: u64) -> Effect {
 /// states that it carries this node, the claim is restored.
 fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderId) -> Outcome {
     let host = situation.host.map(|host| host.record);
+    let machine = &situation.demand.machine;
     let carries = |host: &&HostRecord| {
         host.claim.is_none()
             && !host.is_quarantined
             && host.is_attached()
-            && host.carries_node_of(provider_id)
+            && host.carries_node_of(provider_id, &owner_text(machine.kind, &machine.name))
     };
     if let Some(host) = host.filter(carries) {
         // The plan that made the node belongs to the claim.
@@ -102,6 +103,9 @@ fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &Prov
 
 /// The machine holds `host`.
 pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
+    if let Some(owner) = host.record.foreign_owner() {
+        return hold_foreign_node(situation, host.record, owner);
+    }
     if let Some(provider_id) = &situation.demand.provider_id {
         return run_host(situation, node, host.record, provider_id);
     }
@@ -113,11 +117,22 @@ pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host:
     }
 }
 
+/// The claim is older than the node.
+fn hold_foreign_node(situation: &Situation<'_>, host: &HostRecord, owner: &str) -> Outcome {
+    let message = format!(
+        "the host states that it carries the node of {owner}, which got it after this object held it: restore {owner}, and delete the Machine of this object, which leaves the host as it is"
+    );
+    let blocker = Blocker::needs_operator(Type::InventoryAllocated, Reason::HostCarriesNode, message);
+    let is_provided = situation.demand.provider_id.is_some();
+    let phase = if is_provided { Phase::Running } else { Phase::Allocated };
+    Outcome::from_blocker(State::new(phase, Some(host)), blocker)
+}
+
 /// The plan of the node is not the newest one any more: the host's own statement
 /// says whether it carries the node.
 fn name_node(node: &NodeDemand, host: &HostRecord) -> Outcome {
     let provider_id = provider_id(node, host);
-    if host.carries_node_of(&provider_id) {
+    if host.carries_node_of(&provider_id, &host.claim_text()) {
         return Outcome::from_effect(Effect::SetProviderId(provider_id));
     }
     let message = "an operator's plan ran on this host, and it does not state that it carries the node of this machine: delete the Machine to have another one created";
@@ -138,7 +153,7 @@ fn run_host(
     let blocker = match (host.find_problem(situation.now), &host.carried) {
         (Some(problem), _) => Some(waiting(problem.reason, &problem.message)),
         (None, None) => Some(waiting(Reason::HostStatementMissing, NOT_STATED)),
-        (None, Some(_)) if host.carries_node_of(provider_id) => None,
+        (None, Some(_)) if host.carries_node_of(provider_id, &host.claim_text()) => None,
         (None, Some(_)) => Some(Blocker::needs_operator(
             Type::Ready,
             Reason::HostCarriesNoNode,

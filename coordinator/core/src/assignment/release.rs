@@ -13,6 +13,10 @@ use crate::host::{AnnouncedPlan, HostRecord};
 /// The machine in deletion holds `host`.
 pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
     let record = host.record;
+    // Its node is another one's: a clean would take that one.
+    if record.foreign_owner().is_some() {
+        return Outcome::from_effect(Effect::Release);
+    }
     let clean = record.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
     if let Some(clean) = clean.filter(|plan| plan.is_applied_clean()) {
         return link::remove_node(situation, record, clean);

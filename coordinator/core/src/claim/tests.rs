@@ -132,6 +132,14 @@ fn abandoned(mut inventory: MachineInventory) -> MachineInventory {
 }
 
 #[test]
+fn node_of_a_later_machine_is_not_cleaned() {
+    let mut inventory = abandoned(used(PlanType::Reprovision, Some(PlanState::Applied)));
+    let carried = samples::host_status(&mut inventory).carried.as_mut().unwrap();
+    carried.node.as_mut().unwrap().owner = "BaremetalMachine/m-2".to_owned();
+    assert_eq!(decide(&inventory, None, false).effect, Some(HostEffect::Release));
+}
+
+#[test]
 fn abandoned_host_is_cleaned_when_attached() {
     let node = abandoned(used(PlanType::Reprovision, Some(PlanState::Applied)));
     let Some(HostEffect::Assign(assignment)) = decide(&node, None, false).effect else { panic!() };

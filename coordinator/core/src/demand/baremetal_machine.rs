@@ -44,6 +44,14 @@ pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
     chosen.and_then(|name| HostName::parse(name)).or_else(provided)
 }
 
+/// Whether the machine gives its host back. One that is in deletion without its Machine
+/// ([`Reason::OwnerMismatch`]) does not: its node runs on.
+#[must_use]
+pub fn is_releasing(machine: &BaremetalMachine, owner: Option<&Machine>) -> bool {
+    machine.metadata.deletion_timestamp.is_some()
+        && owner_mismatch(machine.owner_references(), owner).is_none()
+}
+
 /// Reads the demand. `is_reserved` tells which hosts are reserved for other
 /// machines.
 #[must_use]
@@ -117,6 +125,8 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
     NodeDemand {
         machine: owner.name_any(),
         cluster: owner.spec.cluster_name.clone(),
+        is_listed: named_host(inputs.machine)
+            .is_some_and(|host| inputs.roster.is_some_and(|roster| roster.member(host.as_str()).is_some())),
         candidate: (!holds_host(inputs)).then(|| choose_candidate(inputs, owner, &pool, is_reserved)),
         pool,
         failure_domain: owner.spec.failure_domain.clone(),

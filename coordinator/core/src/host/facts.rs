@@ -153,7 +153,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
         ..ObjectReference::default()
     };
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
-    restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
+    restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref(), attach.now);
     if !is_overtaken(status, carried) {
         status.host.get_or_insert_default().carried = Some(carried.clone());
     }
@@ -194,7 +194,7 @@ fn settings_status(state: CoordinatorSettingsState, checksum: &str, message: &st
 
 /// What upstream shows for a host that never had a plan, or the plan that the
 /// host reports and the status does not have.
-fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
+fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>, now: Timestamp) {
     let Some(carried) = carried.filter(|carried| plan.generation.unwrap_or(0) < carried.generation) else {
         if plan.generation.is_none() && plan.state.is_none() {
             plan.state = Some(PlanState::Applied);
@@ -211,6 +211,8 @@ fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
         id: Some(carried.id.clone()),
         kind: Some(carried.kind),
         generation: Some(carried.generation),
+        // Not before now: what waits for something after the end has its whole time.
+        ended: carried.state.map(|_| Time(now)),
         message: failed.then(|| message.to_owned()),
         ..PlanStatus::default()
     };
@@ -257,6 +259,16 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
 /// interrupted install begins again.
 pub fn record_reinstall(status: &mut MachineInventoryStatus) {
     status.host.get_or_insert_default().carried = None;
+    // The system that a plan of an operator failed on is gone.
+    if let Some(plan) = &mut status.plan
+        && plan.kind == Some(PlanType::Custom)
+        && plan.state == Some(PlanState::Failed)
+    {
+        let secret_ref = plan.secret_ref.take();
+        let generation = plan.generation;
+        *plan =
+            PlanStatus { secret_ref, generation, state: Some(PlanState::Applied), ..PlanStatus::default() };
+    }
 }
 
 /// The live system reported the state of the install.
@@ -364,9 +376,11 @@ pub fn record_plan_end(
 
 fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> Option<CarriedNode> {
     let written = plan.steps.iter().find_map(|step| match step {
-        Step::WriteNodeIdentity(node) => {
-            Some(CarriedNode { provider_id: node.provider_id.clone(), uuid: node.uuid.clone() })
-        }
+        Step::WriteNodeIdentity(node) => Some(CarriedNode {
+            provider_id: node.provider_id.clone(),
+            uuid: node.uuid.clone(),
+            owner: node.owner.clone(),
+        }),
         _ => None,
     });
     match (plan.kind, state) {

@@ -85,6 +85,7 @@ impl HostStatement {
             node: node.map(|node| CarriedNode {
                 provider_id: truncate_text(&node.provider_id),
                 uuid: truncate_text(&node.uuid),
+                owner: truncate_text(&node.owner),
             }),
             load_balancer_generation: parse_duty(load_balancer_generation),
         };

@@ -42,7 +42,11 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
             kind: PlanKind::Reprovision.into(),
             outcome: outcome.into(),
         }),
-        node: Some(WireNode { provider_id: samples::PROVIDER_ID.into(), uuid: "u".into() }),
+        node: Some(WireNode {
+            provider_id: samples::PROVIDER_ID.into(),
+            uuid: "u".into(),
+            ..WireNode::default()
+        }),
         installed: Some(InstallDone { device: "/dev/vda".into(), image: "os:v0".into() }),
         ..Carried::default()
     }
@@ -288,6 +292,19 @@ fn only_its_own_session_ends() {
     assert_eq!(record.unreachable_since(seconds(307)), Some(seconds(7)));
     assert_eq!(shown(&inventory, Type::Ready, seconds(307)), pair("Unknown", "HostUnreachable"));
     assert_eq!(shown(&inventory, Type::Ready, seconds(306)), pair("True", "PlanSuccessfullyApplied"));
+}
+
+/// As after a restore: its inventory was created again, and the host has not come back.
+#[test]
+fn claimed_host_without_status_becomes_unreachable() {
+    let mut inventory = samples::inventory("host-1");
+    inventory.status = None;
+    inventory.metadata.creation_timestamp = Some(Time(seconds(7)));
+    let since = |inventory: &MachineInventory| samples::record(inventory).unreachable_since(seconds(307));
+    assert_eq!(since(&inventory), None, "it may never have attached");
+    samples::claim(&mut inventory, AllocationState::Allocated, 0);
+    assert_eq!(since(&inventory), Some(seconds(7)));
+    assert_eq!(samples::record(&inventory).grace_ends(seconds(306)), Some(seconds(307)));
 }
 
 #[test]

@@ -263,6 +263,7 @@ fn read_node(
         pool: String::new(),
         failure_domain: None,
         reuse_group: None,
+        is_listed: true,
         candidate: Some(Ok(named.clone())),
         bootstrap_secret: secret(&host.spec.user_data),
         bootstrap_edit: BootstrapEdit::Unchanged,

@@ -73,6 +73,8 @@ pub(super) enum TypedStep {
         uuid: String,
         #[serde(rename = "providerID")]
         provider_id: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        owner: String,
     },
     RemoveNodeIdentity,
     UpgradeSystem {
@@ -218,8 +220,9 @@ fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step
                 network_data: network_data_file.map(content).transpose()?.map(Secret::new),
             })
         }
-        TypedStep::WriteNodeIdentity { uuid, provider_id } => {
-            Step::WriteNodeIdentity(NodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() })
+        TypedStep::WriteNodeIdentity { uuid, provider_id, owner } => {
+            let (uuid, provider_id, owner) = (uuid.clone(), provider_id.clone(), owner.clone());
+            Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id, owner })
         }
         TypedStep::RemoveNodeIdentity => Step::RemoveNodeIdentity,
         TypedStep::UpgradeSystem { image, registry } => Step::UpgradeSystem(Upgrade {

@@ -26,7 +26,7 @@ pub fn render(
         PlanInputs::Clean(_) => Kind::Clean,
     };
     let id = derive_id(inputs, kind, generation, claim)?;
-    let steps = list_steps(inputs, &id);
+    let steps = list_steps(inputs, &id, claim);
     let document = render_document(&steps, &id, generation, kind)?;
     let bytes = serde_json::to_vec(&document).map_err(|error| PlanRecordError::Render(error.to_string()))?;
     let plan = Plan { id, generation, checksum: Checksum::of(&bytes), kind, steps }.check()?;
@@ -83,7 +83,7 @@ fn derive_id(
 /// The order is the contract: the marker before anything changes, `cloud-init
 /// clean` before the seed (it deletes seeds), everything on disk before the
 /// reboot, and the proof last.
-fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
+fn list_steps(inputs: &PlanInputs, id: &PlanId, claim: &str) -> Vec<Step> {
     match inputs {
         PlanInputs::Reprovision(inputs) => vec![
             Step::RequestCleanup,
@@ -106,6 +106,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
             Step::WriteNodeIdentity(NodeIdentity {
                 uuid: inputs.names.uuid.clone(),
                 provider_id: inputs.names.provider_id.clone(),
+                owner: claim.to_owned(),
             }),
             Step::UpgradeSystem(Upgrade { image: inputs.image.clone(), registry: inputs.registry.clone() }),
             Step::SyncFileSystems,
@@ -245,10 +246,11 @@ fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordEr
                 .as_ref()
                 .map(|data| files.add_file("network_data.json", data.expose())),
         },
-        Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id }) => {
-            let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id });
+        Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id, owner }) => {
+            let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id, "owner": owner });
             files.add_file("node-identity.json", identity.to_string().as_bytes());
-            TypedStep::WriteNodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() }
+            let (uuid, provider_id, owner) = (uuid.clone(), provider_id.clone(), owner.clone());
+            TypedStep::WriteNodeIdentity { uuid, provider_id, owner }
         }
         Step::RemoveNodeIdentity => TypedStep::RemoveNodeIdentity,
         Step::UpgradeSystem(upgrade) => TypedStep::UpgradeSystem {

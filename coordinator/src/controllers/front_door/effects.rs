@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 
 use super::{FrontDoor, Gathered, ReadSecrets};
 use crate::controllers::Context;
+use crate::controllers::host::describe_release;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{StoreError, bootstrap_secret, host, machine, plan_record};
 use crate::telemetry::chain;
@@ -173,7 +174,7 @@ async fn remove_node<K: FrontDoor>(
 
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
-    let note = format!("{} is available again", inventory.name_any());
+    let note = describe_release(inventory, " again");
     context.events.normal(inventory, "Released", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host released");
     Ok(())

@@ -255,6 +255,37 @@ fn running_machine_stays_as_its_host_states() {
     }
 }
 
+fn set_owner(inventory: &mut MachineInventory, owner: &str) {
+    let carried = samples::host_status(inventory).carried.as_mut().unwrap();
+    owner.clone_into(&mut carried.node.as_mut().unwrap().owner);
+}
+
+/// After a restore of an older backup the claim is not that of the node.
+#[test]
+fn node_of_a_later_machine_stays() {
+    let (running, begun) = (samples::running(samples::demand()), samples::demand());
+    let deleted = samples::deleted(running.clone());
+    for (owner, is_foreign) in [
+        ("", false),
+        ("BaremetalMachine/worker-1", false),
+        ("BaremetalMachine/worker-2", true),
+        ("BareMetalHost/worker-1", true),
+    ] {
+        let mut inventory = running_host();
+        set_owner(&mut inventory, owner);
+        for (demand, is_held) in [(&running, true), (&begun, true), (&deleted, false)] {
+            let outcome = outcome(demand, Some(&inventory), &Secrets::default());
+            let is_shown = reason(&outcome) == Some(Reason::HostCarriesNode);
+            assert_eq!(is_shown, is_foreign && is_held, "{owner}: {outcome:?}");
+            assert_eq!(outcome.effect == Some(Effect::Release), is_foreign && !is_held, "{owner}");
+        }
+        let mut lost = inventory.clone();
+        lost.metadata.annotations.as_mut().unwrap().retain(|key, _| !key.contains("owner"));
+        let outcome = outcome(&running, Some(&lost), &Secrets::default());
+        assert_eq!(matches!(outcome.effect, Some(Effect::Claim { .. })), !is_foreign, "{owner}: {outcome:?}");
+    }
+}
+
 /// The reprovision of a node is not the newest plan once an operator's plan came.
 #[test]
 fn an_operators_plan_brings_no_second_reprovision() {

@@ -109,7 +109,7 @@ fn hostile_network() -> wire::ObservedNetwork {
 
 fn hostile_hello() -> wire::Hello {
     let mut carried = node_of(5, PlanOutcome::Applied);
-    carried.node = Some(wire::CarriedNode { provider_id: text(), uuid: text() });
+    carried.node = Some(wire::CarriedNode { provider_id: text(), uuid: text(), owner: text() });
     carried.installed = Some(wire::InstallDone { device: text(), image: text() });
     wire::Hello { system: Some(system()), agent_version: text(), settings: text(), ..hello(carried) }
 }

@@ -92,7 +92,11 @@ impl Case<'_> {
         let spec = Metal3ClusterSpec { cloud_provider_enabled: enabled, ..Metal3ClusterSpec::default() };
         let mut infrastructure = Metal3Cluster::new("c1", spec);
         infrastructure.status = serde_json::from_value(json!({ "ready": true })).unwrap();
-        let carried = self.carried.map(|id| CarriedNode { provider_id: id.into(), uuid: "uid-1".into() });
+        let carried = self.carried.map(|id| CarriedNode {
+            provider_id: id.into(),
+            uuid: "uid-1".into(),
+            owner: String::new(),
+        });
         decide_machine(&Situation {
             machine: &machine,
             owner: Some(&owner),
