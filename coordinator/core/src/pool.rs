@@ -26,7 +26,7 @@ use counts::Counts;
 use hostnames::Hostnames;
 use places::Places;
 use standing::describe_standing;
-pub use standing::{Exclusion, Standing, host_standing, member_standing};
+pub use standing::{Exclusion, Holder, Standing, host_standing, member_standing};
 pub use template::template_status;
 pub use validity::ignored_condition;
 

@@ -88,6 +88,14 @@ impl Gathered {
         Self { demand, inventory, host, now }
     }
 
+    /// Whether the machine is to give its host back, and something holds that.
+    fn is_stuck(&self) -> bool {
+        // A pause is over some time, of all machines of the Cluster at once.
+        let hold = self.demand.hold.as_ref().filter(|hold| hold.reason != Reason::Paused);
+        let has_problem = || self.host.as_ref().is_some_and(|host| host.find_problem(self.now).is_some());
+        matches!(self.demand.want, Want::Release) && (hold.is_some() || has_problem())
+    }
+
     fn situation<'a>(&'a self, secrets: &'a Secrets) -> Situation<'a> {
         let host = self.host.as_ref().zip(self.inventory.as_deref());
         let host = host.map(|(record, inventory)| Host { record, spec: &inventory.spec });
@@ -114,6 +122,9 @@ pub async fn reconcile_machine<K: FrontDoor>(
     // Registered as waiting before the caches are read, so that no event is missed.
     note_wait::<K>(&context, &key, Some(Wait::Decision));
     let gathered = machine.gather_inputs(&context);
+    if K::CHOOSES {
+        context.router.send_keys(&context.index.set_stuck(&key, gathered.is_stuck()));
+    }
     let (outcome, read) = match decide_outcome(&context, &gathered).await {
         Ok(decided) => decided,
         Err(error) => {

@@ -19,7 +19,7 @@ mod tests;
 mod tokens;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi::{Cluster, Machine};
@@ -128,6 +128,8 @@ struct Inner {
     control_planes: Groups<Key, Key>,
     machines_by_pool: Groups<Key, Key>,
     waiting: Waiting<MemberWish>,
+    /// Those in deletion that something holds.
+    stuck_machines: HashSet<Key>,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
     /// By `BaremetalCluster`.
@@ -335,6 +337,12 @@ impl Index {
     /// read that its decision depends on: an event between the two must not be missed.
     pub fn set_wait(&self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         self.write_inner().set_wait(machine, wait);
+    }
+
+    /// Whether something holds the deletion of a machine: others wait for its host no longer.
+    #[must_use]
+    pub(super) fn set_stuck(&self, machine: &Key, is_stuck: bool) -> Triggers {
+        self.write_inner().set_stuck(machine, is_stuck)
     }
 
     /// Reserves `host` for `machine` until it is claimed; `false` when it is

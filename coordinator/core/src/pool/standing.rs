@@ -49,9 +49,28 @@ pub enum Exclusion {
     Marked,
 }
 
+/// What the machine that holds a host does with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holder {
+    /// It keeps the host, or none holds it.
+    #[default]
+    Keeps,
+    /// It is being deleted: from then to its release the host is on its way back, whether or not a
+    /// clean plan is announced or applied.
+    Releases,
+    /// It is being deleted, and something holds its deletion: the host may never come back.
+    Stuck,
+}
+
 /// State of `host` in the pool called `pool`.
 #[must_use]
 pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
+    member_standing(pool, host, Holder::Keeps)
+}
+
+/// State of `host` in the pool called `pool`, where it is known what its holder does.
+#[must_use]
+pub fn member_standing(pool: &str, host: Option<&HostRecord>, holder: Holder) -> Standing {
     use Standing::Unavailable;
     let Some(host) = host else {
         return Unavailable(Exclusion::Missing);
@@ -63,15 +82,27 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     if host.bare_metal_host.is_some() && !pool.is_empty() {
         return Unavailable(Exclusion::BareMetalHost);
     }
-    if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none()) {
+    let is_releasing = holder == Holder::Releases && host.claim.is_some();
+    let may_never_return = holder == Holder::Stuck || (host.is_abandoned && !host.is_attached());
+    if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none() && !may_never_return) {
         return match plan.kind {
-            PlanType::Clean => Standing::Preparing,
-            PlanType::Reprovision | PlanType::Custom => Standing::Reprovisioning,
+            PlanType::Reprovision | PlanType::Custom if !is_releasing => Standing::Reprovisioning,
+            _ => Standing::Preparing,
         };
     }
+    match find_exclusion(host) {
+        Some(Exclusion::NotAttached) | None if is_releasing => Standing::Preparing,
+        Some(exclusion) => Unavailable(exclusion),
+        None if host.claim.is_some() => Standing::Allocated,
+        None => Standing::Available,
+    }
+}
+
+fn find_exclusion(host: &HostRecord) -> Option<Exclusion> {
     let is_claimed = host.claim.is_some();
     let is_failed = host.plan.as_ref().is_some_and(|plan| plan.state == Some(PlanState::Failed));
-    for (is_excluded, exclusion) in [
+    let is_running_plan = host.plan.as_ref().is_some_and(|plan| plan.state.is_none());
+    let exclusions = [
         (host.is_quarantined, Exclusion::Quarantined),
         (host.refusal().is_some(), Exclusion::NotApproved),
         (host.is_deleting && !is_claimed, Exclusion::Deleting),
@@ -81,29 +112,9 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
         (host.allocation == AllocationState::Unavailable, Exclusion::Marked),
         (!host.is_attached(), Exclusion::NotAttached),
         (host.plan_secret.is_none(), Exclusion::NoPlanSecret),
-        (!is_claimed && !host.carries_nothing(), Exclusion::CarriesNode),
-    ] {
-        if is_excluded {
-            return Unavailable(exclusion);
-        }
-    }
-    if is_claimed { Standing::Allocated } else { Standing::Available }
-}
-
-/// State of `host` in the pool called `pool`. From the deletion of its machine to its release it is
-/// on its way back, whether or not a clean plan is announced or applied by then.
-#[must_use]
-pub fn member_standing(pool: &str, host: Option<&HostRecord>, is_machine_deleting: bool) -> Standing {
-    use Standing::{Allocated, Preparing, Reprovisioning, Unavailable};
-    let is_held = host.is_some_and(|host| host.claim.is_some());
-    match host_standing(pool, host) {
-        Allocated | Reprovisioning | Unavailable(Exclusion::NotAttached)
-            if is_held && is_machine_deleting =>
-        {
-            Preparing
-        }
-        standing => standing,
-    }
+        (!is_claimed && (!host.carries_nothing() || is_running_plan), Exclusion::CarriesNode),
+    ];
+    exclusions.into_iter().find_map(|(is_excluded, exclusion)| is_excluded.then_some(exclusion))
 }
 
 /// As messages say it of members that were not chosen.

@@ -20,7 +20,7 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const STANDINGS: [(&str, Change, Standing); 22] = {
+const STANDINGS: [(&str, Change, Standing); 23] = {
     use Standing::Unavailable;
     [
         ("attached and free", |_| {}, Standing::Available),
@@ -30,6 +30,14 @@ const STANDINGS: [(&str, Change, Standing); 22] = {
         (
             "carries a node and has no owner",
             |i| samples::announce(i, PlanType::Reprovision, 1, Some(PlanState::Applied)),
+            Unavailable(Exclusion::CarriesNode),
+        ),
+        (
+            "its plan was announced for an owner that was lost",
+            |i| {
+                samples::announce(i, PlanType::Reprovision, 1, None);
+                samples::host_status(i).carried = Some(coordinator_api::inventory::CarriedStatus::default());
+            },
             Unavailable(Exclusion::CarriesNode),
         ),
         (
@@ -129,36 +137,36 @@ fn standing_follows_claim_plan_and_session() {
 
 #[test]
 fn member_of_deleted_machine_comes_back() {
-    use Standing::{Allocated, Available, Preparing, Unavailable};
+    use Standing::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
+    const AWAY: Standing = Unavailable(Exclusion::NotAttached);
+    const FAILED: Standing = Unavailable(Exclusion::PlanFailed);
     let held: Change = |i| samples::claim(i, AllocationState::Allocated, 0);
+    let cleaning: Change = |i| samples::announce(i, PlanType::Clean, 1, None);
+    let cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Applied));
+    let not_cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed));
+    let abandoned: Change = |i| samples::annotate(i, annotation::ABANDONED, "x");
+    // Where its machine keeps it, releases it, and is stuck.
     for (name, changes, want) in [
-        ("held", &[held][..], (Allocated, Preparing)),
-        ("held and away", &[held, end_session], (Unavailable(Exclusion::NotAttached), Preparing)),
-        ("reprovisioning", &[|i| reprovisioning(i, None)], (Standing::Reprovisioning, Preparing)),
-        (
-            "cleaned",
-            &[held, |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Applied))],
-            (Allocated, Preparing),
-        ),
-        (
-            "not cleaned",
-            &[held, |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed))],
-            (Unavailable(Exclusion::PlanFailed), Unavailable(Exclusion::PlanFailed)),
-        ),
-        ("free", &[], (Available, Available)),
-        (
-            "free and away",
-            &[end_session],
-            (Unavailable(Exclusion::NotAttached), Unavailable(Exclusion::NotAttached)),
-        ),
+        ("held", &[held][..], [Allocated, Preparing, Allocated]),
+        ("held and away", &[held, end_session], [AWAY, Preparing, AWAY]),
+        ("reprovisioning", &[|i| reprovisioning(i, None)], [Reprovisioning, Preparing, Allocated]),
+        ("cleaning", &[held, cleaning], [Preparing, Preparing, Allocated]),
+        ("cleaning and away", &[held, cleaning, end_session], [Preparing, Preparing, AWAY]),
+        ("cleaned", &[held, cleaned], [Allocated, Preparing, Allocated]),
+        ("not cleaned", &[held, not_cleaned], [FAILED; 3]),
+        ("abandoned", &[held, cleaning, end_session, abandoned], [AWAY, Preparing, AWAY]),
+        ("abandoned and back", &[held, cleaning, abandoned], [Preparing, Preparing, Allocated]),
+        ("free", &[], [Available; 3]),
+        ("free and away", &[end_session], [AWAY; 3]),
     ] {
         let mut inventory = samples::inventory("host-1");
         for change in changes {
             change(&mut inventory);
         }
         let record = samples::record(&inventory);
-        let standing = |is_deleting| member_standing("workers", Some(&record), is_deleting);
-        assert_eq!((standing(false), standing(true)), want, "{name}");
+        let standings = [Holder::Keeps, Holder::Releases, Holder::Stuck]
+            .map(|holder| member_standing("workers", Some(&record), holder));
+        assert_eq!(standings, want, "{name}");
     }
 }
 

@@ -108,21 +108,44 @@ impl Inner {
             }
             triggers.hosts.extend(host(before));
             triggers.hosts.extend(host(after));
-            let claim = (KIND.to_owned(), machine.clone());
-            let held: Vec<Key> = self.hosts_by_claim.group_members(&claim).cloned().collect();
             let is_deleting = |facts: Option<&MachineFacts>| facts.is_some_and(MachineFacts::is_deleting);
             if is_deleting(before) != is_deleting(after) {
-                for host in &held {
-                    self.update_member(host, &mut triggers);
-                }
+                self.update_held_members(machine, &mut triggers);
             }
-            triggers.hosts.extend(held);
+            triggers.hosts.extend(self.hosts_held_by(machine));
         }
         if facts.is_none_or(|facts| facts.is_deleting || facts.is_paused) {
             self.waiting.set_wait(machine, None);
         }
         if facts.is_none() {
+            self.stuck_machines.remove(machine);
             self.offer_next(machine, old.as_ref(), &mut triggers);
+        }
+        triggers
+    }
+
+    fn hosts_held_by(&self, machine: &Key) -> Vec<Key> {
+        let claim = (KIND.to_owned(), machine.clone());
+        self.hosts_by_claim.group_members(&claim).cloned().collect()
+    }
+
+    /// What a machine does with its host has changed.
+    fn update_held_members(&mut self, machine: &Key, triggers: &mut Triggers) {
+        for host in self.hosts_held_by(machine) {
+            self.update_member(&host, triggers);
+        }
+    }
+
+    /// Whether something holds the deletion of a machine.
+    pub(super) fn set_stuck(&mut self, machine: &Key, is_stuck: bool) -> Triggers {
+        let mut triggers = Triggers::default();
+        let is_changed = if is_stuck {
+            self.machines.contains_key(machine) && self.stuck_machines.insert(machine.clone())
+        } else {
+            self.stuck_machines.remove(machine)
+        };
+        if is_changed {
+            self.update_held_members(machine, &mut triggers);
         }
         triggers
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
-use coordinator_core::pool::{self, Roster, Standing, Traits};
+use coordinator_core::pool::{self, Holder, Roster, Standing, Traits};
 
 use super::machines::MachineFacts;
 use super::{Inner, Key, Triggers};
@@ -158,7 +158,7 @@ impl Inner {
     ) -> Option<(Standing, Standing)> {
         self.count_touched();
         let record = self.hosts.get(host).map(Arc::as_ref);
-        let standing = pool::member_standing(&pool.name, record, self.is_machine_deleting(host, record));
+        let standing = pool::member_standing(&pool.name, record, self.find_holder(host, record));
         let traits = Traits::of_host(record);
         let roster = self.rosters.get_mut(pool)?;
         let former = roster.standing(&host.name)?;
@@ -172,11 +172,17 @@ impl Inner {
         (has_changed || has_other_traits).then_some((former, standing))
     }
 
-    /// Whether the machine that holds `host` is being deleted.
-    fn is_machine_deleting(&self, host: &Key, record: Option<&HostRecord>) -> bool {
+    /// What the machine that holds `host` does with it.
+    fn find_holder(&self, host: &Key, record: Option<&HostRecord>) -> Holder {
         let claim = record.and_then(|record| record.claim.as_ref()).filter(|claim| claim.kind == KIND);
         let machine = claim.map(|claim| host.in_namespace_of(&claim.baremetal_machine));
-        machine.and_then(|machine| self.machines.get(&machine)).is_some_and(MachineFacts::is_deleting)
+        let Some(machine) = machine else { return Holder::Keeps };
+        let is_deleting = self.machines.get(&machine).is_some_and(MachineFacts::is_deleting);
+        match (is_deleting, self.stuck_machines.contains(&machine)) {
+            (true, false) => Holder::Releases,
+            (true, true) => Holder::Stuck,
+            (false, _) => Holder::Keeps,
+        }
     }
 
     /// Whether the pools that list `host` may take it.

@@ -234,6 +234,15 @@ fn all_that_wait_for_return_are_called() {
     wait();
     assert_eq!(machines(cleaned("h1", Some("Failed"))), keys(["m0"]), "the other one comes back");
     assert_eq!(machines(cleaned("h2", Some("Failed"))), keys(["m0", "m1", "m2", "m3"]));
+    for host in ["h1", "h2"] {
+        machines(cleaned(host, None));
+    }
+    wait();
+    assert_eq!(index.set_stuck(&key("m0"), true).machines, keys(["m1", "m2", "m3"]), "nothing comes back");
+    assert_eq!(index.set_stuck(&key("m0"), true), Triggers::default());
+    wait();
+    assert_eq!(index.set_stuck(&key("m0"), false).pools, keys(["p1"]));
+    assert_eq!(machines(released("h1")), keys(["m0", "m1"]), "they wait again");
 }
 
 #[test]

@@ -383,6 +383,18 @@ async fn pool_waits_for_the_host_of_the_group() {
     world.check_invariants().await;
 }
 
+/// The deletion of its machine is held, and may be for ever.
+#[tokio::test(start_paused = true)]
+async fn group_takes_another_host_for_a_lost_one() {
+    let world = with_returning_host(&["m-2"]).await;
+    world.advance_time(Duration::from_mins(5)).await;
+    world.wait_running("m-2").await;
+    let machine = world.machine("m-2").unwrap();
+    assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-2"));
+    assert!(world.machine("m-1").is_some(), "it waits for its host");
+    world.check_invariants().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn group_takes_other_hosts_once_none_returns() {
     let mut world = with_returning_host(&["m-2", "m-3"]).await;
