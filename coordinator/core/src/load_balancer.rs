@@ -6,6 +6,7 @@
 
 mod conditions;
 mod member;
+mod newcomers;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use proto::v1alpha1 as wire;
 
 pub use conditions::{find_holder, holds_endpoint, ignored_condition, is_other_endpoint, project_conditions};
 pub use member::{DeviceProblem, find_address};
+use newcomers::{NewcomerWait, hold_newcomers};
 
 /// Router id of a cluster that names none: VRRP has 1 to 255.
 const DEFAULT_ROUTER_ID: i32 = 51;
@@ -47,6 +49,13 @@ pub struct Candidate<'a> {
     pub carried_generation: i64,
     /// Whether a duty reaches it now.
     pub is_attached: bool,
+}
+
+impl Candidate<'_> {
+    /// The oldest machine is first.
+    fn age(&self) -> (Timestamp, String) {
+        (self.machine.1.unwrap_or(Timestamp::MAX), self.machine.0.to_owned())
+    }
 }
 
 /// The load balancer of a cluster whose hosts are one.
@@ -86,6 +95,8 @@ pub struct Decision {
     pub router_id_shared: Vec<String>,
     /// The router id stays the former one until this host can be told another.
     pub router_id_waits: Option<RouterIdWait>,
+    /// A host that is no member yet: one that is away does not know it.
+    pub newcomer_waits: Option<NewcomerWait>,
 }
 
 /// A candidate that has a place among the members.
@@ -137,11 +148,12 @@ pub fn decide_members(
         ..Decision::default()
     };
     let mut ordered: Vec<_> = candidates.iter().collect();
-    ordered.sort_by_key(|candidate| (candidate.machine.1.unwrap_or(Timestamp::MAX), candidate.machine.0));
-    let placed = place_candidates(&ordered, internal, &mut decision.problems);
+    ordered.sort_by_key(|candidate| candidate.age());
+    let mut placed = place_candidates(&ordered, internal, &mut decision.problems);
     if decision.address_taken.is_some() {
         return decision;
     }
+    decision.newcomer_waits = hold_newcomers(&mut placed, internal);
     decision.router_id_waits = find_router_id_wait(internal, placed.iter().map(|placed| placed.candidate));
     let router_id = decision.router_id_waits.as_ref().map_or(internal.router_id, |wait| wait.router_id);
     let addresses: Vec<String> = placed.iter().map(|placed| placed.address.to_string()).collect();

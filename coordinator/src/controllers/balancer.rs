@@ -8,7 +8,7 @@ use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::label;
 use coordinator_api::network::ObservedNetwork;
-use coordinator_core::demand::baremetal_machine::{KIND, named_host};
+use coordinator_core::demand::baremetal_machine::{KIND, is_releasing, named_host};
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
     Candidate, Internal, decide_members, end_duty, find_holder, find_network, is_other_endpoint,
@@ -18,6 +18,7 @@ use kube::ResourceExt as _;
 
 use super::Context;
 use super::index::Key;
+use super::machine::find_owner;
 use crate::store::{StoreError, host};
 
 /// A control-plane machine and the host that it claims.
@@ -102,15 +103,16 @@ pub(super) async fn dismiss_host(
     Ok(true)
 }
 
-/// Whether the host is of a control plane: its machine is one, names it, and is
-/// not being deleted.
-pub(super) fn is_member(machine: &BaremetalMachine, record: &HostRecord) -> bool {
+/// Whether the host is of a control plane: its machine is one, names it, and does
+/// not give it back.
+pub(super) fn is_member(context: &Context, machine: &BaremetalMachine, record: &HostRecord) -> bool {
     let claims = record.claim.as_ref().is_some_and(|claim| {
         claim.kind == KIND && machine.metadata.name.as_deref() == Some(claim.baremetal_machine.as_str())
     });
+    let owner = find_owner(context, machine);
     claims
         && machine.labels().contains_key(label::CONTROL_PLANE)
-        && machine.metadata.deletion_timestamp.is_none()
+        && !is_releasing(machine, owner.as_deref())
         && named_host(machine).is_some_and(|host| host == record.name)
         && !record.is_abandoned
 }
@@ -137,7 +139,8 @@ fn gather_claimed(context: &Context, cluster: &BaremetalCluster, owner: &Key) ->
             let key = Key::of(&*machine);
             let beside = |name: &str| Key::new(&*key.namespace, name);
             let inventory = context.cache.inventories.get(&beside(host.as_str()).object_ref())?;
-            let record = HostRecord::parse(&inventory).filter(|record| is_member(&machine, record))?;
+            let record =
+                HostRecord::parse(&inventory).filter(|record| is_member(context, &machine, record))?;
             let pool =
                 context.cache.pools.get(&beside(&machine.spec.machine_inventory_pool_ref.name).object_ref());
             let member = pool.as_ref().and_then(|pool| {

@@ -111,7 +111,8 @@ impl<'a> Gathered<'a> {
             context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
         });
         let baremetal = baremetal.filter(|_| claim.is_some_and(|claim| claim.kind == KIND));
-        let is_member = baremetal.as_ref().is_some_and(|machine| balancer::is_member(machine, &record));
+        let is_member =
+            baremetal.as_ref().is_some_and(|machine| balancer::is_member(context, machine, &record));
         let is_filtered = baremetal.as_ref().is_some_and(|machine| !context.serves(&**machine));
         let machine =
             claim.and_then(|claim| find_claiming(context, claim, &beside(&claim.baremetal_machine)));
@@ -138,10 +139,11 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Its duty for a load balancer ends: the claim is gone, or its machine is
-    /// being deleted. A machine that is not found may be restored.
+    /// Its duty for a load balancer ends: the claim is gone or given up, or its machine
+    /// gives the host back. A machine that is not found may be restored.
     fn is_dismissed(&self) -> bool {
-        let is_over = self.record.claim.is_none() || (self.machine.is_some() && !self.is_member);
+        let is_claimed = self.record.claim.is_some() && !self.record.is_abandoned;
+        let is_over = !is_claimed || (self.machine.is_some() && !self.is_member);
         is_over && !self.is_paused && end_duty(self.record.load_balancer.as_ref(), 0).is_some()
     }
 

@@ -53,10 +53,11 @@ impl HostState {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
         // What a machine that is gone wanted is not sent any more.
         let is_wanted = |plan: &&AnnouncedPlan| !record.is_abandoned || plan.kind == PlanType::Clean;
+        let is_due = |duty: &&LoadBalancerDuty| !record.is_abandoned || duty.address.is_empty();
         let plan = record.plan.as_ref().filter(is_wanted).and_then(|_| PlanInFlight::of(&record));
         Self {
             plan,
-            duty: record.load_balancer.as_ref().map(|known| known.duty.clone()),
+            duty: record.load_balancer.as_ref().map(|known| &known.duty).filter(is_due).cloned(),
             wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
             rebooting_from: record.rebooting_from,

@@ -124,6 +124,50 @@ async fn lost_status_gets_a_higher_duty() {
     world.check_invariants().await;
 }
 
+// Fault: the BaremetalMachine of a control plane is deleted by hand, and its Machine is not.
+// Shown: `OwnerMismatch` of the machine; its host keeps the address.
+#[tokio::test(start_paused = true)]
+async fn held_machine_keeps_the_endpoint() {
+    let world = with_control_plane().await;
+    world.wait_running("m-1").await;
+    world.wait_idle().await;
+    let before = kept(&world);
+    assert!(before.is_some());
+    world.delete("BaremetalMachine", "m-1").await;
+    world
+        .expect_why("machine/m-1", Reason::OwnerMismatch, "while its Machine was not", "delete the Machine")
+        .await;
+    world.wait_idle().await;
+    assert_eq!(kept(&world), before);
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    assert_eq!(kept(&world), None);
+    world.check_invariants().await;
+}
+
+// Fault: the only control-plane host is lost and given up.
+// Shown: `Abandoned` of the MachineInventory; should the host come back, it holds no address.
+#[tokio::test(start_paused = true)]
+async fn abandoned_host_holds_no_endpoint() {
+    let mut world = with_control_plane().await;
+    world.wait_running("m-1").await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    world.give_up_host("BaremetalMachine", "m-1").await;
+    world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    world.expect_why("machineinventory/host-1", Reason::Abandoned, "was removed while", "repair").await;
+    let duty = |world: &World| {
+        let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
+        host.load_balancer.unwrap().duty
+    };
+    world.wait_until("its duty ends", |world| duty(world).address.is_empty()).await;
+    assert!(kept(&world).is_some(), "it has not heard of that");
+    world.host_mut("host-1").power_on();
+    world.wait_until("it hears of it", |world| kept(world).is_none()).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
 // Fault: `networkDevice` names no interface of a host; `host`, `port` or `type` of the load balancer is changed, or
 // one is added at another place than the endpoint.
 // Shown: `NetworkDeviceReady=False`, `NetworkDeviceMissing`; the API server rejects the change.

@@ -220,6 +220,39 @@ fn another_router_id_waits_for_all_members() {
 }
 
 #[test]
+fn new_member_waits_for_one_that_does_not_know_it() {
+    let networks = ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24"].map(plain);
+    let [a, b, c] = [0, 1, 2].map(|index| candidate(["a", "b", "c"][index], 1, &networks[index]));
+    let known: Vec<_> = decide(&[a, b]).members.iter().map(announced).collect();
+    let told: Vec<_> = decide(&[a, b, c]).members.iter().map(announced).collect();
+    let confirmed = |status: &LoadBalancerStatus| {
+        let state =
+            LoadBalancerReport { generation: status.duty.generation, ..LoadBalancerReport::default() };
+        LoadBalancerStatus { state: Some(state), ..status.clone() }
+    };
+    let confirmed_old = known.iter().map(confirmed).collect::<Vec<_>>();
+    let confirmed_new = told.iter().map(confirmed).collect::<Vec<_>>();
+    for (name, of_a, a_is_attached, want) in [
+        ("all are attached", &known[0], true, 3),
+        ("one is away with its former duty", &confirmed_old[0], false, 2),
+        ("one is away and has not confirmed the new one", &told[0], false, 2),
+        ("one is away and knows the new one", &confirmed_new[0], false, 3),
+    ] {
+        let candidates = [
+            Candidate { known: Some(of_a), is_attached: a_is_attached, ..a },
+            Candidate { known: Some(&known[1]), ..b },
+            c,
+        ];
+        let decision = decide(&candidates);
+        assert_eq!(decision.members.len(), want, "{name}");
+        let shown = project_conditions(&decision, &candidates);
+        let valid = shown.into_iter().find(|update| update.kind == Type::NetworkConfigValid).unwrap();
+        let is_waiting = valid.message.starts_with("host c takes no part until host a is attached");
+        assert_eq!((valid.reason == Reason::DutyUnconfirmed, is_waiting), (want == 2, want == 2), "{name}");
+    }
+}
+
+#[test]
 fn a_released_host_gets_the_empty_duty_once() {
     let network = plain("10.0.0.1/24");
     let member = decide(&[candidate("a", 1, &network)]).members.remove(0);
