@@ -6,6 +6,7 @@
 //! at every boot.
 
 pub mod assessment;
+pub(crate) mod bootstrap;
 mod connections;
 mod live_seed;
 pub mod network_trial;
@@ -123,15 +124,29 @@ pub fn run(root: &Root) -> Summary {
     if summary.keep_result(network_trial::restore_former(root)) == Some(true) {
         summary.add_note("put the former network back: the new one did not reach the coordinator");
     }
+    if summary.keep_result(bootstrap::note_interrupted(root)) == Some(true) {
+        summary.add_note(
+            "the boot before ended while cloud-init ran the bootstrap commands: they are not run again",
+        );
+    }
     let decision = read_decision(root, &mut summary);
     let may_start = match hold_where_paths_are_lost(root, decision) {
         Decision::Continue => true,
         Decision::Hold { why } => {
             summary.add_note(format!("{why}: at this boot no node is wiped or started"));
+            hold_node(root, seed::restore_network, &mut summary);
+            false
+        }
+        Decision::Cleaning => {
+            summary.add_note("the node is not cleaned yet: at this boot nothing of it is started");
+            hold_node(root, seed::restore_seed, &mut summary);
             false
         }
         Decision::Wipe(plan) => {
             let wiped = summary.keep_result(clean_up(root, &plan));
+            if wiped.is_none() {
+                hold_node(root, seed::restore_network, &mut summary);
+            }
             let may_start = wiped.is_some();
             summary.done.extend(wiped);
             may_start
@@ -139,11 +154,11 @@ pub fn run(root: &Root) -> Summary {
     };
     if may_start {
         prepare_node(root, &mut summary);
-    } else {
-        hold_node(root, &mut summary);
     }
     summary
 }
+
+type RestoreSeed = fn(&Root) -> Result<seed::Restored, seed::SeedError>;
 
 /// The units of kubelet and containerd start only where [`Root::node_gate`]
 /// is: a verb that was killed or never ran has not opened it.
@@ -156,9 +171,9 @@ fn prepare_node(root: &Root, summary: &mut Summary) {
     summary.keep_result(open_gate(root));
 }
 
-fn hold_node(root: &Root, summary: &mut Summary) {
+fn hold_node(root: &Root, restore: RestoreSeed, summary: &mut Summary) {
     summary.keep_result(durable::remove(&root.node_gate()));
-    keep_seed(seed::restore_network(root), summary);
+    keep_seed(restore(root), summary);
     keep_connections(root, summary);
 }
 
@@ -177,6 +192,9 @@ enum Decision {
     Continue,
     /// The plan's own reboot led here: wipe.
     Wipe(PlanId),
+    /// A clean has begun: it goes on behind the steps that stopped the node, and nothing
+    /// stops it again.
+    Cleaning,
     /// The host comes up with its network only: the former node is not wiped,
     /// and the new seed is not run.
     Hold {
@@ -253,13 +271,16 @@ fn decide_cleanup(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode
         BootMode::Passive | BootMode::Recovery => Some("the boot loader fell back"),
         BootMode::Live | BootMode::Unspecified => Some("nothing says which system the boot loader chose"),
     };
-    if let Evidence::Journal(journal) = evidence
-        && journal.kind() == PlanKind::Reprovision
-    {
-        match journal.outcome() {
-            PlanOutcome::Failed => return Decision::Hold { why: "the plan has failed" },
-            PlanOutcome::InProgress if let Some(why) = held_by => return Decision::Hold { why },
-            PlanOutcome::InProgress | PlanOutcome::Applied | PlanOutcome::Unspecified => {}
+    if let Evidence::Journal(journal) = evidence {
+        match (journal.kind(), journal.outcome()) {
+            (PlanKind::Reprovision, PlanOutcome::Failed) => {
+                return Decision::Hold { why: "the plan has failed" };
+            }
+            (PlanKind::Reprovision, PlanOutcome::InProgress) if let Some(why) = held_by => {
+                return Decision::Hold { why };
+            }
+            (PlanKind::Clean, PlanOutcome::InProgress | PlanOutcome::Failed) => return Decision::Cleaning,
+            _ => {}
         }
     }
     let Some(plan) = marker else {

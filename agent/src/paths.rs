@@ -243,6 +243,12 @@ impl StateDir {
         self.0.join("cleanup-receipt.json")
     }
 
+    /// The plan whose bootstrap commands a reboot cut off.
+    #[must_use]
+    pub fn interrupted_bootstrap(&self) -> PathBuf {
+        self.0.join("interrupted-bootstrap")
+    }
+
     /// The authoritative copy of the `NoCloud` seed.
     #[must_use]
     pub fn seed(&self) -> PathBuf {

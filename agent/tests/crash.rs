@@ -39,6 +39,7 @@ use agent::plan::journal::{self, State};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use proto::plan::{Plan, Secret, Seed};
+use proto::v1alpha1::PlanOutcome;
 use simulated_host::SimulatedSystem;
 
 const REBOOTING: u8 = 3;
@@ -134,6 +135,10 @@ fn play(root: &Root, name: &str) -> Result<ExitCode> {
     if host.is_booting() {
         let summary = boot::run(root);
         ensure!(summary.problems.is_empty(), "{:?}", summary.problems);
+        let has_begun = journal::read(&root.state().journal())?
+            .is_some_and(|journal| journal.outcome() == PlanOutcome::InProgress);
+        let may_start = root.node_gate().exists();
+        ensure!(name != "clean" || !(has_begun && may_start), "the node may start beneath its clean");
         host.run_cloud_init()?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

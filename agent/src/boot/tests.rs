@@ -79,12 +79,15 @@ fn unapplied_plan_holds_boot_without_marker() {
         ("failed before its marker", fail(reprovision(0), 0), active, true),
         ("applied", reprovision(3), active, false),
         ("applied, then fell back", reprovision(3), passive, false),
-        ("failed clean", fail(done_until(Kind::Clean, 0), 0), active, false),
+        ("applied clean", done_until(Kind::Clean, 3), active, false),
     ];
     for (name, journal, mode, holds) in cases {
         let decision = decide_cleanup(None, Evidence::Journal(&journal), mode);
         assert_eq!(matches!(decision, Decision::Hold { .. }), holds, "{name}: {decision:?}");
         assert_eq!(decision == Decision::Continue, !holds, "{name}: {decision:?}");
+    }
+    for journal in [done_until(Kind::Clean, 1), fail(done_until(Kind::Clean, 0), 0)] {
+        assert_eq!(decide_cleanup(None, Evidence::Journal(&journal), active), Decision::Cleaning);
     }
     assert_eq!(decide_cleanup(None, Evidence::DamagedJournal, active), Decision::Continue);
 }
@@ -163,6 +166,31 @@ fn planned_reboot_applies_wipe_seed_and_identity() {
     let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
     assert!(kubelet.contains("--provider-id=baremetal:///h"), "{kubelet}");
     assert!(host.root.node_gate().exists());
+}
+
+#[test]
+fn bootstrap_that_a_reboot_cut_off_is_noted() {
+    const INSTANCE: &str = "/var/lib/cloud/instances/reprovision-01";
+    let noted = |left_by_first_boot: &[&str], second_boot: &str| {
+        let host = Host::rebooted();
+        host.boot();
+        for file in left_by_first_boot {
+            host.put(&format!("{INSTANCE}/{file}"), "");
+        }
+        host.put("/proc/sys/kernel/random/boot_id", second_boot);
+        host.boot();
+        assert!(!bootstrap::is_interrupted(&host.root, "reprovision-02"), "another plan");
+        bootstrap::is_interrupted(&host.root, "reprovision-01")
+    };
+    let (begun, finished) = ("sem/config_scripts_user", "boot-finished");
+    for (name, files, boot, want) in [
+        ("cut off", &[begun][..], "boot-3\n", true),
+        ("ended before it began", &["sem/config_runcmd"], "boot-3\n", false),
+        ("ended", &[begun, finished], "boot-3\n", false),
+        ("early boot ran again", &[begun], "boot-2\n", false),
+    ] {
+        assert_eq!(noted(files, boot), want, "{name}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
 use super::{Context, StepError, list_paths};
 use crate::boot::seed;
-use crate::boot::{Receipt, receipt};
+use crate::boot::{Receipt, bootstrap, receipt};
 use crate::host::image;
 use crate::host::kept_paths::find_lost_paths;
 use crate::host::system::{CloudInit, Snapshot, System};
@@ -25,6 +25,7 @@ pub(super) async fn verify_system<S: System>(
     judge_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
     judge_paths(&find_lost_paths(context.root))?;
     judge_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
+    judge_bootstrap(bootstrap::is_interrupted(context.root, context.plan_id.as_str()))?;
     let instance = expected_instance(context)?;
     let (ran, errors) = cloud_init(context.system).await?;
     judge_cloud_init(instance.as_deref(), ran.as_deref(), &errors)?;
@@ -118,6 +119,15 @@ fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), StepError>
         "no receipt says that the former node was wiped for this plan ({found}): baremetal-agent-boot.service did not run or failed"
     );
     failed(message, "see `journalctl -u baremetal-agent-boot` on the host")
+}
+
+fn judge_bootstrap(is_interrupted: bool) -> Result<(), StepError> {
+    if !is_interrupted {
+        return Ok(());
+    }
+    let message = "the host went down while cloud-init ran the bootstrap commands in its first boot, and cloud-init does not run them again";
+    let action = "see that its power is back; where the commands themselves reboot the host, use power_state of cloud-init instead";
+    Err(StepError::new(FailureReason::CloudInit, message, action))
 }
 
 /// A result for another instance says nothing of our seed.
@@ -217,6 +227,12 @@ mod tests {
             assert_eq!(failure.reason, FailureReason::CleanupMissing);
             assert!(failure.message.contains(text), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn interrupted_bootstrap_fails_the_plan() {
+        assert!(judge_bootstrap(false).is_ok());
+        assert_eq!(judge_bootstrap(true).unwrap_err().reason, FailureReason::CloudInit);
     }
 
     #[test]

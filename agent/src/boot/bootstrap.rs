@@ -1,0 +1,41 @@
+//! Bootstrap commands that a reboot cut off. cloud-init records that they ran before it starts
+//! them, so the next boot goes on without them: the host would state a node that never joins.
+
+use std::fs;
+
+use proto::v1alpha1::{PlanKind, PlanOutcome};
+
+use super::{BootError, receipt, seed};
+use crate::durable;
+use crate::host::observed;
+use crate::paths::Root;
+use crate::plan::journal;
+
+/// cloud-init's record of the module that runs `runcmd`, below the directory of its instance.
+const COMMANDS_BEGUN: &str = "sem/config_scripts_user";
+/// Written by its last module, and removed when the next boot begins.
+const FINISHED: &str = "boot-finished";
+
+/// Keeps in mind that the boot before this one ended while the commands of the newest plan ran.
+pub(super) fn note_interrupted(root: &Root) -> Result<bool, BootError> {
+    let Ok(Some(journal)) = journal::read(&root.state().journal()) else { return Ok(false) };
+    if journal.kind() != PlanKind::Reprovision || journal.outcome() != PlanOutcome::InProgress {
+        return Ok(false);
+    }
+    let this_boot = observed::boot_id(root)?;
+    let is_later = receipt::read_receipt(root)
+        .is_some_and(|receipt| receipt.plan_id == journal.plan_id() && receipt.boot_id != this_boot);
+    let instance = seed::load(&root.state())?.and_then(|seed| seed::instance_id(&seed.meta_data));
+    let Some(instance) = instance.filter(|_| is_later) else { return Ok(false) };
+    let instance = root.join("/var/lib/cloud/instances").join(instance);
+    if !instance.join(COMMANDS_BEGUN).exists() || instance.join(FINISHED).exists() {
+        return Ok(false);
+    }
+    durable::write(&root.state().interrupted_bootstrap(), journal.plan_id().as_bytes())?;
+    Ok(true)
+}
+
+/// Whether the commands of a plan were cut off.
+pub(crate) fn is_interrupted(root: &Root, plan: &str) -> bool {
+    fs::read_to_string(root.state().interrupted_bootstrap()).is_ok_and(|noted| noted == plan)
+}
