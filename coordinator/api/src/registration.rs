@@ -335,7 +335,8 @@ pub struct MachineRegistrationStatus {
     /// Ready.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The secret part of the URL. Delete it to invalidate all earlier ISOs.
+    /// The secret part of the URL. It follows the Secret and is not edited: to invalidate
+    /// all earlier ISOs, rotate the token or change `spec.token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registration_token: Option<String>,
     /// What goes into seed ISOs.
