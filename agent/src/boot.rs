@@ -279,7 +279,9 @@ fn decide_cleanup(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode
             (PlanKind::Reprovision, PlanOutcome::InProgress) if let Some(why) = held_by => {
                 return Decision::Hold { why };
             }
-            (PlanKind::Clean, PlanOutcome::InProgress | PlanOutcome::Failed) => return Decision::Cleaning,
+            (PlanKind::Clean, PlanOutcome::InProgress | PlanOutcome::Failed) if marker.is_none() => {
+                return Decision::Cleaning;
+            }
             _ => {}
         }
     }

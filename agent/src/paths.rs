@@ -243,10 +243,10 @@ impl StateDir {
         self.0.join("cleanup-receipt.json")
     }
 
-    /// The plan whose bootstrap commands a reboot cut off.
+    /// Whether a reboot cut the bootstrap commands of the newest plan off.
     #[must_use]
-    pub fn interrupted_bootstrap(&self) -> PathBuf {
-        self.0.join("interrupted-bootstrap")
+    pub fn bootstrap_note(&self) -> PathBuf {
+        self.0.join("bootstrap.json")
     }
 
     /// The authoritative copy of the `NoCloud` seed.

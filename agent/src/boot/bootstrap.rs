@@ -5,6 +5,8 @@ use std::fs;
 
 use proto::v1alpha1::{PlanKind, PlanOutcome};
 
+use serde::{Deserialize, Serialize};
+
 use super::{BootError, receipt, seed};
 use crate::durable;
 use crate::host::observed;
@@ -28,14 +30,33 @@ pub(super) fn note_interrupted(root: &Root) -> Result<bool, BootError> {
     let instance = seed::load(&root.state())?.and_then(|seed| seed::instance_id(&seed.meta_data));
     let Some(instance) = instance.filter(|_| is_later) else { return Ok(false) };
     let instance = root.join("/var/lib/cloud/instances").join(instance);
-    if !instance.join(COMMANDS_BEGUN).exists() || instance.join(FINISHED).exists() {
+    // The first boot after that one tells: later ones end without its records.
+    if read_note(root).is_some_and(|note| note.plan_id == journal.plan_id()) {
         return Ok(false);
     }
-    durable::write(&root.state().interrupted_bootstrap(), journal.plan_id().as_bytes())?;
-    Ok(true)
+    let has_begun = instance.join(COMMANDS_BEGUN).exists();
+    let is_interrupted = has_begun && !instance.join(FINISHED).exists();
+    if has_begun {
+        let note = Note { plan_id: journal.plan_id().to_owned(), is_interrupted };
+        let text = serde_json::to_vec_pretty(&note).unwrap_or_default();
+        durable::write(&root.state().bootstrap_note(), &text)?;
+    }
+    Ok(is_interrupted)
+}
+
+/// How the boot ended that ran the commands of a plan.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Note {
+    plan_id: String,
+    is_interrupted: bool,
+}
+
+fn read_note(root: &Root) -> Option<Note> {
+    serde_json::from_slice(&fs::read(root.state().bootstrap_note()).ok()?).ok()
 }
 
 /// Whether the commands of a plan were cut off.
 pub(crate) fn is_interrupted(root: &Root, plan: &str) -> bool {
-    fs::read_to_string(root.state().interrupted_bootstrap()).is_ok_and(|noted| noted == plan)
+    read_note(root).is_some_and(|note| note.plan_id == plan && note.is_interrupted)
 }
