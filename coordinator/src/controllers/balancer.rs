@@ -115,6 +115,7 @@ pub(super) fn is_member(context: &Context, machine: &BaremetalMachine, record: &
         && !is_releasing(machine, owner.as_deref())
         && named_host(machine).is_some_and(|host| host == record.name)
         && !record.is_abandoned
+        && record.foreign_owner().is_none()
 }
 
 async fn announce_duty(

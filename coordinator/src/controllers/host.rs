@@ -140,8 +140,13 @@ impl<'a> Gathered<'a> {
     }
 
     /// Its duty for a load balancer ends: the claim is gone or given up, or its machine
-    /// gives the host back. A machine that is not found may be restored.
+    /// gives the host back. A machine that is not found may be restored, and so may that of a
+    /// node which is not of the claim.
     fn is_dismissed(&self) -> bool {
+        let is_owned = || self.record.carried_node().is_some_and(|node| !node.owner.is_empty());
+        if self.record.foreign_owner().is_some() || (self.record.claim.is_none() && is_owned()) {
+            return false;
+        }
         let is_claimed = self.record.claim.is_some() && !self.record.is_abandoned;
         let is_over = !is_claimed || (self.machine.is_some() && !self.is_member);
         is_over && !self.is_paused && end_duty(self.record.load_balancer.as_ref(), 0).is_some()

@@ -14,8 +14,11 @@ pub struct NewcomerWait {
 /// server for minutes: it loses nothing by the wait.
 pub(super) fn hold_newcomers(placed: &mut Vec<Placed<'_>>, internal: Internal) -> Option<NewcomerWait> {
     let address = internal.address.to_string();
-    let is_member =
-        |place: &Placed<'_>| place.candidate.known.is_some_and(|known| known.duty.address == address);
+    // One whose status was lost may carry a duty, and states it when it is attached.
+    let is_member = |place: &Placed<'_>| match place.candidate.known {
+        Some(known) => known.duty.address == address,
+        None => place.candidate.carried_generation > 0 || !place.candidate.is_attached,
+    };
     let (members, newcomers): (Vec<_>, Vec<_>) = std::mem::take(placed).into_iter().partition(is_member);
     let find_away = |newcomer: &Placed<'_>| {
         let away = members.iter().find(|member| !member.candidate.is_attached && !knows(member, newcomer))?;
@@ -32,8 +35,10 @@ pub(super) fn hold_newcomers(placed: &mut Vec<Placed<'_>>, internal: Internal) -
 /// Whether the member has confirmed a duty that has the newcomer.
 fn knows(member: &Placed<'_>, newcomer: &Placed<'_>) -> bool {
     member.candidate.known.is_some_and(|known| {
-        let is_confirmed =
-            known.state.as_ref().is_some_and(|state| state.generation >= known.duty.generation);
+        let is_confirmed = known
+            .state
+            .as_ref()
+            .is_some_and(|state| state.generation >= known.duty.generation && state.message.is_empty());
         is_confirmed && known.duty.members.contains(&newcomer.address.to_string())
     })
 }

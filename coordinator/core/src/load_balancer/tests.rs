@@ -220,7 +220,7 @@ fn another_router_id_waits_for_all_members() {
 }
 
 #[test]
-fn new_member_waits_for_one_that_does_not_know_it() {
+fn new_member_waits_until_others_know_it() {
     let networks = ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24"].map(plain);
     let [a, b, c] = [0, 1, 2].map(|index| candidate(["a", "b", "c"][index], 1, &networks[index]));
     let known: Vec<_> = decide(&[a, b]).members.iter().map(announced).collect();
@@ -231,12 +231,15 @@ fn new_member_waits_for_one_that_does_not_know_it() {
         LoadBalancerStatus { state: Some(state), ..status.clone() }
     };
     let confirmed_old = known.iter().map(confirmed).collect::<Vec<_>>();
+    let mut failed_new = confirmed(&told[0]);
+    failed_new.state.as_mut().unwrap().message = "no space left".to_owned();
     let confirmed_new = told.iter().map(confirmed).collect::<Vec<_>>();
     for (name, of_a, a_is_attached, want) in [
         ("all are attached", &known[0], true, 3),
         ("one is away with its former duty", &confirmed_old[0], false, 2),
         ("one is away and has not confirmed the new one", &told[0], false, 2),
         ("one is away and knows the new one", &confirmed_new[0], false, 3),
+        ("one is away and could not keep the new one", &failed_new, false, 2),
     ] {
         let candidates = [
             Candidate { known: Some(of_a), is_attached: a_is_attached, ..a },
@@ -250,6 +253,11 @@ fn new_member_waits_for_one_that_does_not_know_it() {
         let is_waiting = valid.message.starts_with("host c takes no part until host a is attached");
         assert_eq!((valid.reason == Reason::DutyUnconfirmed, is_waiting), (want == 2, want == 2), "{name}");
     }
+    // After a restore: what was announced is not known, and some are told again before others.
+    let carrying = Candidate { carried_generation: 5, ..c };
+    let away = Candidate { known: Some(&told[0]), is_attached: false, ..a };
+    assert_eq!(decide(&[away, carrying]).members.len(), 2, "it carries a duty");
+    assert_eq!(decide(&[Candidate { is_attached: false, ..a }, b]).members.len(), 1, "b may be unknown to a");
 }
 
 #[test]
