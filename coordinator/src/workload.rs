@@ -46,7 +46,7 @@ const QUESTIONS: usize = 8;
 const SILENCE: Duration = Duration::from_secs(30);
 /// All pages of a list together.
 const LIST_DEADLINE: Duration = Duration::from_secs(20);
-const PAGE: u32 = 500;
+const PAGE: u32 = 100;
 
 /// Makes a client of a kubeconfig.
 pub type Connector = Arc<dyn Fn(Secret) -> BoxFuture<'static, Result<Client, KubeconfigError>> + Send + Sync>;
@@ -325,6 +325,7 @@ fn read_facts(node: Node) -> NodeFacts {
         name: node.name_any(),
         uid: node.uid(),
         provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
+        is_deleting: node.metadata.deletion_timestamp.is_some(),
         labels: node.metadata.labels.unwrap_or_default(),
     }
 }

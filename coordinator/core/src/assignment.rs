@@ -36,6 +36,7 @@ use crate::ids::Uid;
 use crate::network::{self, HostNetwork, NetworkError};
 use crate::node_link::NodeFacts;
 use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, render};
+use crate::provider_id::ProviderId;
 
 /// Everything that a decision looks at, as read at one time.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +137,18 @@ pub fn is_claimed_by(host: &HostRecord, demand: &Demand) -> bool {
             && host.namespace == machine.namespace
             && demand.host.as_ref() == Some(&host.name)
     })
+}
+
+/// Whose node the host states to carry, where it is not that of the claim or of the machine: the
+/// host was given away after the backup that was restored. Only `metal3://` names the machine.
+pub(super) fn foreign_node(situation: &Situation<'_>, host: &HostRecord) -> Option<String> {
+    let of_consumer = || {
+        let node = host.carried_node().filter(|node| !node.owner.is_empty())?;
+        let given = situation.demand.provider_id.as_ref()?;
+        let are_known = given.names_machine() && ProviderId::parse(&node.provider_id)?.names_machine();
+        (are_known && node.provider_id != given.as_str()).then(|| node.provider_id.clone())
+    };
+    host.foreign_owner().map(str::to_owned).or_else(of_consumer)
 }
 
 /// The machine's UID where the claim holds another one, as after a restore.

@@ -181,6 +181,10 @@ fn find_hold(situation: &HostSituation<'_>) -> Option<Problem> {
 fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
     let verified = |effect| Some(HostEffect::Verify(Box::new(effect)));
+    // The machine of its node takes it again.
+    if host.foreign_owner().is_some() {
+        return verified(HostEffect::Release);
+    }
     if host.claimed_plan().is_some_and(AnnouncedPlan::is_applied_clean) || carries_no_claim(host) {
         return verified(HostEffect::Release);
     }

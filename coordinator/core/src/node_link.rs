@@ -46,6 +46,8 @@ pub struct NodeFacts {
     pub uid: Option<String>,
     /// `None` where it is empty.
     pub provider_id: Option<String>,
+    /// It goes once its finalizers are removed.
+    pub is_deleting: bool,
     pub labels: BTreeMap<String, String>,
 }
 

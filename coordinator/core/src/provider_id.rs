@@ -61,6 +61,12 @@ impl ProviderId {
         text.strip_prefix(METAL3).unwrap_or(text)
     }
 
+    /// Whether it is of one machine of Metal3.
+    #[must_use]
+    pub fn names_machine(&self) -> bool {
+        self.0.strip_prefix(METAL3).is_some_and(|name| name.split('/').count() == 3)
+    }
+
     /// The host that it names.
     #[must_use]
     pub fn host(&self) -> Option<HostName> {

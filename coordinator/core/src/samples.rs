@@ -185,6 +185,7 @@ pub(crate) fn names() -> Names {
 /// A Node with these labels; without a providerID where that is empty.
 pub(crate) fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
     NodeFacts {
+        is_deleting: false,
         name: name.to_owned(),
         uid: None,
         provider_id: (!provider_id.is_empty()).then(|| provider_id.to_owned()),

@@ -54,7 +54,13 @@ impl HostState {
         // What a machine that is gone wanted is not sent any more.
         let is_wanted = |plan: &&AnnouncedPlan| !record.is_abandoned || plan.kind == PlanType::Clean;
         let is_due = |duty: &&LoadBalancerDuty| !record.is_abandoned || duty.address.is_empty();
-        let plan = record.plan.as_ref().filter(is_wanted).and_then(|_| PlanInFlight::of(&record));
+        // The claim is older than the node: its plans are not for this node.
+        let is_foreign = record.foreign_owner().is_some();
+        let plan = record
+            .plan
+            .as_ref()
+            .filter(|plan| is_wanted(plan) && !is_foreign)
+            .and_then(|_| PlanInFlight::of(&record));
         Self {
             plan,
             duty: record.load_balancer.as_ref().map(|known| &known.duty).filter(is_due).cloned(),

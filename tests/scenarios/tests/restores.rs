@@ -304,7 +304,7 @@ async fn host_with_an_unknown_node_is_not_claimed() {
 // Fault: a backup is restored in which a machine holds a host that another machine got since then.
 // Shown: reason `HostCarriesNode` of the machine names whose node it is.
 #[tokio::test(start_paused = true)]
-async fn host_of_a_later_machine_is_left_to_it() {
+async fn host_of_a_later_machine_stays() {
     const OBJECTS: [&str; 3] = [MACHINES, "machines.cluster.x-k8s.io", KINDS[2]];
     let world = World::with_hosts(&["host-1"]).await;
     let read = |machine: &str| {

@@ -97,7 +97,10 @@ fn find_leftover(situation: &Situation<'_>, host: &HostRecord) -> Leftover {
         }
         NodesRead::Read(nodes) => {
             let provider_id = leftover_id(situation, host);
-            let is_ours = |node: &NodeFacts| node.provider_id.as_deref() == Some(provider_id.as_str());
+            // What has been deleted goes without us, however long a finalizer of its cluster keeps it.
+            let is_ours = |node: &NodeFacts| {
+                node.provider_id.as_deref() == Some(provider_id.as_str()) && !node.is_deleting
+            };
             find_ref(cluster, nodes, is_ours).map_or(Leftover::None, Leftover::Found)
         }
         NodesRead::Unavailable(problem) => Leftover::Unavailable(problem.clone()),
@@ -112,14 +115,12 @@ fn leftover_id(situation: &Situation<'_>, host: &HostRecord) -> ProviderId {
 /// Node with its providerID is gone, where Cluster API leaves that Node.
 pub(super) fn remove_node(situation: &Situation<'_>, host: &HostRecord, clean: &AnnouncedPlan) -> Outcome {
     let release = Outcome::from_effect(Effect::Release);
-    let ends = clean.ended.and_then(|ended| ended.checked_add(REMOVAL_DEADLINE).ok());
     match find_leftover(situation, host) {
         Leftover::None => release,
-        // Something in the workload cluster keeps it, a finalizer or a lack of permission.
-        Leftover::Found(_) if ends.is_some_and(|ends| situation.now >= ends) => release,
         Leftover::NotRead(search) => Outcome::from_effect(Effect::FindNodes(search)),
         Leftover::Found(node) => Outcome::from_effect(Effect::RemoveNode(node)).with_wake(Wake::Backoff),
         Leftover::Unavailable(problem) => {
+            let ends = clean.ended.and_then(|ended| ended.checked_add(REMOVAL_DEADLINE).ok());
             let is_waiting = problem.reason == Reason::WorkloadUnreachable
                 && ends.is_some_and(|ends| situation.now < ends);
             if !is_waiting {

@@ -10,7 +10,7 @@ use super::link;
 use super::node_id::{provider_id, stated_id};
 use super::{
     Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake,
-    assign_plan, host_network,
+    assign_plan, foreign_node, host_network,
 };
 use crate::bootstrap::{self, NodeNames};
 use crate::cloud_init::parse_meta_data;
@@ -103,8 +103,8 @@ fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &Prov
 
 /// The machine holds `host`.
 pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
-    if let Some(owner) = host.record.foreign_owner() {
-        return hold_foreign_node(situation, host.record, owner);
+    if let Some(owner) = foreign_node(situation, host.record) {
+        return hold_foreign_node(situation, host.record, &owner);
     }
     if let Some(provider_id) = &situation.demand.provider_id {
         return run_host(situation, node, host.record, provider_id);

@@ -6,7 +6,7 @@ use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
 use super::provision::{executing, grace_wake, in_flight, mark_allocation, plan_failed};
-use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, link};
+use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, foreign_node, link};
 use crate::demand::Blocker;
 use crate::host::{AnnouncedPlan, HostRecord};
 
@@ -14,7 +14,7 @@ use crate::host::{AnnouncedPlan, HostRecord};
 pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
     let record = host.record;
     // Its node is another one's: a clean would take that one.
-    if record.foreign_owner().is_some() {
+    if foreign_node(situation, record).is_some() {
         return Outcome::from_effect(Effect::Release);
     }
     let clean = record.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
@@ -34,6 +34,8 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
             Outcome::from_effect(Effect::Release)
         }
         _ if was_never_used(situation, record) && !record.is_known() => await_statement(situation, record),
+        // As after a restore: it may carry the node of a machine that got it after this one.
+        None if record.carried.is_none() => await_statement(situation, record),
         _ => assign_clean(situation, host),
     }
 }
@@ -97,6 +99,8 @@ fn is_overdue(situation: &Situation<'_>, host: &HostRecord) -> bool {
 
 fn overdue_at(situation: &Situation<'_>, host: &HostRecord) -> Option<jiff::Timestamp> {
     let after = situation.demand.abandon_after?;
+    // A lost status does not tell since when.
+    host.session.as_ref()?;
     let since = host.unreachable_since(situation.now)?;
     since.saturating_add(after).ok()
 }

@@ -137,6 +137,8 @@ fn node_of_a_later_machine_is_not_cleaned() {
     let carried = samples::host_status(&mut inventory).carried.as_mut().unwrap();
     carried.node.as_mut().unwrap().owner = "BaremetalMachine/m-2".to_owned();
     assert_eq!(decide(&inventory, None, false).effect, Some(HostEffect::Release));
+    inventory.metadata.annotations.as_mut().unwrap().remove(annotation::ABANDONED);
+    assert_eq!(verified(decide(&inventory, None, false)), Some(HostEffect::Release), "nor orphaned");
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn link_at(now: i64, is_found: bool, nodes: NodesRead) -> Outcome {
 
 fn workload_node(provider_id: Option<&str>) -> NodesRead {
     NodesRead::Read(vec![NodeFacts {
+        is_deleting: false,
         name: "n1".into(),
         uid: Some("uid-of-n1".into()),
         provider_id: provider_id.map(str::to_owned),

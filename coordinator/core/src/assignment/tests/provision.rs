@@ -286,6 +286,28 @@ fn node_of_a_later_machine_stays() {
     }
 }
 
+/// A BareMetalHost keeps its name; its providerID has that of the Metal3Machine.
+#[test]
+fn node_of_a_later_consumer_stays() {
+    let of_consumer = |name: &str| ProviderId::of_metal3("default", "worker-1", name);
+    let demand = Demand { provider_id: Some(of_consumer("m-1")), ..samples::running(samples::demand()) };
+    for (carried, owner, is_foreign) in [
+        (of_consumer("m-1"), "BaremetalMachine/worker-1", false),
+        (of_consumer("m-2"), "BaremetalMachine/worker-1", true),
+        (of_consumer("m-2"), "", false),
+        (ProviderId::of_uid("u-1"), "BaremetalMachine/worker-1", false),
+    ] {
+        let mut inventory = running_host();
+        set_owner(&mut inventory, owner);
+        let node = samples::host_status(&mut inventory).carried.as_mut().unwrap().node.as_mut().unwrap();
+        node.provider_id = carried.to_string();
+        let shown = reason(&outcome(&demand, Some(&inventory), &Secrets::default()));
+        assert_eq!(shown == Some(Reason::HostCarriesNode), is_foreign, "{carried} {owner}");
+        let released = outcome(&samples::deleted(demand.clone()), Some(&inventory), &Secrets::default());
+        assert_eq!(released.effect == Some(Effect::Release), is_foreign, "{carried} {owner}");
+    }
+}
+
 /// The reprovision of a node is not the newest plan once an operator's plan came.
 #[test]
 fn an_operators_plan_brings_no_second_reprovision() {

@@ -71,6 +71,19 @@ fn unused_claim_needs_the_hosts_statement() {
     assert_eq!(assignment(&cleaning).record.plan.kind, proto::plan::Kind::Clean);
 }
 
+/// After a restore the host may carry the node of a machine that got it later.
+#[test]
+fn clean_waits_for_the_hosts_statement() {
+    let demand = samples::deleted(samples::running(samples::demand()));
+    let secrets = Secrets { plan: Some(StoredPlan::Empty), ..Secrets::default() };
+    let mut silent = running_host();
+    silent.status = None;
+    let waiting = outcome(&demand, Some(&silent), &secrets);
+    assert_eq!((waiting.effect.as_ref(), reason(&waiting)), (None, Some(Reason::HostStatementMissing)));
+    let given_up = Demand { release_without_clean: true, ..demand };
+    assert!(matches!(outcome(&given_up, Some(&silent), &secrets).effect, Some(Effect::Abandon { .. })));
+}
+
 #[test]
 fn dead_host_is_held_or_abandoned() {
     let demand = samples::deleted(samples::running(samples::demand()));

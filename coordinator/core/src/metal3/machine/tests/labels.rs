@@ -24,7 +24,7 @@ fn found(prefixes: Option<&str>, host_labels: &[(&str, &str)]) -> World {
 
 fn node(node_labels: &[(&str, &str)]) -> NodesRead {
     let (name, uid) = ("n1".to_owned(), Some("uid".to_owned()));
-    NodesRead::Read(vec![NodeFacts { name, uid, provider_id: None, labels: labels(node_labels) }])
+    NodesRead::Read(vec![NodeFacts { name, uid, labels: labels(node_labels), ..NodeFacts::default() }])
 }
 
 #[test]
