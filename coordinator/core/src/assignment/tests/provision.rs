@@ -286,7 +286,7 @@ fn node_of_a_later_machine_stays() {
     }
 }
 
-/// A BareMetalHost keeps its name; its providerID has that of the Metal3Machine.
+/// A `BareMetalHost` keeps its name; its providerID has that of the `Metal3Machine`.
 #[test]
 fn node_of_a_later_consumer_stays() {
     let of_consumer = |name: &str| ProviderId::of_metal3("default", "worker-1", name);
