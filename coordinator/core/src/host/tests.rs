@@ -112,6 +112,27 @@ fn attach_rebuilds_a_lost_status() {
 }
 
 #[test]
+fn restored_plan_ended_when_its_host_attached() {
+    for (outcome, want) in [(PlanOutcome::Applied, Some(Time(seconds(9)))), (PlanOutcome::InProgress, None)] {
+        let mut status = MachineInventoryStatus::default();
+        attach(&mut status, node_of(1, outcome), "replica-1", seconds(9));
+        assert_eq!(status.plan.unwrap().ended, want, "{outcome:?}");
+    }
+}
+
+#[test]
+fn reinstall_ends_a_failed_operators_plan() {
+    for (kind, want) in [(PlanType::Custom, PlanState::Applied), (PlanType::Clean, PlanState::Failed)] {
+        let mut inventory = samples::inventory("host-1");
+        samples::announce(&mut inventory, kind, 3, Some(PlanState::Failed));
+        let mut status = inventory.status.unwrap();
+        facts::record_reinstall(&mut status);
+        let plan = status.plan.unwrap();
+        assert_eq!((plan.generation, plan.state), (Some(3), Some(want)), "{kind:?}");
+    }
+}
+
+#[test]
 fn attach_keeps_a_newer_announcement() {
     let mut status = MachineInventoryStatus::default();
     let record = render(&samples::clean(), Generation(6), "a").unwrap();

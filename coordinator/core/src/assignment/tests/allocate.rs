@@ -19,6 +19,9 @@ fn machine_chooses_then_claims() {
         generation: 0,
     };
     assert_eq!(outcome(&demand, Some(&free()), &read()).effect, Some(Effect::Claim { names }));
+    let mut unlisted = demand.clone();
+    node(&mut unlisted).is_listed = false;
+    assert_eq!(outcome(&unlisted, Some(&free()), &read()).effect, Some(want.clone()), "the pool lost it");
     let mut taken = free();
     samples::claim(&mut taken, AllocationState::Allocated, 0);
     samples::annotate(&mut taken, annotation::OWNER_BAREMETAL_MACHINE, "other");

@@ -30,6 +30,10 @@ fn workload_node(provider_id: Option<&str>) -> NodesRead {
     }])
 }
 
+fn deleted_node() -> NodesRead {
+    NodesRead::Read(vec![NodeFacts { is_deleting: true, ..samples::node("n1", samples::PROVIDER_ID, &[]) }])
+}
+
 fn node_ref() -> NodeRef {
     NodeRef { cluster: "c1".into(), name: "n1".into(), uid: Some("uid-of-n1".into()) }
 }
@@ -107,6 +111,7 @@ fn leftover_node_goes_before_the_host_is_released() {
             1,
             Some(Effect::RemoveNode(node_ref())),
         ),
+        ("in deletion", &left, deleted_node(), 1, Some(Effect::Release)),
         ("of another", &left, workload_node(Some("baremetal:///host-9")), 1, Some(Effect::Release)),
         ("without one", &left, workload_node(None), 1, Some(Effect::Release)),
         ("no access", &left, NodesRead::Unavailable(missing), 1, Some(Effect::Release)),
