@@ -130,30 +130,26 @@ pub fn run(root: &Root) -> Summary {
         );
     }
     let decision = read_decision(root, &mut summary);
-    let may_start = match hold_where_paths_are_lost(root, decision) {
-        Decision::Continue => true,
+    let held_with: Option<RestoreSeed> = match hold_where_paths_are_lost(root, decision) {
+        Decision::Continue => None,
         Decision::Hold { why } => {
             summary.add_note(format!("{why}: at this boot no node is wiped or started"));
-            hold_node(root, seed::restore_network, &mut summary);
-            false
+            Some(seed::restore_network)
         }
         Decision::Cleaning => {
             summary.add_note("the node is not cleaned yet: at this boot nothing of it is started");
-            hold_node(root, seed::restore_seed, &mut summary);
-            false
+            Some(seed::restore_seed)
         }
         Decision::Wipe(plan) => {
             let wiped = summary.keep_result(clean_up(root, &plan));
-            if wiped.is_none() {
-                hold_node(root, seed::restore_network, &mut summary);
-            }
-            let may_start = wiped.is_some();
+            let is_held = wiped.is_none();
             summary.done.extend(wiped);
-            may_start
+            is_held.then_some(seed::restore_network)
         }
     };
-    if may_start {
-        prepare_node(root, &mut summary);
+    match held_with {
+        None => prepare_node(root, &mut summary),
+        Some(restore) => hold_node(root, restore, &mut summary),
     }
     summary
 }

@@ -4,7 +4,6 @@
 use std::fs;
 
 use proto::v1alpha1::{PlanKind, PlanOutcome};
-
 use serde::{Deserialize, Serialize};
 
 use super::{BootError, receipt, seed};

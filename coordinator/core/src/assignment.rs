@@ -141,7 +141,7 @@ pub fn is_claimed_by(host: &HostRecord, demand: &Demand) -> bool {
 
 /// Whose node the host states to carry, where it is not that of the claim or of the machine: the
 /// host was given away after the backup that was restored. Only `metal3://` names the machine.
-pub(super) fn foreign_node(situation: &Situation<'_>, host: &HostRecord) -> Option<String> {
+fn foreign_node(situation: &Situation<'_>, host: &HostRecord) -> Option<String> {
     let of_consumer = || {
         let node = host.carried_node().filter(|node| !node.owner.is_empty())?;
         let given = situation.demand.provider_id.as_ref()?;

@@ -227,11 +227,17 @@ impl HostRecord {
         self.is_attached() && self.carried.is_some()
     }
 
-    /// Whether it states to carry the node of this providerID, which a plan of `owner` made.
+    /// Whether it states to carry the node of this providerID.
     #[must_use]
-    pub fn carries_node_of(&self, provider_id: &ProviderId, owner: &str) -> bool {
-        let is_of_owner = |node: &CarriedNode| node.owner.is_empty() || node.owner == owner;
-        self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str() && is_of_owner(node))
+    pub fn carries_node_of(&self, provider_id: &ProviderId) -> bool {
+        self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str())
+    }
+
+    /// Whose node it states to carry, where that is not `owner`.
+    #[must_use]
+    pub fn owner_other_than(&self, owner: &str) -> Option<&str> {
+        let stated = self.carried_node()?.owner.as_str();
+        (!stated.is_empty() && stated != owner).then_some(stated)
     }
 
     /// Whose node it states to carry, where the claim is another one's: the claim was restored from a
@@ -239,11 +245,10 @@ impl HostRecord {
     #[must_use]
     pub fn foreign_owner(&self) -> Option<&str> {
         self.claim.as_ref()?;
-        let owner = self.carried_node()?.owner.as_str();
-        (!owner.is_empty() && owner != self.claim_text()).then_some(owner)
+        self.owner_other_than(&self.claim_text())
     }
 
-    /// Whose the host is, as its plans and its node name it.
+    /// Whose the host is, as its plans and its node name it; nothing without a claim.
     #[must_use]
     pub fn claim_text(&self) -> String {
         let claim = self.claim.as_ref();

@@ -6,7 +6,7 @@
 
 mod conditions;
 mod member;
-mod newcomers;
+mod new_members;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ use proto::v1alpha1 as wire;
 
 pub use conditions::{find_holder, holds_endpoint, ignored_condition, is_other_endpoint, project_conditions};
 pub use member::{DeviceProblem, find_address};
-use newcomers::{NewcomerWait, hold_newcomers};
+use new_members::{NewMemberWait, hold_new_members};
 
 /// Router id of a cluster that names none: VRRP has 1 to 255.
 const DEFAULT_ROUTER_ID: i32 = 51;
@@ -96,7 +96,7 @@ pub struct Decision {
     /// The router id stays the former one until this host can be told another.
     pub router_id_waits: Option<RouterIdWait>,
     /// A host that is no member yet: one that is away does not know it.
-    pub newcomer_waits: Option<NewcomerWait>,
+    pub new_member_waits: Option<NewMemberWait>,
 }
 
 /// A candidate that has a place among the members.
@@ -153,7 +153,7 @@ pub fn decide_members(
     if decision.address_taken.is_some() {
         return decision;
     }
-    decision.newcomer_waits = hold_newcomers(&mut placed, internal);
+    decision.new_member_waits = hold_new_members(&mut placed, internal);
     decision.router_id_waits = find_router_id_wait(internal, placed.iter().map(|placed| placed.candidate));
     let router_id = decision.router_id_waits.as_ref().map_or(internal.router_id, |wait| wait.router_id);
     let addresses: Vec<String> = placed.iter().map(|placed| placed.address.to_string()).collect();

@@ -109,10 +109,9 @@ pub(super) fn is_member(context: &Context, machine: &BaremetalMachine, record: &
     let claims = record.claim.as_ref().is_some_and(|claim| {
         claim.kind == KIND && machine.metadata.name.as_deref() == Some(claim.baremetal_machine.as_str())
     });
-    let owner = find_owner(context, machine);
     claims
         && machine.labels().contains_key(label::CONTROL_PLANE)
-        && !is_releasing(machine, owner.as_deref())
+        && !is_releasing(machine, find_owner(context, machine).as_deref())
         && named_host(machine).is_some_and(|host| host == record.name)
         && !record.is_abandoned
         && record.foreign_owner().is_none()

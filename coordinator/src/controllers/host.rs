@@ -143,8 +143,7 @@ impl<'a> Gathered<'a> {
     /// gives the host back. A machine that is not found may be restored, and so may that of a
     /// node which is not of the claim.
     fn is_dismissed(&self) -> bool {
-        let is_owned = || self.record.carried_node().is_some_and(|node| !node.owner.is_empty());
-        if self.record.foreign_owner().is_some() || (self.record.claim.is_none() && is_owned()) {
+        if self.record.owner_other_than(&self.record.claim_text()).is_some() {
             return false;
         }
         let is_claimed = self.record.claim.is_some() && !self.record.is_abandoned;

@@ -88,7 +88,8 @@ fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &Prov
         host.claim.is_none()
             && !host.is_quarantined
             && host.is_attached()
-            && host.carries_node_of(provider_id, &owner_text(machine.kind, &machine.name))
+            && host.carries_node_of(provider_id)
+            && host.owner_other_than(&owner_text(machine.kind, &machine.name)).is_none()
     };
     if let Some(host) = host.filter(carries) {
         // The plan that made the node belongs to the claim.
@@ -132,7 +133,7 @@ fn hold_foreign_node(situation: &Situation<'_>, host: &HostRecord, owner: &str) 
 /// says whether it carries the node.
 fn name_node(node: &NodeDemand, host: &HostRecord) -> Outcome {
     let provider_id = provider_id(node, host);
-    if host.carries_node_of(&provider_id, &host.claim_text()) {
+    if host.carries_node_of(&provider_id) {
         return Outcome::from_effect(Effect::SetProviderId(provider_id));
     }
     let message = "an operator's plan ran on this host, and it does not state that it carries the node of this machine: delete the Machine to have another one created";
@@ -153,7 +154,7 @@ fn run_host(
     let blocker = match (host.find_problem(situation.now), &host.carried) {
         (Some(problem), _) => Some(waiting(problem.reason, &problem.message)),
         (None, None) => Some(waiting(Reason::HostStatementMissing, NOT_STATED)),
-        (None, Some(_)) if host.carries_node_of(provider_id, &host.claim_text()) => None,
+        (None, Some(_)) if host.carries_node_of(provider_id) => None,
         (None, Some(_)) => Some(Blocker::needs_operator(
             Type::Ready,
             Reason::HostCarriesNoNode,

@@ -134,7 +134,7 @@ fn config_condition(decision: &Decision) -> ConditionUpdate {
         );
         return invalid(Reason::DutyUnconfirmed, message);
     }
-    if let Some(wait) = &decision.newcomer_waits {
+    if let Some(wait) = &decision.new_member_waits {
         let message = format!(
             "host {} takes no part until host {} is attached, which does not know it and would hold the address beside it: check that it is powered and reaches the coordinator, or delete its Machine",
             wait.host, wait.away

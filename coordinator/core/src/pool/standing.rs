@@ -50,10 +50,9 @@ pub enum Exclusion {
 }
 
 /// What the machine that holds a host does with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// It keeps the host, or none holds it.
-    #[default]
     Keeps,
     /// It is being deleted: from then to its release the host is on its way back, whether or not a
     /// clean plan is announced or applied.

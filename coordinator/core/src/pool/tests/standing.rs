@@ -1,0 +1,165 @@
+//! The state of one member.
+
+use super::*;
+
+type Change = fn(&mut MachineInventory);
+
+fn reprovisioning(inventory: &mut MachineInventory, state: Option<PlanState>) {
+    samples::claim(inventory, AllocationState::Reprovisioning, 0);
+    samples::announce(inventory, PlanType::Reprovision, 1, state);
+}
+
+fn end_session(inventory: &mut MachineInventory) {
+    let ended = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH);
+    samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
+}
+
+const STANDINGS: [(&str, Change, Standing); 23] = {
+    use Standing::Unavailable;
+    [
+        ("attached and free", |_| {}, Standing::Available),
+        ("never attached", |i| samples::host_status(i).session = None, Unavailable(Exclusion::NotAttached)),
+        ("session ended", end_session, Unavailable(Exclusion::NotAttached)),
+        ("no statement", |i| samples::host_status(i).carried = None, Unavailable(Exclusion::CarriesNode)),
+        (
+            "carries a node and has no owner",
+            |i| samples::announce(i, PlanType::Reprovision, 1, Some(PlanState::Applied)),
+            Unavailable(Exclusion::CarriesNode),
+        ),
+        (
+            "its plan was announced for an owner that was lost",
+            |i| {
+                samples::announce(i, PlanType::Reprovision, 1, None);
+                samples::host_status(i).carried = Some(coordinator_api::inventory::CarriedStatus::default());
+            },
+            Unavailable(Exclusion::CarriesNode),
+        ),
+        (
+            "no Secret",
+            |i| i.status.as_mut().unwrap().plan.as_mut().unwrap().secret_ref = None,
+            Unavailable(Exclusion::NoPlanSecret),
+        ),
+        (
+            "failed",
+            |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed)),
+            Unavailable(Exclusion::PlanFailed),
+        ),
+        (
+            "executing an operator's plan",
+            |i| samples::announce(i, PlanType::Custom, 1, None),
+            Unavailable(Exclusion::CustomPlan),
+        ),
+        (
+            "after an operator's plan",
+            |i| samples::announce(i, PlanType::Custom, 1, Some(PlanState::Applied)),
+            Standing::Available,
+        ),
+        (
+            "quarantined",
+            |i| samples::annotate(i, annotation::QUARANTINED, "x"),
+            Unavailable(Exclusion::Quarantined),
+        ),
+        (
+            "waiting for approval",
+            |i| samples::annotate(i, annotation::APPROVAL, "Pending"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        (
+            "odd approval",
+            |i| samples::annotate(i, annotation::APPROVAL, "yes"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        (
+            "shut out",
+            |i| samples::annotate(i, annotation::APPROVAL, "Revoked"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        ("approved", |i| samples::annotate(i, annotation::APPROVAL, "Approved"), Standing::Available),
+        (
+            "managed disks",
+            |i| i.spec.storage = Some(serde_json::json!({ "volumes": [] })),
+            Unavailable(Exclusion::ManagedDisks),
+        ),
+        (
+            "marked",
+            |i| samples::annotate(i, annotation::ALLOCATION_STATE, "Unavailable"),
+            Unavailable(Exclusion::Marked),
+        ),
+        (
+            "held by another pool",
+            |i| samples::annotate(i, annotation::POOL, "other"),
+            Unavailable(Exclusion::OtherPool),
+        ),
+        ("claimed", |i| samples::claim(i, AllocationState::Allocated, 0), Standing::Allocated),
+        ("reprovisioning", |i| reprovisioning(i, None), Standing::Reprovisioning),
+        (
+            "reprovisioning and rebooting",
+            |i| {
+                reprovisioning(i, None);
+                end_session(i);
+            },
+            Standing::Reprovisioning,
+        ),
+        (
+            "reprovisioning and quarantined",
+            |i| {
+                reprovisioning(i, None);
+                samples::annotate(i, annotation::QUARANTINED, "x");
+            },
+            Standing::Reprovisioning,
+        ),
+        (
+            "cleaning",
+            |i| {
+                samples::claim(i, AllocationState::Preparing, 0);
+                samples::announce(i, PlanType::Clean, 2, None);
+            },
+            Standing::Preparing,
+        ),
+    ]
+};
+
+#[test]
+fn standing_follows_claim_plan_and_session() {
+    for (name, change, want) in STANDINGS {
+        let mut inventory = samples::inventory("host-1");
+        change(&mut inventory);
+        assert_eq!(host_standing("workers", Some(&samples::record(&inventory))), want, "{name}");
+    }
+    assert_eq!(host_standing("workers", None), Standing::Unavailable(Exclusion::Missing));
+}
+
+#[test]
+fn member_of_deleted_machine_comes_back() {
+    use Standing::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
+    const AWAY: Standing = Unavailable(Exclusion::NotAttached);
+    const FAILED: Standing = Unavailable(Exclusion::PlanFailed);
+    let held: Change = |i| samples::claim(i, AllocationState::Allocated, 0);
+    let cleaning: Change = |i| samples::announce(i, PlanType::Clean, 1, None);
+    let cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Applied));
+    let not_cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed));
+    let abandoned: Change = |i| samples::annotate(i, annotation::ABANDONED, "x");
+    // Where its machine keeps it, releases it, and is stuck.
+    for (name, changes, want) in [
+        ("held", &[held][..], [Allocated, Preparing, Allocated]),
+        ("held and away", &[held, end_session], [AWAY, Preparing, AWAY]),
+        ("reprovisioning", &[|i| reprovisioning(i, None)], [Reprovisioning, Preparing, Allocated]),
+        ("cleaning", &[held, cleaning], [Preparing, Preparing, Allocated]),
+        ("cleaning and away", &[held, cleaning, end_session], [Preparing, Preparing, AWAY]),
+        ("cleaned", &[held, cleaned], [Allocated, Preparing, Allocated]),
+        ("not cleaned", &[held, not_cleaned], [FAILED; 3]),
+        ("abandoned", &[held, cleaning, end_session, abandoned], [AWAY, Preparing, AWAY]),
+        ("abandoned and back", &[held, cleaning, abandoned], [Preparing, Preparing, Allocated]),
+        ("free", &[], [Available; 3]),
+        ("free and away", &[end_session], [AWAY; 3]),
+    ] {
+        let mut inventory = samples::inventory("host-1");
+        for change in changes {
+            change(&mut inventory);
+        }
+        let record = samples::record(&inventory);
+        let standings = [Holder::Keeps, Holder::Releases, Holder::Stuck]
+            .map(|holder| member_standing("workers", Some(&record), holder));
+        assert_eq!(standings, want, "{name}");
+    }
+}
