@@ -24,10 +24,18 @@ impl Directory {
     /// # Errors
     /// When it cannot be made.
     pub fn temporary() -> io::Result<Self> {
-        sweep(&std::env::temp_dir());
-        let path = tempfile::Builder::new().prefix(PREFIX).tempdir()?.keep();
-        let lock = File::create_new(path.join(LOCK))?;
+        Self::temporary_in(&std::env::temp_dir())
+    }
+
+    /// The lock is held before the file gets its name: [`sweep`] of another process or thread
+    /// would find it free in between.
+    fn temporary_in(parent: &Path) -> io::Result<Self> {
+        sweep(parent);
+        let path = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?.keep();
+        let unnamed = path.join(".lock.new");
+        let lock = File::create_new(&unnamed)?;
         lock.lock()?;
+        fs::rename(unnamed, path.join(LOCK))?;
         Ok(Self { path, lock: Some(lock) })
     }
 
@@ -123,5 +131,22 @@ mod tests {
 
         let kept: Vec<bool> = [abandoned, held, fresh, foreign].iter().map(|path| path.exists()).collect();
         assert_eq!(kept, [false, true, true, true]);
+    }
+
+    #[test]
+    fn directories_made_at_once_are_kept() {
+        let temporary = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let directory = Directory::temporary_in(temporary.path()).unwrap();
+                        std::thread::yield_now();
+                        assert!(directory.path().exists(), "removed while in use");
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
     }
 }
