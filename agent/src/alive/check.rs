@@ -37,8 +37,9 @@ pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// In every certificate of an API server that kubeadm makes.
 const NAME: &str = "kubernetes";
-/// Shorter than the limit of keepalived, which kills.
-const DEADLINE: Duration = Duration::from_millis(1800);
+/// Shorter than the limit of keepalived, which kills. Long enough for an API server that waits for
+/// etcd's disk: the address would move to one that waits for the same.
+const DEADLINE: Duration = Duration::from_millis(4800);
 
 /// Why this host does not hold the address.
 #[derive(Debug, thiserror::Error)]

@@ -27,11 +27,13 @@ pub struct Part<'a> {
     pub spreads: bool,
 }
 
-/// Without a peer keepalived announces to a group that others may use: to itself instead.
+/// Without a peer keepalived announces to a group that others may use. To the address that it holds
+/// instead, which it does not listen at: an announcement that it hears is a warning in the journal,
+/// ten times a second.
 fn render_peers(duty: &Duty) -> String {
     let mut peers: Vec<_> = duty.peers().map(|peer| format!("        {peer}\n")).collect();
     if peers.is_empty() {
-        peers.push(format!("        {}\n", duty.own_address()));
+        peers.push(format!("        {}\n", duty.address));
     }
     peers.concat()
 }
@@ -58,9 +60,9 @@ global_defs {{
 vrrp_script api_server {{
     script \"{check}\"
     interval 1
-    timeout 2
+    timeout 5
     rise 1
-    fall 2
+    fall 3
     init_fail
 }}
 
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn a_single_member_announces_to_no_group() {
         let text = render("10.0.0.100", &["10.0.0.1"], 0, false);
-        assert!(text.contains("unicast_peer {\n        10.0.0.1\n    }"), "{text}");
+        assert!(text.contains("unicast_peer {\n        10.0.0.100\n    }"), "{text}");
     }
 
     #[test]

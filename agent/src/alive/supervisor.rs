@@ -210,7 +210,7 @@ impl Supervisor<'_> {
 
     fn start_keepalived(&self, config: &Path) -> io::Result<Child> {
         Command::new("keepalived")
-            .args(["--dont-fork", "--log-console", "--use-file"])
+            .args(["--dont-fork", "--log-console", "--no-syslog", "--use-file"])
             .arg(config)
             .arg("--pid")
             .arg(self.path("keepalived.pid"))

@@ -62,6 +62,21 @@ fn first_node_holds_before_init_and_hands_over() {
     site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
 }
 
+/// Ten announcements a second: one that it hears is a warning in the journal each time.
+#[test]
+fn sole_member_does_not_hear_itself() {
+    for family in [Family::V4, Family::V6] {
+        let (site, _) = started_with(1, family);
+        site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
+        let log = site.nodes[0].log("agent");
+        std::thread::sleep(Duration::from_secs(3));
+        let text = std::fs::read_to_string(log).unwrap();
+        assert_eq!(text.matches("Entering MASTER STATE").count(), 1, "said once: {text}");
+        assert!(!text.contains("WARNING"), "{text}");
+        assert!(site.network.holds(0).unwrap());
+    }
+}
+
 // Fault: a control-plane machine is deleted, or its host is cleaned, while it holds the endpoint.
 // Shown: `LoadBalancerReady` names the next holder.
 #[test]
