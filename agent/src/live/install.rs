@@ -2,6 +2,7 @@
 //! installed system needs for its identity.
 
 mod attempts;
+mod carried;
 mod choice;
 mod error;
 
@@ -13,7 +14,7 @@ use proto::plan::{RegistryAccess, Seed};
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    Install, InstallDone, InstallFailed, InstallWaiting, LiveBootAfterInstall, PowerAction,
+    BootDisk, Install, InstallDone, InstallFailed, InstallWaiting, LiveBootAfterInstall, PowerAction,
     ReportInstallResponse,
 };
 use tokio::time::{Instant, sleep};
@@ -149,7 +150,7 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
 }
 
 /// This host is installed, and an operator wants it installed again: on the disk that
-/// carries its system, and on no other.
+/// carries its system and nothing of a node, and on no other.
 ///
 /// # Errors
 /// [`InstallError`]; it was reported where it can be.
@@ -158,12 +159,20 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
     found: InstalledDisk,
     request: &Install,
 ) -> Result<(), InstallError> {
-    if choice::is_named(live.root, &request.reinstall, &found.disk) {
-        return install_host(live, request).await;
+    let mut flow = Flow::new(live);
+    if !choice::is_named(flow.live.root, &request.reinstall, &found.disk) {
+        let error = InstallError::ReinstallElsewhere { named: request.reinstall.clone(), disk: found.disk };
+        flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+        return Err(error);
     }
-    let error = InstallError::ReinstallElsewhere { named: request.reinstall.clone(), disk: found.disk };
-    Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-    Err(error)
+    let Some(node) = flow.describe_node(&found)? else {
+        return install_host(flow.live, request).await;
+    };
+    flow.live.console.print_message(&format_line(
+        &format!("{node}, so it is not installed again, although the annotation baremetal.cluster.io/reinstall asks for it"),
+        Some("delete the machine of the node first, or remove the annotation"),
+    ));
+    boot_disk(flow.live, found, &Next::BootDisk(BootDisk {})).await
 }
 
 /// The coordinator has this host as installed and no disk carries the system:
@@ -340,6 +349,11 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         };
         self.sync_disks().await?;
         Ok(may_reboot)
+    }
+
+    /// Mounted to be written: what the journal of the file system holds counts.
+    fn describe_node(&self, found: &InstalledDisk) -> Result<Option<String>, InstallError> {
+        Ok(carried::describe_node(&self.mount_partition(&found.partition)?.state()))
     }
 
     fn mount_partition(&self, partition: &str) -> Result<installed_disk::Mounted, InstallError> {

@@ -209,6 +209,32 @@ async fn an_installed_host_is_never_reinstalled() {
     );
 }
 
+// Fault: the coordinator forgot which host carries a node, and an old request to install it again is left over.
+// Shown: host console: cause and next action; the report is `LiveBootAfterInstall`, and the host boots its disk.
+#[tokio::test]
+async fn a_disk_with_a_node_is_not_reinstalled() {
+    type Leave = fn(&StateDir);
+    let node: Leave = |state| write(&state.node_identity(), "{}");
+    let damaged: Leave = |state| write(&state.journal(), "torn");
+    for (what, leave, is_kept) in
+        [("node", node, true), ("damaged journal", damaged, true), ("nothing", |_| (), false)]
+    {
+        let coordinator = Coordinator::start().await;
+        coordinator.memory().next = Some(install("/dev/vda"));
+        let host = Host::live(&coordinator);
+        host.register().await.unwrap();
+        leave(&host.installed_state());
+        host.boot("boot-2");
+        let Next::Install(request) = install("") else { panic!() };
+        let request = Install { reinstall: "/dev/vda".to_owned(), ..request };
+        coordinator.memory().next = Some(Next::Install(request));
+        host.register().await.unwrap();
+        assert_eq!(host.installs(), if is_kept { 1 } else { 2 }, "{what}");
+        let last = coordinator.memory().installs.last().cloned();
+        assert_eq!(matches!(last, Some(Outcome::LiveBootAfterInstall(_))), is_kept, "{what}: {last:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_annotation_resolves_a_waiting_install() {
     let coordinator = Coordinator::start().await;

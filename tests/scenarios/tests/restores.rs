@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
+use coordinator_api::names::annotation;
 use fake_apiserver::{GarbageCollection, OwnerReferences};
 use scenarios::{NAMESPACE, World};
 use serde_json::{Value, json};
@@ -298,6 +299,43 @@ async fn host_with_an_unknown_node_is_not_claimed() {
     assert!(why.contains("1 carrying a node"), "{why}");
     world.advance_time(Duration::from_hours(1)).await;
     assert_eq!(world.host("host-1").system().effects(), before);
+    world.check_invariants().await;
+}
+
+// Fault: the machine of a node and the status of its host are lost, and an old request to install the host
+// again is left over.
+// Shown: reason `LiveBootAfterInstall` of the inventory, then `HostCarriesNode`; the host boots its disk.
+#[tokio::test(start_paused = true)]
+async fn left_over_reinstall_loses_no_node() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    let ask = json!({ "metadata": { "annotations": { annotation::REINSTALL: "/dev/vda" } } });
+    world.patch("MachineInventory", "host-1", ask).await;
+    let backup = world.get_object(KINDS[2], "host-1").unwrap();
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    world.host_mut("host-1").power_off();
+    for (kind, name) in [(MACHINES, "m-1"), ("machines.cluster.x-k8s.io", "m-1"), (KINDS[2], "host-1")] {
+        world.fake.take_out(kind, NAMESPACE, name);
+    }
+    world.fake.put_back(backup, OwnerReferences::Keep).unwrap();
+    let seed = world.seed_config("hosts");
+    world.host("host-1").insert(&seed);
+    world.host_mut("host-1").power_on();
+    let why = Reason::LiveBootAfterInstall;
+    world
+        .wait_until("the ISO leaves the disk alone", |world| {
+            let installed = world.host_condition("host-1", Type::Installed);
+            installed.is_some_and(|installed| installed.reason == why.as_str())
+        })
+        .await;
+    let action = "remove the medium and boot the disk";
+    world.expect_why("machineinventory/host-1", why, "its disk was left alone", action).await;
+    world
+        .wait_until("the host says what it carries", |world| {
+            world.host_condition("host-1", Type::Ready).is_some_and(|ready| ready.reason == "HostCarriesNode")
+        })
+        .await;
+    assert_eq!(world.host("host-1").installs(), 1);
     world.check_invariants().await;
 }
 
