@@ -58,7 +58,8 @@ pub mod annotation {
     /// claim, so that a stale cache never makes it claim a second one.
     pub const MACHINE_INVENTORY: &str = "baremetal.cluster.io/machine-inventory";
     /// Ours: set by an operator on a machine in deletion whose clean failed, to
-    /// have another clean assigned; removed when it is.
+    /// have another clean assigned, or on the `MachineInventory` of an abandoned host;
+    /// removed when it is.
     pub const RETRY_PLAN: &str = "baremetal.cluster.io/retry-plan";
     /// Ours: set by an operator on a machine in deletion whose host is dead, to
     /// abandon the host without a clean. The inventory stays `Unavailable` until

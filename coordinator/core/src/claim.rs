@@ -72,6 +72,8 @@ pub enum HostEffect {
     MarkOrphaned(Problem),
     /// The host of an abandoned claim attached: it is cleaned.
     Assign(Assignment),
+    /// The clean that an operator asked for is announced: remove the request.
+    ForgetRetry,
     /// The replica that served the session is dead.
     EndSession { ended: Timestamp },
     /// Its plan ended: `clusterctl move` may go on.
@@ -104,7 +106,8 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
         (Wake::OnChange, grace) => grace,
         (session, _) => session,
     };
-    HostOutcome { effect, hold: find_hold(situation), custom: problem, reboot, wake }
+    let hold = find_hold(situation).or_else(|| find_clean_problem(situation));
+    HostOutcome { effect, hold, custom: problem, reboot, wake }
 }
 
 fn check_reboot(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
@@ -227,23 +230,42 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
     if !host.is_known() {
         return None;
     }
-    let clean = host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
-    match clean.map(|plan| plan.state) {
-        Some(None | Some(PlanState::Failed)) => None,
-        Some(Some(PlanState::Applied)) => Some(HostEffect::Release),
-        None => assign_clean(situation),
+    let state = claimed_clean(host);
+    if state == Some(Some(PlanState::Applied)) {
+        return Some(HostEffect::Release);
     }
+    if is_clean_due(host) {
+        let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
+        return assignment::assign_clean(host, situation.spec, stored).ok().map(HostEffect::Assign);
+    }
+    (state == Some(None) && host.retries_clean).then_some(HostEffect::ForgetRetry)
+}
+
+/// The state of the clean plan of the claim, where there is one.
+fn claimed_clean(host: &HostRecord) -> Option<Option<PlanState>> {
+    host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean).map(|plan| plan.state)
+}
+
+/// Whether an abandoned host that states a node gets a clean plan, or another one.
+fn is_clean_due(host: &HostRecord) -> bool {
+    match claimed_clean(host) {
+        None => true,
+        Some(state) => state == Some(PlanState::Failed) && host.retries_clean,
+    }
+}
+
+/// Why the clean plan of an abandoned host cannot be assigned.
+fn find_clean_problem(situation: &HostSituation<'_>) -> Option<Problem> {
+    let host = situation.host;
+    let stored = situation.plan.filter(|_| host.is_abandoned && is_clean_due(host))?;
+    let blocker = assignment::assign_clean(host, situation.spec, stored).err()?;
+    Some(Problem { reason: blocker.reason, message: blocker.message })
 }
 
 /// An operator deletes the inventory of an abandoned host, which is not cleaned now.
 fn remove_abandoned(host: &HostRecord) -> Option<HostEffect> {
     let is_cleaned = host.is_attached() && has_plan_in_flight(host);
     (host.is_deleting && !is_cleaned).then(|| HostEffect::Verify(Box::new(HostEffect::RemoveFinalizer)))
-}
-
-fn assign_clean(situation: &HostSituation<'_>) -> Option<HostEffect> {
-    let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
-    assignment::assign_clean(situation.host, situation.spec, stored).ok().map(HostEffect::Assign)
 }
 
 #[cfg(test)]

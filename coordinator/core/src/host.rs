@@ -76,6 +76,8 @@ pub struct HostRecord {
     pub has_finalizer: bool,
     /// Its claim was given up without a clean.
     pub is_abandoned: bool,
+    /// An operator wants another clean after one that failed; of an abandoned host.
+    pub retries_clean: bool,
     /// `clusterctl move` waits for it.
     pub blocks_move: bool,
     /// Name of the Secret with a plan that an operator wants run.
@@ -146,6 +148,7 @@ impl HostRecord {
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             has_finalizer: inventory.finalizers().iter().any(|name| name == finalizer::MACHINE_INVENTORY),
             is_abandoned: annotated(annotation::ABANDONED),
+            retries_clean: annotated(annotation::RETRY_PLAN),
             blocks_move: annotated(annotation::BLOCK_MOVE),
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),
             is_reboot_requested: annotated(annotation::REBOOT),

@@ -122,6 +122,12 @@ pub(crate) fn release(fleet: &Fleet, object: &Object, removal: Removal) -> Resul
         Removal::RetryClean => {
             let consequence = format!("{} gets another clean plan", object.id.short());
             let next = format!("`kubectl baremetal logs {} --follow` shows its steps", object.id.name);
+            if record.is_abandoned {
+                // Its machine is gone: the host itself is asked.
+                let (object, key) = (object.id.clone(), annotation::RETRY_PLAN);
+                let request = Request::Annotate { object, key, value: String::new() };
+                return Ok(Decision { requests: vec![request], consequence, next });
+            }
             annotate_holder(fleet, &record, annotation::RETRY_PLAN, (consequence, next))
         }
         Removal::WithoutClean => {

@@ -231,6 +231,7 @@ async fn apply_effect(
         HostEffect::MarkOrphaned(problem) => mark_orphaned(context, inventory, problem).await,
         HostEffect::Assign(assignment) => write_plan(context, inventory, assignment, secret).await,
         HostEffect::EndSession { ended } => end_session(context, inventory, record, *ended).await,
+        HostEffect::ForgetRetry => host::forget_retry(client, inventory).await,
         HostEffect::AllowMove => host::allow_move(client, inventory).await,
         HostEffect::AssignCustom(assignment) => assign_custom(context, inventory, assignment, secret).await,
         HostEffect::ForgetCustom => host::forget_custom_plan(client, inventory).await,

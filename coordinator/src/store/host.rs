@@ -88,6 +88,7 @@ pub async fn release(
         annotation::OWNER_CLUSTER: null,
         annotation::CLAIM_GENERATION: null,
         annotation::ABANDONED: null,
+        annotation::RETRY_PLAN: null,
         annotation::BLOCK_MOVE: null,
         annotation::ALLOCATION_STATE: state,
     });
@@ -157,6 +158,15 @@ pub async fn begin_plan(
 pub async fn forget_custom_plan(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::CUSTOM_PLAN: null });
     patch(client, inventory, "end the request of a plan on", &annotations, None).await.map(drop)
+}
+
+/// Another clean of an abandoned host was announced.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn forget_retry(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::RETRY_PLAN: null });
+    patch(client, inventory, "end the request of a clean on", &annotations, None).await.map(drop)
 }
 
 /// Records that a reboot ends this boot of the host, which is asked to from then on.

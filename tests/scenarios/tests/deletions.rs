@@ -3,6 +3,7 @@
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
+use coordinator_api::names::annotation;
 use scenarios::World;
 use serde_json::{Value, json};
 
@@ -244,6 +245,39 @@ async fn abandoned_host_is_cleaned_when_it_returns() {
     world.wait_running("m-2").await;
     let plans: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
     assert_eq!(plans, ["reprovision", "clean", "reprovision"], "it was cleaned before it was claimed");
+    world.check_invariants().await;
+}
+
+// Fault: the clean of an abandoned host fails.
+// Shown: condition `Ready` of the inventory: the failure, and the annotation that has the host cleaned again.
+#[tokio::test(start_paused = true)]
+async fn failed_clean_of_abandoned_host_is_retried() {
+    let mut world = running().await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    world.wait_for_reason("m-1", Type::PlanApplied, Reason::HostUnreachable, "release-without-clean").await;
+    world.give_up_host("BaremetalMachine", "m-1").await;
+    world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    world.host("host-1").system().fail("remove-workload", 1).unwrap();
+    world.host_mut("host-1").power_on();
+    world
+        .wait_until("the clean has failed", |world| {
+            let ready = world.host_condition("host-1", Type::Ready);
+            ready.is_some_and(|ready| {
+                ready.message.contains("retry-plan on this object has the host cleaned again")
+            })
+        })
+        .await;
+    let (cause, action) = ("remove-workload failed", "kubectl baremetal release host-1 --retry-clean");
+    world.expect_why("machineinventory/host-1", Reason::CommandFailed, cause, action).await;
+    world.host("host-1").system().succeed("remove-workload").unwrap();
+    let retry = json!({ "metadata": { "annotations": { annotation::RETRY_PLAN: "" } } });
+    world.patch("MachineInventory", "host-1", retry).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    let annotations = world.inventory("host-1").unwrap().metadata.annotations.unwrap_or_default();
+    assert!(!annotations.contains_key(annotation::RETRY_PLAN));
+    let plans: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(plans, ["reprovision", "clean", "clean"]);
     world.check_invariants().await;
 }
 

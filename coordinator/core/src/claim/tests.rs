@@ -160,6 +160,26 @@ fn abandoned_host_is_cleaned_when_attached() {
 }
 
 #[test]
+fn failed_clean_of_an_abandoned_host_is_retried() {
+    let retried = |mut inventory: MachineInventory| {
+        samples::annotate(&mut inventory, annotation::RETRY_PLAN, "");
+        abandoned(inventory)
+    };
+    let failed = used(PlanType::Clean, Some(PlanState::Failed));
+    assert_eq!(decide(&abandoned(failed.clone()), None, false).effect, None, "not by itself");
+    let Some(HostEffect::Assign(assignment)) = decide(&retried(failed), None, false).effect else { panic!() };
+    assert_eq!(assignment.record.plan.generation.0, 2);
+    let cleaning = retried(used(PlanType::Clean, None));
+    assert_eq!(decide(&cleaning, None, false).effect, Some(HostEffect::ForgetRetry), "once");
+    let cleaned = retried(used(PlanType::Clean, Some(PlanState::Applied)));
+    assert_eq!(decide(&cleaned, None, false).effect, Some(HostEffect::Release));
+    let mut invalid = abandoned(used(PlanType::Reprovision, Some(PlanState::Applied)));
+    invalid.spec.network = serde_json::from_value(serde_json::json!({ "config": "no mapping" })).unwrap();
+    let outcome = decide(&invalid, None, false);
+    assert_eq!((outcome.effect, outcome.hold.map(|hold| hold.reason)), (None, Some(Reason::NetworkInvalid)));
+}
+
+#[test]
 fn deleted_inventory_of_an_abandoned_host_goes() {
     let away = |mut inventory: MachineInventory| {
         samples::host_status(&mut inventory).session = None;

@@ -7,6 +7,7 @@ use coordinator_api::inventory::{
     AgentUpdateState, Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory,
     MachineInventorySpec, PlanState,
 };
+use coordinator_api::names::annotation;
 use jiff::Timestamp;
 
 use super::HostRecord;
@@ -79,6 +80,13 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
         let message = plan.problem.as_ref().map_or("", |problem| problem.message.as_str());
         match plan.state {
             None => return fails(Reason::WaitingForPlan, "the host executes its plan"),
+            Some(PlanState::Failed) if record.is_abandoned => {
+                let message = format!(
+                    "{message}; then the annotation {} on this object has the host cleaned again",
+                    annotation::RETRY_PLAN
+                );
+                return fails(Reason::PlanFailure, &message);
+            }
             Some(PlanState::Failed) => return fails(Reason::PlanFailure, message),
             Some(PlanState::Applied) => {}
         }

@@ -136,6 +136,12 @@ fn machines_in_deletion_are_ended() {
         let want = format!("annotate baremetalmachine/m baremetal.cluster.io/{key}=");
         assert_eq!(described(release(&known, &host, removal)), Ok(vec![want]));
     }
+    let mut abandoned = held_by("m");
+    abandoned["metadata"]["annotations"]["baremetal.cluster.io/abandoned"] = json!("2026-01-01T00:30:00Z");
+    assert_eq!(
+        described(release(&fleet([]), &self::host(abandoned), Removal::RetryClean)),
+        Ok(vec!["annotate machineinventory/h baremetal.cluster.io/retry-plan=".to_owned()])
+    );
     let machine = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:30:00Z" } });
     let both = fleet(cluster_of_one(machine, deleting));
     refused(release(&both, &host, Removal::Drained { scale_down: false }), "in deletion already");
