@@ -5,7 +5,7 @@
 //! and without the coordinator, a configuration of keepalived is written, and
 //! keepalived runs while there is a duty. VRRP among the members decides who
 //! holds the address; a member takes part only while its own API server answers
-//! `/readyz` ([`check`]).
+//! `/readyz` ([`check`]), or no other would do better ([`strain`]).
 
 pub mod changes;
 pub mod check;
@@ -13,4 +13,5 @@ pub mod config;
 pub mod duty;
 pub mod placement;
 pub mod spread;
+mod strain;
 pub mod supervisor;

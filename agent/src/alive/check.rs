@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::duty::{self, DutyFileError};
+use super::strain;
 use crate::error::{NextAction, describe_error};
 use crate::paths::Root;
 
@@ -37,8 +38,7 @@ pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// In every certificate of an API server that kubeadm makes.
 const NAME: &str = "kubernetes";
-/// Shorter than the limit of keepalived, which kills. Long enough for an API server that waits for
-/// etcd's disk: the address would move to one that waits for the same.
+/// With that of the other members ([`strain`]) shorter than the limit of keepalived, which kills.
 const DEADLINE: Duration = Duration::from_millis(4800);
 
 /// Why this host does not hold the address.
@@ -99,6 +99,17 @@ impl NextAction for CheckError {
     }
 }
 
+impl CheckError {
+    /// Whether the API server is there: it accepts connections.
+    pub(super) fn is_strain(&self) -> bool {
+        match self {
+            Self::TimedOut => true,
+            Self::NotReady(status) => status.is_server_error(),
+            _ => false,
+        }
+    }
+}
+
 /// Why this host may hold the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fitness {
@@ -106,6 +117,8 @@ pub enum Fitness {
     Serves,
     /// Its API server has never answered, and the address is needed for that.
     HoldsFirst,
+    /// Its API server is busy, and no other member would do better.
+    Strained,
 }
 
 /// Checks once.
@@ -123,17 +136,23 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
             if !duty::has_served(root) {
                 duty::note_served(root)?;
             }
+            strain::note_ready(root);
             Ok(Fitness::Serves)
         }
         Err(error) if duty.holds_first && !duty::has_served(root) => {
             tracing::debug!(error = describe_error(&error), "the API server has never answered");
             Ok(Fitness::HoldsFirst)
         }
+        Err(error) if strain::is_borne(root, &duty, &error).await => {
+            tracing::warn!(error = describe_error(&error), "no other member would do better");
+            Ok(Fitness::Strained)
+        }
         Err(error) => Err(error),
     }
 }
 
-async fn ask_ready(root: &Root, address: IpAddr, port: u16) -> Result<(), CheckError> {
+/// Whether the API server at that address is ready.
+pub(super) async fn ask_ready(root: &Root, address: IpAddr, port: u16) -> Result<(), CheckError> {
     let config = configure_tls(root)?;
     let address = SocketAddr::new(address, port);
     let failed = |source| CheckError::Connect { address, source };

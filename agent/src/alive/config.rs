@@ -60,9 +60,9 @@ global_defs {{
 vrrp_script api_server {{
     script \"{check}\"
     interval 1
-    timeout 5
+    timeout 8
     rise 1
-    fall 3
+    fall 2
     init_fail
 }}
 
@@ -113,7 +113,10 @@ virtual_server fwmark {MARK} {{
     delay_loop 2
     lvs_sched rr
     lvs_method NAT
-"
+    # The holder's own, where none answers the checks in time: whether it is fit, VRRP's check says.
+    sorry_server {own} {port}
+",
+        own = duty.own_address(),
     );
     for member in &duty.members {
         let _ = write!(
@@ -198,5 +201,6 @@ mod tests {
             assert!(text.contains(&format!("real_server {member} 6443 {{")), "{text}");
         }
         assert_eq!(text.matches("path /readyz").count(), 2);
+        assert!(text.contains("sorry_server 10.0.0.2 6443\n"), "{text}");
     }
 }

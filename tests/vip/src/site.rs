@@ -1,7 +1,7 @@
 //! A whole control plane.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use control_plane::parts::Parts;
@@ -12,6 +12,8 @@ use crate::probe::{wait_until, write_through};
 
 /// For waits on real API servers on a busy machine.
 pub const TIME_LIMIT: Duration = Duration::from_mins(3);
+/// Longer than a check takes: an address that no member took meanwhile is held by none.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// The nodes of one cluster on one network.
 pub struct Site {
@@ -110,14 +112,20 @@ impl Site {
         })
     }
 
-    /// Waits until no node holds it.
+    /// Waits until no node holds it, and none takes it.
     ///
     /// # Errors
     /// When that is not so in time.
     pub fn wait_no_holder(&self, limit: Duration) -> anyhow::Result<()> {
+        let mut since = None;
         wait_until("no holder", limit, || {
             let holders = self.network.holders()?;
-            Ok(if holders.is_empty() { Ok(()) } else { Err(format!("{holders:?}; {}", self.describe())) })
+            if !holders.is_empty() {
+                since = None;
+                return Ok(Err(format!("{holders:?}; {}", self.describe())));
+            }
+            let lasts = since.get_or_insert_with(Instant::now).elapsed() >= SETTLED;
+            Ok(if lasts { Ok(()) } else { Err("not for long".to_owned()) })
         })
     }
 

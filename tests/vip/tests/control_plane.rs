@@ -10,8 +10,8 @@ use vip::network::Family;
 use vip::probe::{wait_until, write_through};
 use vip::site::{Site, TIME_LIMIT};
 
-/// How long the former holder may keep the address beside the one of the majority: its API server
-/// notices the loss of the quorum, and three checks fail.
+/// How long the former holder may keep the address beside the one of the majority: half a minute after
+/// its API server was ready last.
 const OVERLAP: Duration = Duration::from_mins(1);
 /// Of a write that may be slow, and one that must not be taken.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
