@@ -110,6 +110,7 @@ async fn run_controllers(context: &Context) {
 /// Each controller is a task of its own; they end when the set is dropped.
 fn start_all(context: &Context) -> JoinSet<()> {
     context.index.release_all();
+    context.workloads.forget_holders();
     let keys = context.router.open_queues();
     let mut tasks = JoinSet::new();
     let cache = context.cache.clone();

@@ -2,39 +2,35 @@
 //! installed system needs for its identity.
 
 mod attempts;
-mod carried;
 mod choice;
 mod error;
+mod installed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::plan::{RegistryAccess, Seed};
-use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
-use proto::v1alpha1::{
-    BootDisk, Install, InstallDone, InstallFailed, InstallWaiting, LiveBootAfterInstall, PowerAction,
-    ReportInstallResponse,
-};
+use proto::v1alpha1::{Install, InstallFailed, InstallWaiting, PowerAction, ReportInstallResponse};
 use tokio::time::{Instant, sleep};
 
 use self::attempts::Attempts;
 pub use self::error::InstallError;
+pub use self::installed::{boot_disk, disk_missing, install_again};
 use super::boot_order::{self, BootOrder};
 use super::handover::{self, Handover, HandoverError};
-use super::installed_disk::{self, Access, InstallRecord, InstalledDisk, Mounts};
+use super::installed_disk::{self, Access, InstallRecord, Mounts};
 use crate::boot::seed;
 use crate::client::backoff::Backoff;
 use crate::client::calls::{Caller, InstallReporter};
 use crate::client::transport::Transport;
 use crate::console::Console;
 use crate::durable;
-use crate::error::{NextAction, describe_error, explain, format_line};
+use crate::error::{NextAction, describe_error, explain};
 use crate::host::command::Invocation;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
-use crate::host::observed;
 use crate::host::system::{Installation, RebootMethod, System, SystemError, deadlines};
 use crate::identity::Certificate;
 use crate::paths::Root;
@@ -105,87 +101,6 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     let order = order.map(|order| format!("; {order}")).unwrap_or_default();
     flow.live.console.print_message(&format!("installed on {}{order}", device.display()));
     flow.turn_to(request.power_action()).await
-}
-
-/// This host is installed: nothing is written over, the disk is to boot.
-///
-/// # Errors
-/// [`InstallError`].
-pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
-    live: Live<'_, S, M, N>,
-    found: InstalledDisk,
-    next: &Next,
-) -> Result<(), InstallError> {
-    let mut flow = Flow::new(live);
-    let device = show_path(&Path::new("/dev").join(&found.disk));
-    let may_reboot = flow.refresh_installed(&found).await?;
-    flow.report_outcome(match next {
-        // The coordinator has no report of the finished install.
-        Next::Install(_) => {
-            Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() })
-        }
-        Next::BootDisk(_) => Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device: device.clone() }),
-    })
-    .await?;
-    if !may_reboot {
-        flow.live.console.print_message(&format_line(
-            &format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
-            Some("take the ISO out, or put the disk first in the firmware's boot order, and restart"),
-        ));
-        return Ok(());
-    }
-    let order = match next {
-        // The install may have been cut off before it made its entry.
-        Next::Install(request) if !request.disable_boot_entry => flow.add_boot_entry(&found.disk),
-        Next::Install(_) | Next::BootDisk(_) => {
-            flow.find_disk(&found.disk).map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
-        }
-    };
-    if let Some(order) = order {
-        flow.live
-            .console
-            .print_message(&format!("this host is installed on {device}; {order}; rebooting into it"));
-    }
-    flow.turn_to(PowerAction::Reboot).await
-}
-
-/// This host is installed, and an operator wants it installed again: on the disk that
-/// carries its system and nothing of a node, and on no other.
-///
-/// # Errors
-/// [`InstallError`]; it was reported where it can be.
-pub async fn install_again<S: System, M: Mounts, N: Transport>(
-    live: Live<'_, S, M, N>,
-    found: InstalledDisk,
-    request: &Install,
-) -> Result<(), InstallError> {
-    let mut flow = Flow::new(live);
-    if !choice::is_named(flow.live.root, &request.reinstall, &found.disk) {
-        let error = InstallError::ReinstallElsewhere { named: request.reinstall.clone(), disk: found.disk };
-        flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-        return Err(error);
-    }
-    let Some(node) = flow.describe_node(&found)? else {
-        return install_host(flow.live, request).await;
-    };
-    flow.live.console.print_message(&format_line(
-        &format!("{node}, so it is not installed again, although the annotation baremetal.cluster.io/reinstall asks for it"),
-        Some("delete the machine of the node first, or remove the annotation"),
-    ));
-    boot_disk(flow.live, found, &Next::BootDisk(BootDisk {})).await
-}
-
-/// The coordinator has this host as installed and no disk carries the system:
-/// reported, and left to the operator.
-///
-/// # Errors
-/// Always; [`InstallError::DiskMissing`] when it could be reported.
-pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
-    live: Live<'_, S, M, N>,
-) -> Result<(), InstallError> {
-    let error = InstallError::DiskMissing;
-    Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-    Err(error)
 }
 
 /// Hours and minutes.
@@ -336,24 +251,6 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             seed::store(&state, &Seed::from(seed.clone())).map_err(HandoverError::from)?;
         }
         Ok(handover::write_record(&state, record)?)
-    }
-
-    /// Certificate and coordinator of this ISO for the installed system: the
-    /// stored ones may be those of years ago.
-    async fn refresh_installed(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
-        let boot_id = observed::boot_id(self.live.root).unwrap_or_default();
-        let may_reboot = {
-            let mounted = self.mount_partition(&found.partition)?;
-            handover::write(&mounted.state(), self.build_handover())?;
-            handover::may_boot_disk(&mounted.state(), &boot_id)?
-        };
-        self.sync_disks().await?;
-        Ok(may_reboot)
-    }
-
-    /// Mounted to be written: what the journal of the file system holds counts.
-    fn describe_node(&self, found: &InstalledDisk) -> Result<Option<String>, InstallError> {
-        Ok(carried::describe_node(&self.mount_partition(&found.partition)?.state()))
     }
 
     fn mount_partition(&self, partition: &str) -> Result<installed_disk::Mounted, InstallError> {

@@ -230,27 +230,28 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
     if !host.is_known() {
         return None;
     }
-    let state = claimed_clean(host);
-    if state == Some(Some(PlanState::Applied)) {
+    let clean = claimed_clean(host);
+    if clean.is_some_and(|plan| plan.state == Some(PlanState::Applied)) {
         return Some(HostEffect::Release);
     }
     if is_clean_due(host) {
         let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
         return assignment::assign_clean(host, situation.spec, stored).ok().map(HostEffect::Assign);
     }
-    (state == Some(None) && host.retries_clean).then_some(HostEffect::ForgetRetry)
+    let is_running = clean.is_some_and(|plan| plan.state.is_none());
+    (is_running && host.retries_clean).then_some(HostEffect::ForgetRetry)
 }
 
-/// The state of the clean plan of the claim, where there is one.
-fn claimed_clean(host: &HostRecord) -> Option<Option<PlanState>> {
-    host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean).map(|plan| plan.state)
+/// The clean plan of the claim, where there is one.
+fn claimed_clean(host: &HostRecord) -> Option<&AnnouncedPlan> {
+    host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean)
 }
 
 /// Whether an abandoned host that states a node gets a clean plan, or another one.
 fn is_clean_due(host: &HostRecord) -> bool {
     match claimed_clean(host) {
         None => true,
-        Some(state) => state == Some(PlanState::Failed) && host.retries_clean,
+        Some(plan) => plan.state == Some(PlanState::Failed) && host.retries_clean,
     }
 }
 

@@ -18,6 +18,11 @@ const NAMESPACE: &str = "kube-system";
 pub const LEASE: &str = "baremetal-control-plane-endpoint";
 
 impl WorkloadClients {
+    /// Another leader may have written other holders.
+    pub fn forget_holders(&self) {
+        self.lock_holders().clear();
+    }
+
     /// Writes the holder when it is another than was written last.
     ///
     /// # Errors

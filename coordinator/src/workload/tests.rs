@@ -208,6 +208,10 @@ async fn holder_is_written_once_until_it_changes() {
         (&spec_now["spec"]["holderIdentity"], &spec_now["spec"]["leaseTransitions"]),
         (&json!("host-2"), &json!(1))
     );
-    setting.clients.forget_cluster(&cluster);
+    setting.clients.forget_holders();
     assert_eq!(show(&setting.clients, "host-2").await, [Verb::Get], "a new leader writes nothing");
+    let other = WorkloadClients::new(setting.clients.0.connect.clone());
+    assert_eq!(show(&other, "host-3").await, [Verb::Get, Verb::Patch]);
+    setting.clients.forget_holders();
+    assert_eq!(show(&setting.clients, "host-2").await, [Verb::Get, Verb::Patch], "it leads again");
 }

@@ -1,0 +1,191 @@
+//! A host that is installed already: its disk is to boot, unless an operator wants the system installed
+//! again. The coordinator asks for that only where a host carries nothing; it may have forgotten what it
+//! knew, so that the disk itself is looked at.
+
+use std::path::Path;
+
+use proto::v1alpha1::complete_response::Next;
+use proto::v1alpha1::install_report::Outcome;
+use proto::v1alpha1::{
+    BootDisk, Install, InstallDone, LiveBootAfterInstall, PlanKind, PlanOutcome, PowerAction,
+};
+
+use super::{Flow, InstallError, Live, choice, install_host, show_path, waiting_message};
+use crate::client::transport::Transport;
+use crate::error::format_line;
+use crate::host::observed;
+use crate::host::system::System;
+use crate::live::boot_order;
+use crate::live::handover;
+use crate::live::installed_disk::{InstalledDisk, Mounts};
+use crate::paths::StateDir;
+use crate::plan::journal::{self, Journal};
+
+/// This host is installed: nothing is written over, the disk is to boot.
+///
+/// # Errors
+/// [`InstallError`].
+pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+    found: InstalledDisk,
+    next: &Next,
+) -> Result<(), InstallError> {
+    let mut flow = Flow::new(live);
+    let device = show_path(&Path::new("/dev").join(&found.disk));
+    let may_reboot = flow.refresh_installed(&found).await?;
+    flow.report_outcome(match next {
+        // The coordinator has no report of the finished install.
+        Next::Install(_) => {
+            Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() })
+        }
+        Next::BootDisk(_) => Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device: device.clone() }),
+    })
+    .await?;
+    if !may_reboot {
+        flow.live.console.print_message(&format_line(
+            &format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
+            Some("take the ISO out, or put the disk first in the firmware's boot order, and restart"),
+        ));
+        return Ok(());
+    }
+    let order = match next {
+        // The install may have been cut off before it made its entry.
+        Next::Install(request) if !request.disable_boot_entry => flow.add_boot_entry(&found.disk),
+        Next::Install(_) | Next::BootDisk(_) => {
+            flow.find_disk(&found.disk).map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
+        }
+    };
+    if let Some(order) = order {
+        flow.live
+            .console
+            .print_message(&format!("this host is installed on {device}; {order}; rebooting into it"));
+    }
+    flow.turn_to(PowerAction::Reboot).await
+}
+
+/// This host is installed, and an operator wants it installed again: on the disk that
+/// carries its system and nothing of a node, and on no other.
+///
+/// # Errors
+/// [`InstallError`]; it was reported where it can be.
+pub async fn install_again<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+    found: InstalledDisk,
+    request: &Install,
+) -> Result<(), InstallError> {
+    let mut flow = Flow::new(live);
+    if !choice::is_named(flow.live.root, &request.reinstall, &found.disk) {
+        let error = InstallError::ReinstallElsewhere { named: request.reinstall.clone(), disk: found.disk };
+        flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+        return Err(error);
+    }
+    let Some(node) = flow.describe_node(&found)? else {
+        return install_host(flow.live, request).await;
+    };
+    flow.live.console.print_message(&format_line(
+        &format!("{node}, so it is not installed again, although the annotation baremetal.cluster.io/reinstall asks for it"),
+        Some("delete the machine of the node first, or remove the annotation"),
+    ));
+    boot_disk(flow.live, found, &Next::BootDisk(BootDisk {})).await
+}
+
+/// The coordinator has this host as installed and no disk carries the system:
+/// reported, and left to the operator.
+///
+/// # Errors
+/// Always; [`InstallError::DiskMissing`] when it could be reported.
+pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+) -> Result<(), InstallError> {
+    let error = InstallError::DiskMissing;
+    Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+    Err(error)
+}
+
+impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
+    /// Certificate and coordinator of this ISO for the installed system: the
+    /// stored ones may be those of years ago.
+    async fn refresh_installed(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
+        let boot_id = observed::boot_id(self.live.root).unwrap_or_default();
+        let may_reboot = {
+            let mounted = self.mount_partition(&found.partition)?;
+            handover::write(&mounted.state(), self.build_handover())?;
+            handover::may_boot_disk(&mounted.state(), &boot_id)?
+        };
+        self.sync_disks().await?;
+        Ok(may_reboot)
+    }
+
+    /// Mounted to be written: what the journal of the file system holds counts.
+    fn describe_node(&self, found: &InstalledDisk) -> Result<Option<String>, InstallError> {
+        Ok(describe_node(&self.mount_partition(&found.partition)?.state()))
+    }
+}
+
+/// What the disk carries of a node; nothing where it was cleaned, or never carried one. What
+/// cannot be read may be a node.
+fn describe_node(state: &StateDir) -> Option<String> {
+    if state.node_identity().try_exists().unwrap_or(true) {
+        return Some("the disk carries a node".to_owned());
+    }
+    match journal::read(&state.journal()) {
+        Ok(None) => None,
+        Ok(Some(journal)) => {
+            may_leave_node(&journal).then(|| format!("the disk carries what plan {} left", journal.plan_id()))
+        }
+        Err(_) => Some("the journal of its plans cannot be read, so the disk may carry a node".to_owned()),
+    }
+}
+
+/// The coordinator goes by the same rule before it asks for the install.
+fn may_leave_node(journal: &Journal) -> bool {
+    match journal.kind() {
+        PlanKind::Clean => journal.outcome() != PlanOutcome::Applied,
+        PlanKind::Reprovision | PlanKind::Unspecified => true,
+        PlanKind::Custom => journal.outcome() == PlanOutcome::InProgress,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::plan::{Checksum, Generation, Kind, Plan, PlanId, Step};
+    use proto::v1alpha1::step_report::Outcome as Ended;
+    use proto::v1alpha1::{StepDone, StepFailed};
+
+    use super::*;
+
+    #[test]
+    fn journals_tell_what_a_disk_may_carry() {
+        let done = || Some(Ended::Done(StepDone::default()));
+        let failed = || Some(Ended::Failed(StepFailed::default()));
+        for (kind, ended, is_kept) in [
+            (Kind::Clean, done(), false),
+            (Kind::Clean, failed(), true),
+            (Kind::Clean, None, true),
+            (Kind::Reprovision, done(), true),
+            (Kind::Reprovision, failed(), true),
+            (Kind::Reprovision, None, true),
+            (Kind::Custom, done(), false),
+            (Kind::Custom, failed(), false),
+            (Kind::Custom, None, true),
+        ] {
+            let plan = Plan {
+                id: PlanId::parse("plan-1").unwrap(),
+                generation: Generation(1),
+                checksum: Checksum::of(b"plan-1"),
+                kind,
+                steps: vec![Step::Reboot],
+            };
+            let begun = Journal::begin_plan(&plan).with_started(0, "boot-1");
+            let journal = match ended.clone() {
+                Some(outcome) => begun.with_ended(0, outcome),
+                None => begun,
+            };
+            let directory = tempfile::tempdir().unwrap();
+            let state = StateDir::on_persistent_partition(directory.path());
+            std::fs::create_dir_all(state.path()).unwrap();
+            journal::write_journal(&state.journal(), &journal).unwrap();
+            assert_eq!(describe_node(&state).is_some(), is_kept, "{kind:?} {ended:?}");
+        }
+    }
+}
