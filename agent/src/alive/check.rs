@@ -1,8 +1,9 @@
 //! The `check-api` verb, which keepalived runs: may this host hold the address?
 //!
 //! It may while its own API server answers `/readyz`, which includes etcd's
-//! quorum: a minority holds nothing. Until it answered for the first time, the
-//! first node holds the address all the same, since kubeadm init needs it.
+//! quorum. A host that has the address keeps it a while where that is busy and no
+//! other member would do better ([`strain`]). Until it answered for the first time,
+//! the first node holds the address all the same, since kubeadm init needs it.
 //!
 //! The request goes to this host's own address, over TLS that the cluster's
 //! authority vouches for: another process on the port counts as no answer. It
@@ -39,7 +40,9 @@ const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// In every certificate of an API server that kubeadm makes.
 const NAME: &str = "kubernetes";
 /// With that of the other members ([`strain`]) shorter than the limit of keepalived, which kills.
-const DEADLINE: Duration = Duration::from_millis(4800);
+const DEADLINE: Duration = Duration::from_millis(1800);
+/// The kernel accepts connections, however busy the API server is.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Why this host does not hold the address.
 #[derive(Debug, thiserror::Error)]
@@ -156,7 +159,8 @@ pub(super) async fn ask_ready(root: &Root, address: IpAddr, port: u16) -> Result
     let config = configure_tls(root)?;
     let address = SocketAddr::new(address, port);
     let failed = |source| CheckError::Connect { address, source };
-    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    let connected = timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await;
+    let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
     let name = ServerName::try_from(NAME).map_err(|error| failed(io::Error::other(error)))?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

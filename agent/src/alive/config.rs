@@ -60,7 +60,7 @@ global_defs {{
 vrrp_script api_server {{
     script \"{check}\"
     interval 1
-    timeout 8
+    timeout 5
     rise 1
     fall 2
     init_fail
@@ -113,7 +113,7 @@ virtual_server fwmark {MARK} {{
     delay_loop 2
     lvs_sched rr
     lvs_method NAT
-    # The holder's own, where none answers the checks in time: whether it is fit, VRRP's check says.
+    # Where none answers the checks in time: the check of VRRP says whether this one is fit.
     sorry_server {own} {port}
 ",
         own = duty.own_address(),

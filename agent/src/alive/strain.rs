@@ -1,11 +1,15 @@
-//! A busy API server is no lost one: it accepts connections, and is slow, or says that it is not ready
-//! while etcd waits for its disk or for another member. Its host keeps the endpoint where no other member
-//! would do better: a sole member for as long as that lasts, one of several for [`GRACE`] after its last
-//! good answer, and only while no other is ready. A member that lost the quorum drops the address with it.
+//! A busy API server is not a lost one: it accepts connections, and is slow, or answers that it is not
+//! ready while etcd waits for its disk or for another member. The host that has the address keeps it
+//! where no other member would do better: for [`TOGETHER`] after the last good answer where the others
+//! answer that they are not ready either, and for [`CUT_OFF`] where one of them is silent, which may be
+//! of a majority beyond a partition.
 
 use std::fs;
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use nix::ifaddrs::getifaddrs;
 use nix::time::{ClockId, clock_gettime};
 use proto::balancer::Duty;
 use tokio::task::JoinSet;
@@ -15,12 +19,22 @@ use super::check::{CheckError, ask_ready};
 use crate::error::describe_error;
 use crate::paths::Root;
 
+/// Longer than a member of etcd takes to join.
+const TOGETHER: Duration = Duration::from_mins(5);
 /// Longer than etcd takes to elect a leader.
-const GRACE: Duration = Duration::from_secs(30);
+const CUT_OFF: Duration = Duration::from_secs(30);
 /// For the answers of the other members, which are asked at once.
-const DEADLINE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_millis(1500);
 /// When the API server was ready last, in seconds since the host started.
 const READY: &str = "ready";
+
+/// What another member says of its API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Ready,
+    NotReady,
+    Silent,
+}
 
 /// The API server of this host is ready.
 pub(super) fn note_ready(root: &Root) {
@@ -31,32 +45,61 @@ pub(super) fn note_ready(root: &Root) {
 
 /// Whether this host keeps the address although its API server did not answer as it should.
 pub(super) async fn is_borne(root: &Root, duty: &Duty, error: &CheckError) -> bool {
-    if !error.is_strain() {
+    let Some(last) = last_ready(root).filter(|last| error.is_strain() && *last < TOGETHER) else {
+        return false;
+    };
+    let is_sole = duty.peers().next().is_none();
+    if !is_sole && !has_address(duty.address) {
         return false;
     }
-    duty.peers().next().is_none() || (was_ready(root, read_clock()) && !is_other_ready(root, duty).await)
+    choose_limit(&ask_others(root, duty).await).is_some_and(|limit| last < limit)
 }
 
-fn was_ready(root: &Root, now: Duration) -> bool {
-    let text = fs::read_to_string(root.load_balancer().join(READY)).unwrap_or_default();
-    let last = text.parse().ok().map(Duration::from_secs);
-    last.is_some_and(|last| now.saturating_sub(last) < GRACE)
+/// How long the address is kept; `None` where another member would do better.
+fn choose_limit(others: &[Answer]) -> Option<Duration> {
+    if others.contains(&Answer::Ready) {
+        return None;
+    }
+    Some(if others.contains(&Answer::Silent) { CUT_OFF } else { TOGETHER })
 }
 
-async fn is_other_ready(root: &Root, duty: &Duty) -> bool {
+/// Time since the API server was ready; `None` where it was not in this boot.
+fn last_ready(root: &Root) -> Option<Duration> {
+    let text = fs::read_to_string(root.load_balancer().join(READY)).ok()?;
+    Some(read_clock().saturating_sub(Duration::from_secs(text.parse().ok()?)))
+}
+
+fn has_address(address: IpAddr) -> bool {
+    let all = getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
+    all.filter_map(|found| {
+        let v4 = found.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
+        v4.or_else(|| found.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))
+    })
+    .any(|found| found == address)
+}
+
+async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
     let mut asked = JoinSet::new();
     for peer in duty.peers() {
         let (root, port) = (root.clone(), duty.port.get());
-        asked.spawn(
-            async move { matches!(timeout(DEADLINE, ask_ready(&root, peer, port)).await, Ok(Ok(()))) },
-        );
+        asked.spawn(async move {
+            let answered = timeout(DEADLINE, ask_ready(&root, peer, port)).await;
+            judge_answer(answered.unwrap_or(Err(CheckError::TimedOut)))
+        });
     }
-    while let Some(answer) = asked.join_next().await {
-        if answer.unwrap_or(false) {
-            return true;
+    asked.join_all().await
+}
+
+/// A port that refuses connections is that of a host which can be reached.
+fn judge_answer(answered: Result<(), CheckError>) -> Answer {
+    match answered {
+        Ok(()) => Answer::Ready,
+        Err(CheckError::NotReady(_)) => Answer::NotReady,
+        Err(CheckError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
+            Answer::NotReady
         }
+        Err(_) => Answer::Silent,
     }
-    false
 }
 
 /// Never set, unlike the calendar.
@@ -66,17 +109,50 @@ fn read_clock() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     #[test]
-    fn good_answers_count_for_half_a_minute() {
+    fn other_members_decide_how_long_it_is_kept() {
+        use Answer::{NotReady, Ready, Silent};
+        for (others, limit) in [
+            (&[][..], Some(TOGETHER)),
+            (&[NotReady, NotReady], Some(TOGETHER)),
+            (&[NotReady, Silent], Some(CUT_OFF)),
+            (&[Silent, Ready], None),
+        ] {
+            assert_eq!(choose_limit(others), limit, "{others:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_answers_and_no_strain() {
+        let connect = |kind: io::ErrorKind| CheckError::Connect {
+            address: (IpAddr::from([10, 0, 0, 2]), 6443).into(),
+            source: kind.into(),
+        };
+        for (error, is_strain, answer) in [
+            (CheckError::NotReady(StatusCode::INTERNAL_SERVER_ERROR), true, Answer::NotReady),
+            (CheckError::NotReady(StatusCode::FORBIDDEN), false, Answer::NotReady),
+            (CheckError::TimedOut, true, Answer::Silent),
+            (connect(io::ErrorKind::ConnectionRefused), false, Answer::NotReady),
+            (connect(io::ErrorKind::HostUnreachable), false, Answer::Silent),
+            (CheckError::NoDuty, false, Answer::Silent),
+        ] {
+            assert_eq!(error.is_strain(), is_strain, "{error}");
+            assert_eq!(judge_answer(Err(error)), answer);
+        }
+    }
+
+    #[test]
+    fn last_good_answer_is_noted() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        assert!(!was_ready(&root, read_clock()), "never in this boot");
+        assert_eq!(last_ready(&root), None);
         fs::create_dir_all(root.load_balancer()).unwrap();
         note_ready(&root);
-        let noted = read_clock();
-        assert!(was_ready(&root, noted) && was_ready(&root, noted + Duration::from_secs(28)));
-        assert!(!was_ready(&root, noted + Duration::from_secs(31)));
+        assert!(last_ready(&root).unwrap() < CUT_OFF);
+        assert!(has_address(IpAddr::from([127, 0, 0, 1])) && !has_address(IpAddr::from([192, 0, 2, 1])));
     }
 }

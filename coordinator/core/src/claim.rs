@@ -4,7 +4,7 @@
 mod custom;
 
 use coordinator_api::conditions::Reason;
-use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanState, PlanType};
+use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
@@ -231,7 +231,7 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
         return None;
     }
     let clean = claimed_clean(host);
-    if clean.is_some_and(|plan| plan.state == Some(PlanState::Applied)) {
+    if clean.is_some_and(AnnouncedPlan::is_applied_clean) {
         return Some(HostEffect::Release);
     }
     if is_clean_due(host) {
@@ -251,7 +251,7 @@ fn claimed_clean(host: &HostRecord) -> Option<&AnnouncedPlan> {
 fn is_clean_due(host: &HostRecord) -> bool {
     match claimed_clean(host) {
         None => true,
-        Some(plan) => plan.state == Some(PlanState::Failed) && host.retries_clean,
+        Some(plan) => plan.is_failed_clean() && host.retries_clean,
     }
 }
 

@@ -426,4 +426,9 @@ impl AnnouncedPlan {
     pub fn is_applied_clean(&self) -> bool {
         self.kind == PlanType::Clean && self.state == Some(PlanState::Applied)
     }
+
+    #[must_use]
+    pub fn is_failed_clean(&self) -> bool {
+        self.kind == PlanType::Clean && self.state == Some(PlanState::Failed)
+    }
 }

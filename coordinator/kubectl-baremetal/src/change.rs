@@ -2,7 +2,7 @@
 
 use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::names::{annotation, label};
-use coordinator_core::host::HostRecord;
+use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use kube::ResourceExt as _;
 
 use crate::fleet::{Fleet, Id, Object, holders_of};
@@ -123,6 +123,9 @@ pub(crate) fn release(fleet: &Fleet, object: &Object, removal: Removal) -> Resul
             let consequence = format!("{} gets another clean plan", object.id.short());
             let next = format!("`kubectl baremetal logs {} --follow` shows its steps", object.id.name);
             if record.is_abandoned {
+                if !record.plan.as_ref().is_some_and(AnnouncedPlan::is_failed_clean) {
+                    return Err(format!("no clean of {} has failed", object.id.short()));
+                }
                 // Its machine is gone: the host itself is asked.
                 let (object, key) = (object.id.clone(), annotation::RETRY_PLAN);
                 let request = Request::Annotate { object, key, value: String::new() };

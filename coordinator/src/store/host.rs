@@ -42,6 +42,7 @@ pub async fn claim(
         annotation::CLAIM_GENERATION: names.generation.to_string(),
         annotation::ALLOCATION_STATE: state,
         annotation::ABANDONED: null,
+        annotation::RETRY_PLAN: null,
     });
     if let Some(group) = &names.reuse_group {
         annotations[annotation::NODE_REUSE_GROUP] = json!(group);

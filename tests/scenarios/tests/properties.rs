@@ -170,20 +170,23 @@ async fn restore_pool(world: &World) {
     }
 }
 
-/// Machines whose clean has failed, and of which nothing else was asked yet.
-fn failed_cleans(world: &World) -> Vec<String> {
-    let claim_of_failed = |host: &&str| {
+/// What can be asked for another clean where one has failed, and was not asked yet: the machine, or
+/// the inventory of an abandoned host.
+fn failed_cleans(world: &World) -> Vec<(&'static str, String)> {
+    let find_asked = |host: &&str| {
         let inventory = world.inventory(host)?;
         let plan = inventory.plan()?;
         let has_failed = plan.kind == Some(PlanType::Clean) && plan.state == Some(PlanState::Failed);
-        inventory.claim().filter(|_| has_failed)
+        let name = inventory.claim().filter(|_| has_failed)?.baremetal_machine;
+        let (asked, annotations) = if inventory.annotations().contains_key(annotation::ABANDONED) {
+            (("MachineInventory", (*host).to_owned()), inventory.annotations().clone())
+        } else {
+            let machine = world.machine(&name)?;
+            (("BaremetalMachine", name), machine.annotations().clone())
+        };
+        (!annotations.contains_key(annotation::RETRY_PLAN)).then_some(asked)
     };
-    let is_asked = |name: &String| {
-        let machine = world.machine(name);
-        machine.is_none_or(|machine| machine.annotations().contains_key(annotation::RETRY_PLAN))
-    };
-    let failed = HOSTS.iter().filter_map(claim_of_failed).map(|claim| claim.baremetal_machine);
-    failed.filter(|name| !is_asked(name)).collect()
+    HOSTS.iter().filter_map(find_asked).collect()
 }
 
 /// Waits until all machines are gone and all hosts are free. A clean that has failed is run again,
@@ -204,9 +207,9 @@ async fn wait_free(world: &World) -> usize {
         if failed.is_empty() {
             return retried;
         }
-        for machine in failed {
+        for (kind, name) in failed {
             let retry = json!({ "metadata": { "annotations": { annotation::RETRY_PLAN: "" } } });
-            world.patch("BaremetalMachine", &machine, retry).await;
+            world.patch(kind, &name, retry).await;
             retried += 1;
         }
     }

@@ -20,6 +20,8 @@ use crate::network::{Family, Network, run_ip, run_ip_with};
 
 /// Port of the API servers.
 pub const PORT: u16 = 6443;
+/// Where this file is beside its certificates, a stand-in is not ready.
+pub const UNREADY: &str = "unready";
 /// How long keepalived may take that is asked to end.
 const STOP: Duration = Duration::from_secs(8);
 
@@ -149,6 +151,20 @@ impl Node {
         let pki = self.root().join("/etc/kubernetes/pki").display().to_string();
         let listen = SocketAddr::new(self.family.unspecified(), PORT).to_string();
         self.api = Some(self.start("readyz", program, &["serve-readyz", &listen, &pki])?);
+        Ok(())
+    }
+
+    /// Has the stand-in answer that it is ready, or that it is not.
+    ///
+    /// # Errors
+    /// When its directory cannot be written.
+    pub fn set_ready(&self, is_ready: bool) -> anyhow::Result<()> {
+        let path = self.root().join("/etc/kubernetes/pki").join(UNREADY);
+        if is_ready {
+            fs::remove_file(path)?;
+        } else {
+            fs::write(path, "")?;
+        }
         Ok(())
     }
 

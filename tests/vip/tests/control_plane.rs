@@ -68,11 +68,24 @@ fn endpoint_follows_the_quorum() {
     let third = site.wait_holder(TIME_LIMIT, |new| new != second).unwrap();
     site.wait_write("moved", ATTEMPT_LIMIT).unwrap();
 
-    // The quorum is lost: no holder.
-    for node in (0..3).filter(|node| *node != third) {
-        site.nodes[node].kill_etcd();
+    // The quorum is lost: no other member would do better, and no write is taken.
+    let others: Vec<_> = (0..3).filter(|node| *node != third).collect();
+    for node in &others {
+        site.nodes[*node].kill_etcd();
+    }
+    let pki = site.nodes[third].root().join("/etc/kubernetes/pki");
+    let namespace = site.network.namespace(third);
+    let written = write_through(&namespace, Family::V4.address(third), &pki, "lost", ATTEMPT_LIMIT).unwrap();
+    assert!(!written, "one of three took a write");
+    assert_eq!(site.network.holders().unwrap(), [third]);
+    // Those that are silent may be the majority: no holder.
+    for node in &others {
+        site.network.set_cable(*node, false).unwrap();
     }
     site.wait_no_holder(TIME_LIMIT).unwrap();
+    for node in &others {
+        site.network.set_cable(*node, true).unwrap();
+    }
 
     // All nodes lose power, and come back without anything that tells them what to do.
     for node in &mut site.nodes {

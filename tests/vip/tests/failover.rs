@@ -77,6 +77,30 @@ fn sole_member_does_not_hear_itself() {
     }
 }
 
+// Fault: the API server of the holder is busy; the others are not ready, then one is, then one is silent.
+// Shown: `LoadBalancerReady` names the holder, or is False, `HolderMissing`.
+#[test]
+fn strained_holder_keeps_endpoint_while_none_is_better() {
+    let mut site = Site::create(2, Family::V4, program()).unwrap();
+    site.give_duties(1, &[0, 1]).unwrap();
+    site.start_agents().unwrap();
+    site.start_stand_in(0).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
+    site.nodes[0].set_ready(false).unwrap();
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(site.network.holders().unwrap(), [0], "the other refuses connections");
+    }
+    site.start_stand_in(1).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 1).unwrap();
+    // The other may be one of a majority.
+    site.nodes[1].set_ready(false).unwrap();
+    site.network.set_cable(0, false).unwrap();
+    site.wait_no_holder(TIME_LIMIT).unwrap();
+    site.nodes[1].set_ready(true).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == 1).unwrap();
+}
+
 // Fault: a control-plane machine is deleted, or its host is cleaned, while it holds the endpoint.
 // Shown: `LoadBalancerReady` names the next holder.
 #[test]

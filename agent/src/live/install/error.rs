@@ -90,6 +90,14 @@ pub enum InstallError {
         /// Kernel name.
         disk: String,
     },
+    /// A second install might lose a node.
+    #[error("{disk} is not installed again: whether it carries a node cannot be read")]
+    MayCarryNode {
+        /// Kernel name.
+        disk: String,
+        /// Of the persistent partition.
+        source: Box<InstallError>,
+    },
     /// The coordinator has the host as installed, but no disk is.
     #[error("the coordinator has this host as installed, but no disk carries the system")]
     DiskMissing,
@@ -111,6 +119,9 @@ impl NextAction for InstallError {
             Self::Find(error) => return error.next_action(),
             Self::ReinstallElsewhere { .. } => {
                 "correct or remove the annotation, and boot the seed ISO again"
+            }
+            Self::MayCarryNode { .. } => {
+                "repair its file systems; where nothing of it is needed, \"Wipe a disk\" in docs/operations.md"
             }
             Self::DiskMissing => "attach the disk, or delete the MachineInventory to install again",
         })

@@ -79,12 +79,18 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
         flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
         return Err(error);
     }
-    let Some(node) = flow.describe_node(&found)? else {
-        return install_host(flow.live, request).await;
+    let node = match flow.describe_node(&found) {
+        Ok(None) => return install_host(flow.live, request).await,
+        Ok(Some(node)) => node,
+        Err(source) => {
+            let error = InstallError::MayCarryNode { disk: found.disk, source: Box::new(source) };
+            flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+            return Err(error);
+        }
     };
     flow.live.console.print_message(&format_line(
         &format!("{node}, so it is not installed again, although the annotation baremetal.cluster.io/reinstall asks for it"),
-        Some("delete the machine of the node first, or remove the annotation"),
+        Some("restore or delete the machine of the node; where there is none, \"Wipe a disk\" in docs/operations.md"),
     ));
     boot_disk(flow.live, found, &Next::BootDisk(BootDisk {})).await
 }
@@ -137,7 +143,7 @@ fn describe_node(state: &StateDir) -> Option<String> {
     }
 }
 
-/// The coordinator goes by the same rule before it asks for the install.
+/// As the coordinator judges the newest plan that a host states.
 fn may_leave_node(journal: &Journal) -> bool {
     match journal.kind() {
         PlanKind::Clean => journal.outcome() != PlanOutcome::Applied,

@@ -5,7 +5,7 @@ use coordinator_api::conditions::{
 };
 use coordinator_api::inventory::{
     AgentUpdateState, Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory,
-    MachineInventorySpec, PlanState,
+    MachineInventorySpec, PlanState, PlanType,
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -80,9 +80,10 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
         let message = plan.problem.as_ref().map_or("", |problem| problem.message.as_str());
         match plan.state {
             None => return fails(Reason::WaitingForPlan, "the host executes its plan"),
-            Some(PlanState::Failed) if record.is_abandoned => {
+            Some(PlanState::Failed) if record.is_abandoned && plan.kind == PlanType::Clean => {
+                let cause = if message.is_empty() { "the plan failed" } else { message };
                 let message = format!(
-                    "{message}; then the annotation {} on this object has the host cleaned again",
+                    "{cause}; then the annotation {} on this object has the host cleaned again",
                     annotation::RETRY_PLAN
                 );
                 return fails(Reason::PlanFailure, &message);

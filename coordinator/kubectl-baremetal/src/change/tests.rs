@@ -138,6 +138,11 @@ fn machines_in_deletion_are_ended() {
     }
     let mut abandoned = held_by("m");
     abandoned["metadata"]["annotations"]["baremetal.cluster.io/abandoned"] = json!("2026-01-01T00:30:00Z");
+    refused(release(&fleet([]), &self::host(abandoned.clone()), Removal::RetryClean), "no clean of");
+    abandoned["status"]["plan"] = json!({
+        "secretRef": { "name": "h" }, "id": "clean-1", "generation": 1, "type": "clean", "state": "Failed",
+        "checksum": "0".repeat(64),
+    });
     assert_eq!(
         described(release(&fleet([]), &self::host(abandoned), Removal::RetryClean)),
         Ok(vec!["annotate machineinventory/h baremetal.cluster.io/retry-plan=".to_owned()])

@@ -28,7 +28,7 @@ const OF_OTHERS: [(&str, &[&str]); 29] = [
     ("rm", &["/var/lib/baremetal-agent/"]),
     ("skopeo", &["copy"]),
     ("ssh", &["-L"]),
-    ("systemctl", &["status"]),
+    ("systemctl", &["cat", "status"]),
     ("systemd-run", &["--wait"]),
     ("tpm2_dictionarylockout", &["--clear-lockout"]),
     ("unshare", &["--net"]),

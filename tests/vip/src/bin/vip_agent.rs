@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use vip::network::Family;
+use vip::node::UNREADY;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -70,9 +71,10 @@ async fn serve_ready(address: &str, directory: &Path) -> anyhow::Result<()> {
         .with_single_cert(chain, key)?;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind(address).await.context("listen")?;
+    let unready = directory.join(UNREADY);
     loop {
         let (stream, _) = listener.accept().await?;
-        let acceptor = acceptor.clone();
+        let (acceptor, unready) = (acceptor.clone(), unready.clone());
         tokio::spawn(async move {
             let Ok(address) = stream.local_addr() else { return };
             // A client that only connects is one of the measurement.
@@ -80,7 +82,8 @@ async fn serve_ready(address: &str, directory: &Path) -> anyhow::Result<()> {
             let mut request = [0; 1024];
             if stream.read(&mut request).await.is_ok() {
                 let body = address.ip().to_string();
-                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                let status = if unready.exists() { "500 Internal Server Error" } else { "200 OK" };
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
                 let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
             }
