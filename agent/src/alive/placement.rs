@@ -69,8 +69,7 @@ struct Link {
 /// [`PlacementError`].
 pub fn find_placement(duty: &Duty, dump: &Dump) -> Result<Placement, PlacementError> {
     let links = list_links(dump);
-    let has = |link: &Link, address: IpAddr| link.addresses.iter().any(|(found, _)| *found == address);
-    let own = links.iter().find(|link| has(link, duty.own_address()));
+    let own = find_with(duty.own_address(), &links);
     let link = match &duty.interface {
         Some(name) => find_named(name, &links)?,
         None => find_connected(duty.address, &links)
@@ -80,8 +79,17 @@ pub fn find_placement(duty: &Duty, dump: &Dump) -> Result<Placement, PlacementEr
     if own.is_none() {
         return Err(PlacementError::NotHere(duty.own_address()));
     }
-    let is_holder = links.iter().any(|link| has(link, duty.address));
+    let is_holder = find_with(duty.address, &links).is_some();
     Ok(Placement { interface: link.name.clone(), is_holder })
+}
+
+/// Whether an interface of the host has the address.
+pub(super) fn has_address(dump: &Dump, address: IpAddr) -> bool {
+    find_with(address, &list_links(dump)).is_some()
+}
+
+fn find_with(address: IpAddr, links: &[Link]) -> Option<&Link> {
+    links.iter().find(|link| link.addresses.iter().any(|(found, _)| *found == address))
 }
 
 fn find_named<'a>(name: &str, links: &'a [Link]) -> Result<&'a Link, PlacementError> {

@@ -6,17 +6,17 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
-use nix::ifaddrs::getifaddrs;
 use nix::time::{ClockId, clock_gettime};
 use proto::balancer::Duty;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::check::{CheckError, ask_ready};
+use super::placement::has_address;
 use crate::error::describe_error;
+use crate::host::network::kernel::dump_kernel;
 use crate::paths::Root;
 
 /// Longer than a member of etcd takes to join.
@@ -49,7 +49,8 @@ pub(super) async fn is_borne(root: &Root, duty: &Duty, error: &CheckError) -> bo
         return false;
     };
     let is_sole = duty.peers().next().is_none();
-    if !is_sole && !has_address(duty.address) {
+    let is_holder = || dump_kernel().is_ok_and(|dump| has_address(&dump, duty.address));
+    if !is_sole && !is_holder() {
         return false;
     }
     choose_limit(&ask_others(root, duty).await).is_some_and(|limit| last < limit)
@@ -67,15 +68,6 @@ fn choose_limit(others: &[Answer]) -> Option<Duration> {
 fn last_ready(root: &Root) -> Option<Duration> {
     let text = fs::read_to_string(root.load_balancer().join(READY)).ok()?;
     Some(read_clock().saturating_sub(Duration::from_secs(text.parse().ok()?)))
-}
-
-fn has_address(address: IpAddr) -> bool {
-    let all = getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
-    all.filter_map(|found| {
-        let v4 = found.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
-        v4.or_else(|| found.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))
-    })
-    .any(|found| found == address)
 }
 
 async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
@@ -109,6 +101,8 @@ fn read_clock() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use http::StatusCode;
 
     use super::*;
@@ -153,6 +147,8 @@ mod tests {
         fs::create_dir_all(root.load_balancer()).unwrap();
         note_ready(&root);
         assert!(last_ready(&root).unwrap() < CUT_OFF);
-        assert!(has_address(IpAddr::from([127, 0, 0, 1])) && !has_address(IpAddr::from([192, 0, 2, 1])));
+        let dump = dump_kernel().unwrap();
+        let has = |address: [u8; 4]| has_address(&dump, IpAddr::from(address));
+        assert!(has([127, 0, 0, 1]) && !has([192, 0, 2, 1]));
     }
 }

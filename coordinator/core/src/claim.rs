@@ -94,7 +94,13 @@ pub enum HostEffect {
 #[must_use]
 pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
     let (session, session_wake) = check_session(situation);
-    let effect = session.or_else(|| check_move(situation)).or_else(|| check_claim(situation));
+    let mut hold = find_hold(situation);
+    let effect = session.or_else(|| check_move(situation)).or_else(|| {
+        check_claim(situation).unwrap_or_else(|problem| {
+            hold = Some(problem);
+            None
+        })
+    });
     let (due, reboot) = check_reboot(situation);
     let (effect, problem) = match effect.or(due) {
         Some(effect) => (Some(effect), None),
@@ -106,7 +112,6 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
         (Wake::OnChange, grace) => grace,
         (session, _) => session,
     };
-    let hold = find_hold(situation).or_else(|| find_clean_problem(situation));
     HostOutcome { effect, hold, custom: problem, reboot, wake }
 }
 
@@ -143,17 +148,20 @@ fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
     (host.blocks_move && is_due && !in_flight).then_some(HostEffect::AllowMove)
 }
 
-fn check_claim(situation: &HostSituation<'_>) -> Option<HostEffect> {
+/// What is due for the claim, or why the clean of an abandoned host cannot be assigned.
+fn check_claim(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Problem> {
     let host = situation.host;
-    host.claim.as_ref()?;
-    if situation.is_paused {
-        return None;
+    if host.claim.is_none() || situation.is_paused {
+        return Ok(None);
     }
     if host.is_abandoned {
-        return clean_abandoned(situation).or_else(|| remove_abandoned(host));
+        return match (clean_abandoned(situation), remove_abandoned(host)) {
+            (Ok(None) | Err(_), Some(removal)) => Ok(Some(removal)),
+            (clean, _) => clean,
+        };
     }
     let is_held = is_claim_valid(situation) || find_hold(situation).is_some();
-    if is_held { None } else { check_orphan(situation) }
+    Ok(if is_held { None } else { check_orphan(situation) })
 }
 
 /// Whether the machine of the claim names the host. One that names none yet
@@ -216,30 +224,33 @@ fn has_plan_in_flight(host: &HostRecord) -> bool {
 }
 
 /// The machine went without a clean: the host is cleaned when it attaches.
-fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
+fn clean_abandoned(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Problem> {
     let host = situation.host;
     // The claim was restored, and the node is of the one that got the host after it.
     if host.foreign_owner().is_some() {
-        return Some(HostEffect::Release);
+        return Ok(Some(HostEffect::Release));
     }
     // A plan that the host has not received yet would make it a node after its statement: the clean
     // plan replaces it.
     if host.carries_nothing() && !has_plan_in_flight(host) {
-        return Some(HostEffect::Release);
+        return Ok(Some(HostEffect::Release));
     }
     if !host.is_known() {
-        return None;
+        return Ok(None);
     }
     let clean = claimed_clean(host);
     if clean.is_some_and(AnnouncedPlan::is_applied_clean) {
-        return Some(HostEffect::Release);
+        return Ok(Some(HostEffect::Release));
     }
     if is_clean_due(host) {
-        let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
-        return assignment::assign_clean(host, situation.spec, stored).ok().map(HostEffect::Assign);
+        let Some(stored) = situation.plan else { return Ok(Some(HostEffect::ReadPlan)) };
+        return match assignment::assign_clean(host, situation.spec, stored) {
+            Ok(assignment) => Ok(Some(HostEffect::Assign(assignment))),
+            Err(blocker) => Err(Problem { reason: blocker.reason, message: blocker.message }),
+        };
     }
     let is_running = clean.is_some_and(|plan| plan.state.is_none());
-    (is_running && host.retries_clean).then_some(HostEffect::ForgetRetry)
+    Ok((is_running && host.retries_clean).then_some(HostEffect::ForgetRetry))
 }
 
 /// The clean plan of the claim, where there is one.
@@ -253,14 +264,6 @@ fn is_clean_due(host: &HostRecord) -> bool {
         None => true,
         Some(plan) => plan.is_failed_clean() && host.retries_clean,
     }
-}
-
-/// Why the clean plan of an abandoned host cannot be assigned.
-fn find_clean_problem(situation: &HostSituation<'_>) -> Option<Problem> {
-    let host = situation.host;
-    let stored = situation.plan.filter(|_| host.is_abandoned && is_clean_due(host))?;
-    let blocker = assignment::assign_clean(host, situation.spec, stored).err()?;
-    Some(Problem { reason: blocker.reason, message: blocker.message })
 }
 
 /// An operator deletes the inventory of an abandoned host, which is not cleaned now.

@@ -59,6 +59,14 @@ pub struct World {
 }
 
 impl World {
+    /// Boots an installed host from the seed ISO of a registration again.
+    pub fn boot_iso(&mut self, name: &str, registration: &str) {
+        let seed = self.seed_config(registration);
+        self.host_mut(name).power_off();
+        self.host(name).insert(&seed);
+        self.host_mut(name).power_on();
+    }
+
     /// Boots a host from the seed ISO of a registration.
     pub fn boot_host(&mut self, name: &str, registration: &str) {
         let seed = self.seed_config(registration);

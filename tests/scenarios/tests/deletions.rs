@@ -460,10 +460,7 @@ async fn deleted_host_registers_as_a_new_inventory() {
     let before = world.inventory("host-1").unwrap().metadata.uid;
     world.delete("MachineInventory", "host-1").await;
     world.wait_until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;
-    let seed = world.seed_config("hosts");
-    world.host_mut("host-1").power_off();
-    world.host("host-1").insert(&seed);
-    world.host_mut("host-1").power_on();
+    world.boot_iso("host-1", "hosts");
     world.wait_until("host-1 is back", |world| world.is_available("host-1")).await;
     assert_ne!(world.inventory("host-1").unwrap().metadata.uid, before);
     assert_eq!(world.host("host-1").installs(), 1, "the disk was left alone");

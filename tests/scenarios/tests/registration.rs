@@ -275,13 +275,6 @@ async fn stages_and_further_files_reach_the_installer() {
     world.check_invariants().await;
 }
 
-fn boot_iso(world: &mut World) {
-    let seed = world.seed_config("hosts");
-    world.host_mut("host-1").power_off();
-    world.host("host-1").insert(&seed);
-    world.host_mut("host-1").power_on();
-}
-
 // Fault: an operator asks for a reinstall of a host that is a node, and of the wrong disk.
 // Shown: condition `Installed`: `LiveBootAfterInstall`, `InstallWaiting`; the disk stays.
 #[tokio::test(start_paused = true)]
@@ -298,7 +291,7 @@ async fn a_released_host_is_installed_again_on_request() {
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
-    boot_iso(&mut world);
+    world.boot_iso("host-1", "hosts");
     world.wait_until("a node is left alone", reported(Reason::LiveBootAfterInstall)).await;
     world
         .expect_why(
@@ -314,7 +307,7 @@ async fn a_released_host_is_installed_again_on_request() {
     assert_eq!(world.host("host-1").installs(), 1);
 
     world.patch("MachineInventory", "host-1", ask("/dev/vdz")).await;
-    boot_iso(&mut world);
+    world.boot_iso("host-1", "hosts");
     world.wait_until("another disk is not taken", reported(Reason::InstallWaiting)).await;
     world
         .expect_why(
@@ -327,7 +320,7 @@ async fn a_released_host_is_installed_again_on_request() {
     assert_eq!(world.host("host-1").installs(), 1);
 
     world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
-    boot_iso(&mut world);
+    world.boot_iso("host-1", "hosts");
     world.wait_until("host-1 is installed", |world| world.host("host-1").installs() == 2).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     let inventory = world.inventory("host-1").unwrap();
@@ -343,11 +336,8 @@ async fn a_released_host_is_installed_again_on_request() {
 #[tokio::test(start_paused = true)]
 async fn rebooted_iso_does_not_reinstall_the_host() {
     let mut world = World::with_hosts(&["host-1"]).await;
-    let seed = world.seed_config("hosts");
     for _ in 0..2 {
-        world.host_mut("host-1").power_off();
-        world.host("host-1").insert(&seed);
-        world.host_mut("host-1").power_on();
+        world.boot_iso("host-1", "hosts");
         let is_reported = |world: &World| {
             let installed = world.host_condition("host-1", Type::Installed).unwrap();
             installed.reason == Reason::LiveBootAfterInstall.as_str()

@@ -318,9 +318,7 @@ async fn left_over_reinstall_loses_no_node() {
         world.fake.take_out(kind, NAMESPACE, name);
     }
     world.fake.put_back(backup, OwnerReferences::Keep).unwrap();
-    let seed = world.seed_config("hosts");
-    world.host("host-1").insert(&seed);
-    world.host_mut("host-1").power_on();
+    world.boot_iso("host-1", "hosts");
     let why = Reason::LiveBootAfterInstall;
     world
         .wait_until("the ISO leaves the disk alone", |world| {

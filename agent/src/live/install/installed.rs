@@ -75,17 +75,16 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
 ) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
     if !choice::is_named(flow.live.root, &request.reinstall, &found.disk) {
-        let error = InstallError::ReinstallElsewhere { named: request.reinstall.clone(), disk: found.disk };
-        flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-        return Err(error);
+        let named = request.reinstall.clone();
+        return flow.stop_with(InstallError::ReinstallElsewhere { named, disk: found.disk }).await;
     }
-    let node = match flow.describe_node(&found) {
+    // Mounted to be written: what the journal of the file system holds counts.
+    let node = match flow.mount_partition(&found.partition).map(|mounted| describe_node(&mounted.state())) {
         Ok(None) => return install_host(flow.live, request).await,
         Ok(Some(node)) => node,
         Err(source) => {
-            let error = InstallError::MayCarryNode { disk: found.disk, source: Box::new(source) };
-            flow.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-            return Err(error);
+            let source = Box::new(source);
+            return flow.stop_with(InstallError::MayCarryNode { disk: found.disk, source }).await;
         }
     };
     flow.live.console.print_message(&format_line(
@@ -103,9 +102,7 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
 pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
 ) -> Result<(), InstallError> {
-    let error = InstallError::DiskMissing;
-    Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-    Err(error)
+    Flow::new(live).stop_with(InstallError::DiskMissing).await
 }
 
 impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
@@ -122,9 +119,10 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         Ok(may_reboot)
     }
 
-    /// Mounted to be written: what the journal of the file system holds counts.
-    fn describe_node(&self, found: &InstalledDisk) -> Result<Option<String>, InstallError> {
-        Ok(describe_node(&self.mount_partition(&found.partition)?.state()))
+    /// Reports why this host waits for an operator.
+    async fn stop_with(&mut self, error: InstallError) -> Result<(), InstallError> {
+        self.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+        Err(error)
     }
 }
 
