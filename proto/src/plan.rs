@@ -1,86 +1,15 @@
 //! Plans as values that cannot be wrong: numbered, named by their content,
 //! made of typed steps. Parsed once where they arrive.
 
+mod image;
+mod name;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::limits;
-
-/// Name of a plan: its kind, a dash and 16 hexadecimal digits of its content.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PlanId(String);
-
-impl PlanId {
-    /// Accepts what is safe as a file name and a cloud-init instance-id.
-    ///
-    /// # Errors
-    /// [`PlanError::Id`] when it is empty, longer than 64 bytes or holds
-    /// anything but `a-z`, `0-9` and `-`.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let safe = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if text.is_empty() || text.len() > 64 || !text.bytes().all(safe) {
-            return Err(PlanError::Id);
-        }
-        Ok(Self(text.to_owned()))
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for PlanId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-/// Number of a plan: rises with every plan of an inventory, starts at 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Generation(pub u64);
-
-impl fmt::Display for Generation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-/// Lower-case hexadecimal SHA-256 of a plan record.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Checksum(String);
-
-impl Checksum {
-    /// The checksum of `bytes`.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(crate::proof::identity(bytes))
-    }
-
-    /// # Errors
-    /// [`PlanError::Checksum`] when it is not 64 lower-case hexadecimal digits.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if text.len() == 64 && text.bytes().all(digit) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(PlanError::Checksum)
-        }
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Checksum {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
+pub use image::{IMAGE_SCHEMES, Image, RegistryAccess, Upgrade, to_source};
+pub use name::{Checksum, Generation, PlanId};
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,79 +106,6 @@ impl Step {
             Self::WriteCustomFile(_) => "write-custom-file",
             Self::RunCustomInstruction(_) => "run-custom-instruction",
         }
-    }
-}
-
-/// Reference of an OS image as `elemental --system` takes it: one word, no
-/// leading dash, so that it can never be read as an option.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Image(String);
-
-impl Image {
-    /// # Errors
-    /// [`PlanError::Image`] when it is empty, longer than 1024 bytes, starts
-    /// with a dash or holds white space or control characters.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let odd = |c: char| c.is_whitespace() || c.is_control();
-        if text.is_empty() || text.len() > 1024 || text.starts_with('-') || text.contains(odd) {
-            return Err(PlanError::Image);
-        }
-        Ok(Self(text.to_owned()))
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// A system to write beside the running one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upgrade {
-    /// Where it comes from.
-    pub image: Image,
-    /// `None` where the host pulls as it is.
-    pub registry: Option<Box<RegistryAccess>>,
-}
-
-impl From<Image> for Upgrade {
-    fn from(image: Image) -> Self {
-        Self { image, registry: None }
-    }
-}
-
-/// How the registry of an image is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegistryAccess {
-    /// `config.json` of the Docker CLI.
-    pub docker_config: Option<Secret>,
-    /// PEM: trusted beside the authorities of the system.
-    pub authorities: Option<String>,
-    /// By the protocol of the registry; a URL may hold a password.
-    pub https_proxy: Option<Secret>,
-    /// As `https_proxy`.
-    pub http_proxy: Option<Secret>,
-    /// What is reached without a proxy.
-    pub no_proxy: Option<String>,
-}
-
-/// Schemes of references that `elemental` knows.
-pub const IMAGE_SCHEMES: [&str; 4] = ["oci:", "docker:", "file:", "dir:"];
-
-/// The reference as `elemental --system` takes it: without a scheme it reads an
-/// IP address with a port as one, and fails.
-#[must_use]
-pub fn to_source(reference: &str) -> String {
-    if IMAGE_SCHEMES.iter().any(|scheme| reference.starts_with(scheme)) {
-        return reference.to_owned();
-    }
-    format!("oci:{reference}")
-}
-
-impl fmt::Display for Image {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
     }
 }
 
@@ -409,22 +265,4 @@ pub enum PlanError {
     /// A reboot must be proven by the step after it, and happen once.
     #[error("a plan reboots at most once, and verifies the system right after it")]
     Reboot,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reference_without_scheme_means_registry() {
-        let cases = [
-            ("port", "10.0.2.100:5000/os:v1", "oci:10.0.2.100:5000/os:v1"),
-            ("name", "lab/os:v1", "oci:lab/os:v1"),
-            ("registry", "oci:lab/os:v1", "oci:lab/os:v1"),
-            ("directory", "dir:/run/rootfsbase", "dir:/run/rootfsbase"),
-        ];
-        for (name, given, want) in cases {
-            assert_eq!(to_source(given), want, "{name}");
-        }
-    }
 }

@@ -7,6 +7,7 @@ pub mod agent_update;
 pub mod conditions;
 pub mod facts;
 pub mod hardware;
+mod problem;
 pub mod statement;
 #[cfg(test)]
 mod tests;
@@ -23,12 +24,12 @@ use coordinator_api::names::{annotation, finalizer, label};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
-use proto::refusal::Refusal;
 
 use crate::ids::{HostName, Uid};
 use crate::plan::is_generation;
 use crate::provider_id::ProviderId;
 use hardware::Capacity;
+pub use problem::Problem;
 
 /// A host without a session is unreachable after this long: longer than a
 /// server takes to restart.
@@ -107,14 +108,6 @@ pub struct AnnouncedPlan {
     pub problem: Option<Problem>,
     /// When the host reported its result.
     pub ended: Option<Timestamp>,
-}
-
-/// A cause, as conditions show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    pub reason: Reason,
-    /// Cause and next action.
-    pub message: String,
 }
 
 impl HostRecord {
@@ -299,74 +292,10 @@ impl HostRecord {
         Generation(known.filter(|generation| is_generation(*generation)).max().unwrap_or_default())
     }
 
-    /// What keeps the host from its plan.
-    #[must_use]
-    pub fn find_problem(&self, now: Timestamp) -> Option<Problem> {
-        if self.is_quarantined {
-            let message = format!(
-                "two running systems hold the identity of this host: switch one off, reinstall it, then remove the annotation {}",
-                annotation::QUARANTINED
-            );
-            return Some(Problem { reason: Reason::DuplicateIdentity, message });
-        }
-        if let Some(problem) = self.find_bar() {
-            return Some(problem);
-        }
-        if self.unreachable_since(now).is_some() {
-            return Some(unreachable_problem());
-        }
-        let plan = self.plan.as_ref().filter(|plan| plan.state.is_none())?;
-        plan.problem.clone()
-    }
-
-    /// What keeps the host from being admitted or used.
-    fn find_bar(&self) -> Option<Problem> {
-        let problem = |reason, message| Some(Problem { reason, message });
-        match self.approval {
-            Approval::Pending => {
-                let message = format!("the host waits for approval: {}", self.approval_command());
-                return problem(Reason::ApprovalPending, message);
-            }
-            Approval::Revoked => {
-                let command = self.approval_command();
-                let message = format!("the host was shut out; to admit it again: {command}");
-                return problem(Reason::Revoked, message);
-            }
-            Approval::Automatic | Approval::Approved => {}
-        }
-        self.has_storage.then(|| Problem {
-            reason: Reason::FieldUnsupported,
-            message: "spec.storage is not supported, and no machine gets a host whose disks would be left out: remove it".to_owned(),
-        })
-    }
-
     /// Where it is, as its label says.
     #[must_use]
     pub fn failure_domain(&self) -> Option<&str> {
         self.labels.get(label::FAILURE_DOMAIN).map(String::as_str).filter(|domain| !domain.is_empty())
-    }
-
-    /// How an operator admits the host.
-    #[must_use]
-    pub fn approval_command(&self) -> String {
-        let approved: &str = Approval::Approved.into();
-        format!(
-            "kubectl annotate --overwrite -n {} machineinventory {} {}={approved}",
-            self.namespace,
-            self.name,
-            annotation::APPROVAL
-        )
-    }
-
-    /// Why its calls are refused, whatever certificate it shows.
-    #[must_use]
-    pub fn refusal(&self) -> Option<Refusal> {
-        match self.approval {
-            _ if self.is_quarantined => Some(Refusal::Quarantined),
-            Approval::Pending => Some(Refusal::ApprovalPending),
-            Approval::Revoked => Some(Refusal::Revoked),
-            Approval::Automatic | Approval::Approved => None,
-        }
     }
 
     /// Name of the Secret that holds its plan record.
@@ -380,13 +309,6 @@ impl HostRecord {
 #[must_use]
 pub fn owner_text(kind: &str, name: &str) -> String {
     format!("{kind}/{name}")
-}
-
-/// The host has no session.
-fn unreachable_problem() -> Problem {
-    let message =
-        "the host has no connection to the coordinator: check its power, its network and its console";
-    Problem { reason: Reason::HostUnreachable, message: message.to_owned() }
 }
 
 pub(crate) fn grace_end(ended: Timestamp) -> Timestamp {

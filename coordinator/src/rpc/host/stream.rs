@@ -1,17 +1,13 @@
 //! The stream of one host: it sends the announced plan and each later one, and
 //! keeps the stored session and statement of the host right.
 
-use std::sync::Arc;
+mod received;
+mod sent;
+
 use std::time::Duration;
 
-use coordinator_api::inventory::{
-    CoordinatorSettingsState, LoadBalancerDuty, MachineInventory, SessionStatus,
-};
-use coordinator_core::host::{Problem, facts};
+use coordinator_api::inventory::{LoadBalancerDuty, SessionStatus};
 use coordinator_core::ids::Uid;
-use coordinator_core::load_balancer::message_of;
-use coordinator_core::retry::failure_backoff;
-use coordinator_core::trace::TraceId;
 use futures::stream::{BoxStream, StreamExt as _};
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
@@ -20,27 +16,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 use tracing::Instrument as _;
-use wire::{coordinator_message, host_message};
 
 use super::agent_update::AgentUpdates;
 use super::attach::{self, Freshness, Messages, OpenSession, Statement};
-use super::progress::{RunningStep, StepProgress};
-use super::reports;
-use super::settings;
+use super::progress::StepProgress;
 use crate::ca::Peer;
-use crate::rpc::identity::Call;
-use crate::rpc::plan_notifications::{HostState, PlanInFlight, Subscription};
-use crate::rpc::running_plans::{PlanReadError, read_plan};
+use crate::rpc::plan_notifications::{HostState, Subscription};
 use crate::rpc::sessions::SessionGuard;
 use crate::rpc::{Context, RpcError};
-use crate::telemetry::chain;
-
-/// The longest pause before an unusable plan Secret is read again: nothing
-/// that is watched changes when it is restored.
-const LONGEST_RETRY: Duration = Duration::from_mins(1);
-/// Reads of a Secret that is ahead of its announcement before that is a
-/// problem.
-const ANNOUNCEMENT_READS: u32 = 3;
 
 /// Runs the stream. Every error ends it with a status.
 pub(super) fn open_stream(
@@ -260,169 +243,6 @@ impl Attachment {
         self.uid = attach::uid_of(&live);
         self.stale = Some(StaleSession(state.session.clone()));
         Ok(())
-    }
-
-    /// The duty for the load balancer, when it was not sent yet. An attached
-    /// host gets it again: it keeps the newer of two.
-    fn next_duty_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
-        let duty = state.duty.as_ref().filter(|duty| self.sent_duty.as_ref() != Some(*duty))?;
-        self.sent_duty = Some(duty.clone());
-        let message = coordinator_message::Message::LoadBalancer(message_of(duty)?);
-        tracing::info!(generation = duty.generation, "sending the duty for the load balancer");
-        Some(wire::CoordinatorMessage { message: Some(message) })
-    }
-
-    /// The request of a reboot that ends this boot, when it was not sent yet; after
-    /// the plan in flight.
-    fn next_reboot_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
-        let boot_id = state.rebooting_from.clone()?;
-        if self.has_sent_reboot || boot_id != self.statement.boot_id() {
-            return None;
-        }
-        self.has_sent_reboot = true;
-        tracing::info!(boot_id, "asking the host to reboot");
-        let message = coordinator_message::Message::Reboot(wire::RebootRequest { boot_id });
-        Some(wire::CoordinatorMessage { message: Some(message) })
-    }
-
-    /// Where the coordinator is, when the host does not know it. An agent that states
-    /// nothing of it would not understand the message.
-    async fn next_settings_message(&mut self) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
-        let inventory = self.context.cached_inventory(&self.peer().key);
-        let wanted = inventory.and_then(|inventory| settings::find_wanted(&self.context, &inventory));
-        let Some(wanted) = wanted.filter(|_| !self.settings.is_empty()) else { return Ok(None) };
-        let checksum = settings::checksum(&wanted);
-        if checksum == self.settings {
-            return Ok(None);
-        }
-        self.settings = checksum;
-        let announced = CoordinatorSettingsState::Announced;
-        settings::record(&self.context, &self.statement, announced, "").await?;
-        tracing::info!("sending the settings of the coordinator");
-        let message = coordinator_message::Message::Settings(wanted);
-        Ok(Some(wire::CoordinatorMessage { message: Some(message) }))
-    }
-
-    /// The plan in flight, when it was not sent yet.
-    async fn next_plan_message(
-        &mut self,
-        announced: &PlanInFlight,
-    ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
-        self.retry.take_if(|retry| retry.checksum != announced.checksum);
-        if self.sent.as_ref() == Some(&announced.checksum) {
-            if announced.has_problem {
-                self.record_problem(None).await?;
-            }
-            return Ok(None);
-        }
-        if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
-            return Ok(None);
-        }
-        let attempt = self.retry.take().map_or(1, |retry| retry.attempt.saturating_add(1));
-        let secrets = self.context.secret_api(&self.peer().key.namespace);
-        let inventory = self.context.cached_inventory(&self.peer().key);
-        match read_plan(&secrets, announced, inventory.as_deref()).await {
-            Ok(verified) => {
-                let message = coordinator_message::Message::Plan((&verified.plan).into());
-                self.sent = Some(announced.checksum.clone());
-                let claim = inventory.as_deref().and_then(MachineInventory::claim);
-                let trace_id = claim.as_ref().and_then(TraceId::of_claim).map(tracing::field::display);
-                tracing::info!(plan = %announced.id, generation = %announced.generation, trace_id, "sending plan");
-                self.context.step_times.note_sent(&self.peer().key, &announced.checksum, Instant::now());
-                self.context.running_plans.insert_plan(&self.statement.peer.key, Arc::new(verified));
-                if announced.has_problem {
-                    self.record_problem(None).await?;
-                }
-                return Ok(Some(wire::CoordinatorMessage { message: Some(message) }));
-            }
-            Err(PlanReadError::Store(error)) => {
-                tracing::warn!(error = chain(&error), attempt, "cannot read the plan record: retrying");
-            }
-            // The Secret is written before the announcement.
-            Err(PlanReadError::Newer(_)) if attempt <= ANNOUNCEMENT_READS => {}
-            Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
-                tracing::warn!(plan = %announced.id, cause = problem.message, attempt, "cannot send the plan");
-                self.record_problem(Some(problem)).await?;
-            }
-        }
-        let at = Instant::now() + failure_backoff(attempt).min(LONGEST_RETRY);
-        self.retry = Some(Retry { checksum: announced.checksum.clone(), at, attempt });
-        Ok(None)
-    }
-
-    async fn record_problem(&self, problem: Option<Problem>) -> Result<(), RpcError> {
-        let inventory = match self.context.find_inventory(self.peer()).await {
-            Err(error) if error.is_inventory_gone() => return Ok(()),
-            read => read?,
-        };
-        let record = |status: &mut _| facts::record_plan_problem(status, problem.as_ref());
-        self.context.update_status(inventory, record).await.map(drop)
-    }
-
-    fn take_token(&self, call: Call) -> bool {
-        self.context.rate_limits.take_token(&self.peer().key, call, Instant::now())
-    }
-
-    async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
-        match message.message {
-            Some(host_message::Message::Acknowledgement(acknowledgement)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
-                reports::record_acknowledgement(&self.context, &self.statement.peer, acknowledgement).await
-            }
-            Some(host_message::Message::Progress(_)) if !self.take_token(Call::ReportProgress) => Ok(()),
-            Some(host_message::Message::Progress(progress)) => {
-                let key = &self.peer().key;
-                let plan = self.context.running_plans.find_plan(key, &progress.plan_id, progress.generation);
-                if plan.is_some() {
-                    self.progress.note_progress(progress, Instant::now());
-                }
-                Ok(())
-            }
-            Some(host_message::Message::LoadBalancer(state)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
-                reports::record_load_balancer(&self.context, &self.statement.peer, &state).await
-            }
-            Some(host_message::Message::SettingsRefusal(refusal)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
-                settings::record_refusal(&self.context, &self.statement, refusal).await
-            }
-            Some(host_message::Message::AgentUpdate(state)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
-                self.agent_updates.note_state(state);
-                Ok(())
-            }
-            Some(host_message::Message::Hello(_)) | None => Ok(()),
-        }
-    }
-
-    /// Records a step that runs for long. One that cannot be recorded is left
-    /// to the next report.
-    async fn record_progress(&mut self) {
-        let Some(step) = self.progress.take_due(Instant::now()) else { return };
-        let (peer, plans) = (&self.statement.peer, &self.context.running_plans);
-        let plan = plans.find_plan(&peer.key, &step.plan_id, step.generation);
-        let Some(plan) = plan.filter(|_| !plans.is_reported(&peer.key, step.step)) else {
-            return self.progress.clear_step();
-        };
-        let RunningStep { step, attempt, last_failure, .. } = step;
-        let written = async {
-            let inventory = self.context.find_inventory(peer).await?;
-            let index = usize::try_from(step).unwrap_or(usize::MAX);
-            let record =
-                |status: &mut _| facts::record_step(status, &plan.plan, index, attempt, &last_failure);
-            self.context.update_status(inventory, record).await
-        };
-        if let Err(error) = written.await {
-            tracing::debug!(error = chain(&error), "cannot record the step that runs");
-        }
     }
 }
 

@@ -1,0 +1,153 @@
+//! What the status says of the plan, and of what it leaves on the host.
+
+use coordinator_api::inventory::{
+    CarriedNode, CarriedPlan, MachineInventoryStatus, PlanState, PlanStatus, PlanType, StepStatus,
+};
+use coordinator_api::names::plan_secret;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proto::plan::{Checksum, Kind, Plan, Step};
+use proto::v1alpha1::SystemState;
+
+use super::{record_running_system, truncate_text};
+use crate::host::Problem;
+use crate::plan::PlanEnd;
+
+/// A plan record was written: the streams send it.
+pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan, now: Timestamp) {
+    set_plan(status, plan, Some(Time(now)));
+}
+
+fn set_plan(status: &mut MachineInventoryStatus, plan: &Plan, announced: Option<Time>) {
+    let old = status.plan.take().unwrap_or_default();
+    status.plan = Some(PlanStatus {
+        secret_ref: old.secret_ref,
+        checksum: Some(plan.checksum.to_string()),
+        id: Some(plan.id.to_string()),
+        kind: Some(plan_type(plan.kind)),
+        generation: i64::try_from(plan.generation.0).ok(),
+        announced,
+        ..PlanStatus::default()
+    });
+}
+
+/// What upstream shows for a host that never had a plan, or the plan that the
+/// host reports and the status does not have.
+pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>, now: Timestamp) {
+    let Some(carried) = carried.filter(|carried| plan.generation.unwrap_or(0) < carried.generation) else {
+        if plan.generation.is_none() && plan.state.is_none() {
+            plan.state = Some(PlanState::Applied);
+            plan.checksum = Some(Checksum::of(plan_secret::EMPTY.as_bytes()).to_string());
+        }
+        return;
+    };
+    let failed = carried.state == Some(PlanState::Failed);
+    let message = "the host states that this plan failed: see its console or its agent's log for the cause";
+    *plan = PlanStatus {
+        secret_ref: plan.secret_ref.take(),
+        checksum: Some(carried.checksum.clone()),
+        state: carried.state,
+        id: Some(carried.id.clone()),
+        kind: Some(carried.kind),
+        generation: Some(carried.generation),
+        // Not before now: what waits for something after the end has its whole time.
+        ended: carried.state.map(|_| Time(now)),
+        message: failed.then(|| message.to_owned()),
+        ..PlanStatus::default()
+    };
+}
+
+/// Kind of a plan, as in the status.
+#[must_use]
+pub const fn plan_type(kind: Kind) -> PlanType {
+    match kind {
+        Kind::Clean => PlanType::Clean,
+        Kind::Reprovision => PlanType::Reprovision,
+        Kind::Custom => PlanType::Custom,
+    }
+}
+
+/// A plan ended; a newer one that was announced meanwhile stays. What the host
+/// carries follows from the plan, until the host reports it again.
+pub fn record_plan_end(
+    status: &mut MachineInventoryStatus,
+    plan: &Plan,
+    end: &PlanEnd,
+    system: Option<&SystemState>,
+    now: Timestamp,
+) {
+    let generation = i64::try_from(plan.generation.0).unwrap_or(i64::MAX);
+    if status.plan.as_ref().and_then(|plan| plan.generation).is_some_and(|announced| announced > generation) {
+        return;
+    }
+    let (state, problem) = match end {
+        PlanEnd::Applied => (PlanState::Applied, None),
+        PlanEnd::Failed(problem) => (PlanState::Failed, Some(problem)),
+    };
+    let known = status.plan.as_ref().filter(|known| known.generation == Some(generation));
+    let announced = known.and_then(|known| known.announced.clone());
+    set_plan(status, plan, announced);
+    if let Some(status) = &mut status.plan {
+        status.state = Some(state);
+        status.ended = Some(Time(now));
+        status.reason = problem.map(|problem| problem.reason.as_str().to_owned());
+        status.message = problem.map(|problem| truncate_text(&problem.message));
+    }
+    let host = status.host.get_or_insert_default();
+    if let Some(system) = system {
+        record_running_system(host, system);
+    }
+    let carried = host.carried.get_or_insert_default();
+    carried.plan = Some(CarriedPlan {
+        id: plan.id.to_string(),
+        generation,
+        checksum: plan.checksum.to_string(),
+        kind: plan_type(plan.kind),
+        state: Some(state),
+    });
+    carried.node = carried_after(plan, state, carried.node.take());
+}
+
+fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> Option<CarriedNode> {
+    let written = plan.steps.iter().find_map(|step| match step {
+        Step::WriteNodeIdentity(node) => Some(CarriedNode {
+            provider_id: node.provider_id.clone(),
+            uuid: node.uuid.clone(),
+            owner: node.owner.clone(),
+        }),
+        _ => None,
+    });
+    match (plan.kind, state) {
+        (Kind::Reprovision, PlanState::Applied) => written,
+        (Kind::Clean, PlanState::Applied) => None,
+        (Kind::Reprovision | Kind::Clean | Kind::Custom, _) => before,
+    }
+}
+
+/// A plan that is in flight cannot be sent.
+pub fn record_plan_problem(status: &mut MachineInventoryStatus, problem: Option<&Problem>) {
+    if let Some(plan) = status.plan.as_mut().filter(|plan| plan.state.is_none()) {
+        plan.reason = problem.map(|problem| problem.reason.as_str().to_owned());
+        plan.message = problem.map(|problem| truncate_text(&problem.message));
+    }
+}
+
+/// The step of the plan in flight that runs.
+pub fn record_step(
+    status: &mut MachineInventoryStatus,
+    plan: &Plan,
+    step: usize,
+    attempt: u32,
+    last_failure: &str,
+) {
+    let name = plan.steps.get(step).map(Step::name);
+    let generation = i64::try_from(plan.generation.0).ok();
+    let announced = status.plan.as_mut();
+    if let (Some(name), Some(announced)) = (name, announced)
+        && announced.generation == generation
+        && announced.state.is_none()
+    {
+        let last_failure = Some(truncate_text(last_failure)).filter(|text| !text.is_empty());
+        announced.step = Some(StepStatus { name: name.to_owned(), attempt, last_failure });
+    }
+}

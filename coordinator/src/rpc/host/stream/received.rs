@@ -1,0 +1,81 @@
+//! What the host says on the stream.
+
+use coordinator_core::host::facts;
+use proto::v1alpha1 as wire;
+use tokio::time::Instant;
+use wire::host_message;
+
+use super::Attachment;
+use crate::rpc::RpcError;
+use crate::rpc::host::progress::RunningStep;
+use crate::rpc::host::{reports, settings};
+use crate::rpc::identity::Call;
+use crate::telemetry::chain;
+
+impl Attachment {
+    fn take_token(&self, call: Call) -> bool {
+        self.context.rate_limits.take_token(&self.peer().key, call, Instant::now())
+    }
+
+    pub(super) async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
+        match message.message {
+            Some(host_message::Message::Acknowledgement(acknowledgement)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                reports::record_acknowledgement(&self.context, &self.statement.peer, acknowledgement).await
+            }
+            Some(host_message::Message::Progress(_)) if !self.take_token(Call::ReportProgress) => Ok(()),
+            Some(host_message::Message::Progress(progress)) => {
+                let key = &self.peer().key;
+                let plan = self.context.running_plans.find_plan(key, &progress.plan_id, progress.generation);
+                if plan.is_some() {
+                    self.progress.note_progress(progress, Instant::now());
+                }
+                Ok(())
+            }
+            Some(host_message::Message::LoadBalancer(state)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                reports::record_load_balancer(&self.context, &self.statement.peer, &state).await
+            }
+            Some(host_message::Message::SettingsRefusal(refusal)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                settings::record_refusal(&self.context, &self.statement, refusal).await
+            }
+            Some(host_message::Message::AgentUpdate(state)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                self.agent_updates.note_state(state);
+                Ok(())
+            }
+            Some(host_message::Message::Hello(_)) | None => Ok(()),
+        }
+    }
+
+    /// Records a step that runs for long. One that cannot be recorded is left
+    /// to the next report.
+    pub(super) async fn record_progress(&mut self) {
+        let Some(step) = self.progress.take_due(Instant::now()) else { return };
+        let (peer, plans) = (&self.statement.peer, &self.context.running_plans);
+        let plan = plans.find_plan(&peer.key, &step.plan_id, step.generation);
+        let Some(plan) = plan.filter(|_| !plans.is_reported(&peer.key, step.step)) else {
+            return self.progress.clear_step();
+        };
+        let RunningStep { step, attempt, last_failure, .. } = step;
+        let written = async {
+            let inventory = self.context.find_inventory(peer).await?;
+            let index = usize::try_from(step).unwrap_or(usize::MAX);
+            let record =
+                |status: &mut _| facts::record_step(status, &plan.plan, index, attempt, &last_failure);
+            self.context.update_status(inventory, record).await
+        };
+        if let Err(error) = written.await {
+            tracing::debug!(error = chain(&error), "cannot record the step that runs");
+        }
+    }
+}

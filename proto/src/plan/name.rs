@@ -1,0 +1,81 @@
+//! How a plan is named: by its kind and content, by its number, and by its bytes.
+
+use std::fmt;
+
+use super::PlanError;
+
+/// Name of a plan: its kind, a dash and 16 hexadecimal digits of its content.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PlanId(String);
+
+impl PlanId {
+    /// Accepts what is safe as a file name and a cloud-init instance-id.
+    ///
+    /// # Errors
+    /// [`PlanError::Id`] when it is empty, longer than 64 bytes or holds
+    /// anything but `a-z`, `0-9` and `-`.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let safe = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if text.is_empty() || text.len() > 64 || !text.bytes().all(safe) {
+            return Err(PlanError::Id);
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PlanId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Number of a plan: rises with every plan of an inventory, starts at 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Generation(pub u64);
+
+impl fmt::Display for Generation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Lower-case hexadecimal SHA-256 of a plan record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Checksum(String);
+
+impl Checksum {
+    /// The checksum of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(crate::proof::identity(bytes))
+    }
+
+    /// # Errors
+    /// [`PlanError::Checksum`] when it is not 64 lower-case hexadecimal digits.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() == 64 && text.bytes().all(digit) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(PlanError::Checksum)
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
