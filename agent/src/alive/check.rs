@@ -1,8 +1,8 @@
 //! The `check-api` verb, which keepalived runs: may this host hold the address?
 //!
 //! It may while its own API server answers `/readyz`, which includes etcd's
-//! quorum. A host that has the address keeps it a while where that is busy and no
-//! other member would do better ([`strain`]). Until it answered for the first time,
+//! quorum; in time, where another member does. A host that has the address keeps it a while where that
+//! is busy and no other member would do better ([`strain`]). Until it answered for the first time,
 //! the first node holds the address all the same, since kubeadm init needs it.
 //!
 //! The request goes to this host's own address, over TLS that the cluster's
@@ -13,6 +13,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use proto::balancer::Duty;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -39,8 +41,11 @@ pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// In every certificate of an API server that kubeadm makes.
 const NAME: &str = "kubernetes";
-/// With that of the other members ([`strain`]) shorter than the limit of keepalived, which kills.
-const DEADLINE: Duration = Duration::from_millis(1800);
+/// An answer by then is in time.
+const IN_TIME: Duration = Duration::from_millis(1800);
+/// What a busy API server has beyond that. With what the other members have ([`strain`]), before and
+/// after it, less than the limit of keepalived, which kills.
+const LATE: Duration = Duration::from_secs(4);
 /// The kernel accepts connections, however busy the API server is.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -79,7 +84,7 @@ pub enum CheckError {
     #[error("/readyz of the API server answers {0}")]
     NotReady(StatusCode),
     /// It hangs.
-    #[error("/readyz of the API server did not answer in {} ms", DEADLINE.as_millis())]
+    #[error("/readyz of the API server did not answer in time")]
     TimedOut,
 }
 
@@ -133,8 +138,7 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
         Some(carried) => carried,
         None => duty::read_duty(root)?.ok_or(CheckError::NoDuty)?,
     };
-    let asked = timeout(DEADLINE, ask_ready(root, duty.own_address(), duty.port.get())).await;
-    match asked.unwrap_or(Err(CheckError::TimedOut)) {
+    match ask_own(root, &duty).await {
         Ok(()) => {
             if !duty::has_served(root) {
                 duty::note_served(root)?;
@@ -152,6 +156,18 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether the own API server is ready. A late answer counts where no other member answers in time.
+async fn ask_own(root: &Root, duty: &Duty) -> Result<(), CheckError> {
+    let mut asked = pin!(ask_ready(root, duty.own_address(), duty.port.get()));
+    if let Ok(answered) = timeout(IN_TIME, &mut asked).await {
+        return answered;
+    }
+    if strain::is_other_ready(root, duty).await {
+        return Err(CheckError::TimedOut);
+    }
+    timeout(LATE, asked).await.unwrap_or(Err(CheckError::TimedOut))
 }
 
 /// Whether the API server at that address is ready.

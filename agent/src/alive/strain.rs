@@ -56,6 +56,11 @@ pub(super) async fn is_borne(root: &Root, duty: &Duty, error: &CheckError) -> bo
     choose_limit(&ask_others(root, duty).await).is_some_and(|limit| last < limit)
 }
 
+/// Whether another member would do better.
+pub(super) async fn is_other_ready(root: &Root, duty: &Duty) -> bool {
+    ask_others(root, duty).await.contains(&Answer::Ready)
+}
+
 /// How long the address is kept; `None` where another member would do better.
 fn choose_limit(others: &[Answer]) -> Option<Duration> {
     if others.contains(&Answer::Ready) {
@@ -82,11 +87,11 @@ async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
     asked.join_all().await
 }
 
-/// A port that refuses connections is that of a host which can be reached.
+/// A port that refuses connections, or accepts one and is late, is that of a host which can be reached.
 fn judge_answer(answered: Result<(), CheckError>) -> Answer {
     match answered {
         Ok(()) => Answer::Ready,
-        Err(CheckError::NotReady(_)) => Answer::NotReady,
+        Err(CheckError::NotReady(_) | CheckError::TimedOut) => Answer::NotReady,
         Err(CheckError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
             Answer::NotReady
         }
@@ -129,8 +134,9 @@ mod tests {
         for (error, is_strain, answer) in [
             (CheckError::NotReady(StatusCode::INTERNAL_SERVER_ERROR), true, Answer::NotReady),
             (CheckError::NotReady(StatusCode::FORBIDDEN), false, Answer::NotReady),
-            (CheckError::TimedOut, true, Answer::Silent),
+            (CheckError::TimedOut, true, Answer::NotReady),
             (connect(io::ErrorKind::ConnectionRefused), false, Answer::NotReady),
+            (connect(io::ErrorKind::TimedOut), false, Answer::Silent),
             (connect(io::ErrorKind::HostUnreachable), false, Answer::Silent),
             (CheckError::NoDuty, false, Answer::Silent),
         ] {

@@ -22,6 +22,8 @@ use crate::network::{Family, Network, run_ip, run_ip_with};
 pub const PORT: u16 = 6443;
 /// Where this file is beside its certificates, a stand-in is not ready.
 pub const UNREADY: &str = "unready";
+/// Where this file is, it answers late.
+pub const LATE: &str = "late";
 /// How long keepalived may take that is asked to end.
 const STOP: Duration = Duration::from_secs(8);
 
@@ -154,16 +156,16 @@ impl Node {
         Ok(())
     }
 
-    /// Has the stand-in answer that it is ready, or that it is not.
+    /// Has the stand-in answer as the mark says, or no longer: [`UNREADY`], [`LATE`].
     ///
     /// # Errors
     /// When its directory cannot be written.
-    pub fn set_ready(&self, is_ready: bool) -> anyhow::Result<()> {
-        let path = self.root().join("/etc/kubernetes/pki").join(UNREADY);
-        if is_ready {
-            fs::remove_file(path)?;
-        } else {
+    pub fn set_mark(&self, mark: &str, is_set: bool) -> anyhow::Result<()> {
+        let path = self.root().join("/etc/kubernetes/pki").join(mark);
+        if is_set {
             fs::write(path, "")?;
+        } else {
+            fs::remove_file(path)?;
         }
         Ok(())
     }

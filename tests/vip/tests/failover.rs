@@ -11,6 +11,7 @@ use agent::alive::placement::Placement;
 use proto::balancer::Duty;
 use proto::v1alpha1::LoadBalancerDuty;
 use vip::network::{CARD, Family, Network};
+use vip::node::{LATE, UNREADY};
 use vip::probe::{time_failover, wait_until};
 use vip::site::Site;
 
@@ -86,7 +87,7 @@ fn strained_holder_keeps_endpoint_while_none_is_better() {
     site.start_agents().unwrap();
     site.start_stand_in(0).unwrap();
     site.wait_holder(TIME_LIMIT, |holder| holder == 0).unwrap();
-    site.nodes[0].set_ready(false).unwrap();
+    site.nodes[0].set_mark(UNREADY, true).unwrap();
     for _ in 0..10 {
         std::thread::sleep(Duration::from_secs(1));
         assert_eq!(site.network.holders().unwrap(), [0], "the other refuses connections");
@@ -94,11 +95,32 @@ fn strained_holder_keeps_endpoint_while_none_is_better() {
     site.start_stand_in(1).unwrap();
     site.wait_holder(TIME_LIMIT, |holder| holder == 1).unwrap();
     // The other may be one of a majority.
-    site.nodes[1].set_ready(false).unwrap();
+    site.nodes[1].set_mark(UNREADY, true).unwrap();
     site.network.set_cable(0, false).unwrap();
     site.wait_no_holder(TIME_LIMIT).unwrap();
-    site.nodes[1].set_ready(true).unwrap();
+    site.nodes[1].set_mark(UNREADY, false).unwrap();
     site.wait_holder(TIME_LIMIT, |holder| holder == 1).unwrap();
+}
+
+// Fault: each API server of the control plane is slow, then one is not.
+// Shown: `LoadBalancerReady` names the holder.
+#[test]
+fn late_answers_count_while_none_is_in_time() {
+    let mut site = Site::create(2, Family::V4, program()).unwrap();
+    site.give_duties(1, &[0, 1]).unwrap();
+    for node in [0, 1] {
+        site.nodes[node].set_mark(LATE, true).unwrap();
+        site.start_stand_in(node).unwrap();
+    }
+    site.start_agents().unwrap();
+    let first = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(site.network.holders().unwrap(), [first], "the other is late too");
+    }
+    let other = 1 - first;
+    site.nodes[other].set_mark(LATE, false).unwrap();
+    site.wait_holder(TIME_LIMIT, |holder| holder == other).unwrap();
 }
 
 // Fault: a control-plane machine is deleted, or its host is cleaned, while it holds the endpoint.

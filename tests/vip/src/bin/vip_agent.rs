@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::alive::{check, supervisor};
 use agent::error::explain;
@@ -16,7 +17,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use vip::network::Family;
-use vip::node::UNREADY;
+use vip::node::{LATE, UNREADY};
+
+/// No answer in time, and none that is given up.
+const LATENESS: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -71,16 +75,19 @@ async fn serve_ready(address: &str, directory: &Path) -> anyhow::Result<()> {
         .with_single_cert(chain, key)?;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind(address).await.context("listen")?;
-    let unready = directory.join(UNREADY);
+    let (unready, late) = (directory.join(UNREADY), directory.join(LATE));
     loop {
         let (stream, _) = listener.accept().await?;
-        let (acceptor, unready) = (acceptor.clone(), unready.clone());
+        let (acceptor, unready, late) = (acceptor.clone(), unready.clone(), late.clone());
         tokio::spawn(async move {
             let Ok(address) = stream.local_addr() else { return };
             // A client that only connects is one of the measurement.
             let Ok(mut stream) = acceptor.accept(stream).await else { return };
             let mut request = [0; 1024];
             if stream.read(&mut request).await.is_ok() {
+                if late.exists() {
+                    tokio::time::sleep(LATENESS).await;
+                }
                 let body = address.ip().to_string();
                 let status = if unready.exists() { "500 Internal Server Error" } else { "200 OK" };
                 let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
