@@ -17,7 +17,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::header::{HOST, HeaderValue};
+use http::{Request, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -29,9 +30,10 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::duty::{self, DutyFileError};
-use super::strain;
+use super::strain::{self, Answer};
 use crate::error::{NextAction, describe_error};
 use crate::paths::Root;
 
@@ -42,10 +44,10 @@ const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// In every certificate of an API server that kubeadm makes.
 const NAME: &str = "kubernetes";
 /// An answer by then is in time.
-const IN_TIME: Duration = Duration::from_millis(1800);
-/// What a busy API server has beyond that. With what the other members have ([`strain`]), before and
-/// after it, less than the limit of keepalived, which kills.
-const LATE: Duration = Duration::from_secs(4);
+pub(super) const IN_TIME: Duration = Duration::from_millis(1800);
+/// What a busy API server has beyond that, while the other members are asked. Both together are less
+/// than the limit of keepalived, which kills, and than that of the coordinator, which asks too.
+pub(super) const LATE: Duration = Duration::from_secs(3);
 /// The kernel accepts connections, however busy the API server is.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -125,6 +127,8 @@ pub enum Fitness {
     Serves,
     /// Its API server has never answered, and the address is needed for that.
     HoldsFirst,
+    /// Its API server answers late, and no other member answers in time.
+    Late,
     /// Its API server is busy, and no other member would do better.
     Strained,
 }
@@ -138,50 +142,81 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
         Some(carried) => carried,
         None => duty::read_duty(root)?.ok_or(CheckError::NoDuty)?,
     };
-    match ask_own(root, &duty).await {
-        Ok(()) => {
+    let checked = check_own(root, &duty).await;
+    match &checked {
+        Ok(Fitness::Serves | Fitness::Late) => {
             if !duty::has_served(root) {
                 duty::note_served(root)?;
             }
             strain::note_ready(root);
-            Ok(Fitness::Serves)
         }
         Err(error) if duty.holds_first && !duty::has_served(root) => {
-            tracing::debug!(error = describe_error(&error), "the API server has never answered");
-            Ok(Fitness::HoldsFirst)
+            tracing::debug!(error = describe_error(error), "the API server has never answered");
+            return Ok(Fitness::HoldsFirst);
         }
-        Err(error) if strain::is_borne(root, &duty, &error).await => {
-            tracing::warn!(error = describe_error(&error), "no other member would do better");
-            Ok(Fitness::Strained)
-        }
-        Err(error) => Err(error),
+        Ok(_) | Err(_) => {}
     }
+    checked
 }
 
-/// Whether the own API server is ready. A late answer counts where no other member answers in time.
+/// Asks the own API server, and the other members where it is not ready in time.
+async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
+    let mut asked = pin!(ask_own(root, duty));
+    let (error, others) = match timeout(IN_TIME, &mut asked).await {
+        Ok(Ok(())) => return Ok(Fitness::Serves),
+        Ok(Err(error)) => (error, None),
+        Err(_) => {
+            let own = async { Ok(timeout(LATE, asked).await.unwrap_or(Err(CheckError::TimedOut))) };
+            let others = async {
+                let answers = strain::ask_others(root, duty).await;
+                if answers.contains(&Answer::InTime) { Err(CheckError::TimedOut) } else { Ok(answers) }
+            };
+            match tokio::try_join!(own, others)? {
+                (Ok(()), _) => {
+                    tracing::warn!("the API server is late, and no other member answers in time");
+                    return Ok(Fitness::Late);
+                }
+                (Err(error), others) => (error, Some(others)),
+            }
+        }
+    };
+    let Some(since) = strain::since_ready(root, duty, &error) else { return Err(error) };
+    let others = match others {
+        Some(answers) => answers,
+        None => strain::ask_others(root, duty).await,
+    };
+    if !strain::is_kept(since, &others) {
+        return Err(error);
+    }
+    tracing::warn!(error = describe_error(&error), "no other member would do better");
+    Ok(Fitness::Strained)
+}
+
 async fn ask_own(root: &Root, duty: &Duty) -> Result<(), CheckError> {
-    let mut asked = pin!(ask_ready(root, duty.own_address(), duty.port.get()));
-    if let Ok(answered) = timeout(IN_TIME, &mut asked).await {
-        return answered;
-    }
-    if strain::is_other_ready(root, duty).await {
-        return Err(CheckError::TimedOut);
-    }
-    timeout(LATE, asked).await.unwrap_or(Err(CheckError::TimedOut))
+    ask_ready(connect_api(root, duty.own_address(), duty.port.get()).await?).await
 }
 
-/// Whether the API server at that address is ready.
-pub(super) async fn ask_ready(root: &Root, address: IpAddr, port: u16) -> Result<(), CheckError> {
+/// Connects to the API server at that address: it is the cluster's.
+pub(super) async fn connect_api(
+    root: &Root,
+    address: IpAddr,
+    port: u16,
+) -> Result<TlsStream<TcpStream>, CheckError> {
     let config = configure_tls(root)?;
     let address = SocketAddr::new(address, port);
     let failed = |source| CheckError::Connect { address, source };
     let connected = timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await;
     let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
     let name = ServerName::try_from(NAME).map_err(|error| failed(io::Error::other(error)))?;
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)
+}
+
+/// Whether the API server is ready.
+pub(super) async fn ask_ready(stream: TlsStream<TcpStream>) -> Result<(), CheckError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get("/readyz").header(http::header::HOST, NAME).body(Empty::<Bytes>::new());
-    let request = request.map_err(|error| failed(io::Error::other(error)))?;
+    let mut request = Request::new(Empty::<Bytes>::new());
+    *request.uri_mut() = Uri::from_static("/readyz");
+    request.headers_mut().insert(HOST, HeaderValue::from_static(NAME));
     // Its end comes with the answer where the server closes the connection.
     tokio::spawn(connection);
     let answer = sender.send_request(request).await?;

@@ -60,7 +60,7 @@ global_defs {{
 vrrp_script api_server {{
     script \"{check}\"
     interval 1
-    timeout 10
+    timeout 8
     rise 1
     fall 2
     init_fail

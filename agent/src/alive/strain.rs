@@ -1,20 +1,22 @@
 //! A busy API server is not a lost one: it accepts connections, and is slow, or answers that it is not
 //! ready while etcd waits for its disk or for another member. The host that has the address keeps it
 //! where no other member would do better: for [`TOGETHER`] after the last good answer where the others
-//! answer that they are not ready either, and for [`CUT_OFF`] where one of them is silent, which may be
-//! of a majority beyond a partition.
+//! can be reached and none of them is ready, and for [`CUT_OFF`] where one of them is silent, which may
+//! be of a majority beyond a partition.
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use proto::balancer::Duty;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
-use super::check::{CheckError, ask_ready};
+use super::check::{CheckError, IN_TIME, LATE, ask_ready, connect_api};
 use super::placement::has_address;
+use crate::durable;
 use crate::error::describe_error;
 use crate::host::network::kernel::dump_kernel;
 use crate::paths::Root;
@@ -23,47 +25,46 @@ use crate::paths::Root;
 const TOGETHER: Duration = Duration::from_mins(5);
 /// Longer than etcd takes to elect a leader.
 const CUT_OFF: Duration = Duration::from_secs(30);
-/// For the answers of the other members, which are asked at once.
-const DEADLINE: Duration = Duration::from_millis(1500);
 /// When the API server was ready last, in seconds since the host started.
 const READY: &str = "ready";
 
 /// What another member says of its API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    Ready,
+pub(super) enum Answer {
+    /// It is ready.
+    InTime,
+    /// It is ready, and slow.
+    Late,
+    /// Its host can be reached.
     NotReady,
+    /// Whether it is ready cannot be known.
     Silent,
 }
 
 /// The API server of this host is ready.
 pub(super) fn note_ready(root: &Root) {
-    if let Err(error) = fs::write(root.load_balancer().join(READY), read_clock().as_secs().to_string()) {
+    let now = read_clock().as_secs().to_string();
+    if let Err(error) = durable::write(&root.load_balancer().join(READY), now.as_bytes()) {
         tracing::warn!(error = describe_error(&error), "cannot note that the API server is ready");
     }
 }
 
-/// Whether this host keeps the address although its API server did not answer as it should.
-pub(super) async fn is_borne(root: &Root, duty: &Duty, error: &CheckError) -> bool {
-    let Some(last) = last_ready(root).filter(|last| error.is_strain() && *last < TOGETHER) else {
-        return false;
-    };
+/// Time since the API server was ready, where this host may keep the address without it.
+pub(super) fn since_ready(root: &Root, duty: &Duty, error: &CheckError) -> Option<Duration> {
+    let last = last_ready(root).filter(|last| error.is_strain() && *last < TOGETHER)?;
     let is_sole = duty.peers().next().is_none();
     let is_holder = || dump_kernel().is_ok_and(|dump| has_address(&dump, duty.address));
-    if !is_sole && !is_holder() {
-        return false;
-    }
-    choose_limit(&ask_others(root, duty).await).is_some_and(|limit| last < limit)
+    (is_sole || is_holder()).then_some(last)
 }
 
-/// Whether another member would do better.
-pub(super) async fn is_other_ready(root: &Root, duty: &Duty) -> bool {
-    ask_others(root, duty).await.contains(&Answer::Ready)
+/// Whether a host whose API server is not ready keeps the address.
+pub(super) fn is_kept(since_ready: Duration, others: &[Answer]) -> bool {
+    choose_limit(others).is_some_and(|limit| since_ready < limit)
 }
 
 /// How long the address is kept; `None` where another member would do better.
 fn choose_limit(others: &[Answer]) -> Option<Duration> {
-    if others.contains(&Answer::Ready) {
+    if others.contains(&Answer::InTime) || others.contains(&Answer::Late) {
         return None;
     }
     Some(if others.contains(&Answer::Silent) { CUT_OFF } else { TOGETHER })
@@ -75,27 +76,46 @@ fn last_ready(root: &Root) -> Option<Duration> {
     Some(read_clock().saturating_sub(Duration::from_secs(text.parse().ok()?)))
 }
 
-async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
+/// What the other members answer, until one is ready in time.
+pub(super) async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
     let mut asked = JoinSet::new();
     for peer in duty.peers() {
         let (root, port) = (root.clone(), duty.port.get());
-        asked.spawn(async move {
-            let answered = timeout(DEADLINE, ask_ready(&root, peer, port)).await;
-            judge_answer(answered.unwrap_or(Err(CheckError::TimedOut)))
-        });
+        asked.spawn(async move { ask_other(&root, peer, port).await });
     }
-    asked.join_all().await
+    let mut answers = vec![];
+    while let Some(answer) = asked.join_next().await {
+        answers.push(answer.unwrap_or(Answer::Silent));
+        if answers.last() == Some(&Answer::InTime) {
+            break;
+        }
+    }
+    answers
 }
 
-/// A port that refuses connections, or accepts one and is late, is that of a host which can be reached.
-fn judge_answer(answered: Result<(), CheckError>) -> Answer {
-    match answered {
-        Ok(()) => Answer::Ready,
-        Err(CheckError::NotReady(_) | CheckError::TimedOut) => Answer::NotReady,
-        Err(CheckError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
+async fn ask_other(root: &Root, peer: IpAddr, port: u16) -> Answer {
+    let begun = Instant::now();
+    let end = begun + LATE;
+    let stream = match timeout_at(end, connect_api(root, peer, port)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return judge_unconnected(&error),
+        // The kernel accepts connections of a process that stands still.
+        Err(_) => return Answer::Silent,
+    };
+    match timeout_at(end, ask_ready(stream)).await {
+        Ok(Ok(())) if begun.elapsed() <= IN_TIME => Answer::InTime,
+        Ok(Ok(())) => Answer::Late,
+        Ok(Err(_)) | Err(_) => Answer::NotReady,
+    }
+}
+
+/// A port that refuses connections is that of a host which can be reached.
+fn judge_unconnected(error: &CheckError) -> Answer {
+    match error {
+        CheckError::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
             Answer::NotReady
         }
-        Err(_) => Answer::Silent,
+        _ => Answer::Silent,
     }
 }
 
@@ -106,20 +126,19 @@ fn read_clock() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use http::StatusCode;
 
     use super::*;
 
     #[test]
     fn other_members_decide_how_long_it_is_kept() {
-        use Answer::{NotReady, Ready, Silent};
+        use Answer::{InTime, Late, NotReady, Silent};
         for (others, limit) in [
             (&[][..], Some(TOGETHER)),
             (&[NotReady, NotReady], Some(TOGETHER)),
             (&[NotReady, Silent], Some(CUT_OFF)),
-            (&[Silent, Ready], None),
+            (&[Silent, InTime], None),
+            (&[NotReady, Late], None),
         ] {
             assert_eq!(choose_limit(others), limit, "{others:?}");
         }
@@ -132,16 +151,18 @@ mod tests {
             source: kind.into(),
         };
         for (error, is_strain, answer) in [
-            (CheckError::NotReady(StatusCode::INTERNAL_SERVER_ERROR), true, Answer::NotReady),
-            (CheckError::NotReady(StatusCode::FORBIDDEN), false, Answer::NotReady),
-            (CheckError::TimedOut, true, Answer::NotReady),
-            (connect(io::ErrorKind::ConnectionRefused), false, Answer::NotReady),
-            (connect(io::ErrorKind::TimedOut), false, Answer::Silent),
-            (connect(io::ErrorKind::HostUnreachable), false, Answer::Silent),
-            (CheckError::NoDuty, false, Answer::Silent),
+            (CheckError::NotReady(StatusCode::INTERNAL_SERVER_ERROR), true, None),
+            (CheckError::NotReady(StatusCode::FORBIDDEN), false, None),
+            (CheckError::TimedOut, true, None),
+            (connect(io::ErrorKind::ConnectionRefused), false, Some(Answer::NotReady)),
+            (connect(io::ErrorKind::TimedOut), false, Some(Answer::Silent)),
+            (connect(io::ErrorKind::HostUnreachable), false, Some(Answer::Silent)),
+            (CheckError::NoDuty, false, None),
         ] {
             assert_eq!(error.is_strain(), is_strain, "{error}");
-            assert_eq!(judge_answer(Err(error)), answer);
+            if let Some(answer) = answer {
+                assert_eq!(judge_unconnected(&error), answer, "{error}");
+            }
         }
     }
 

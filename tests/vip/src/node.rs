@@ -24,6 +24,8 @@ pub const PORT: u16 = 6443;
 pub const UNREADY: &str = "unready";
 /// Where this file is, it answers late.
 pub const LATE: &str = "late";
+/// Where this file is, it never answers.
+pub const HUNG: &str = "hung";
 /// How long keepalived may take that is asked to end.
 const STOP: Duration = Duration::from_secs(8);
 
@@ -156,7 +158,7 @@ impl Node {
         Ok(())
     }
 
-    /// Has the stand-in answer as the mark says, or no longer: [`UNREADY`], [`LATE`].
+    /// Has the stand-in answer as the mark says, or no longer: [`UNREADY`], [`LATE`], [`HUNG`].
     ///
     /// # Errors
     /// When its directory cannot be written.

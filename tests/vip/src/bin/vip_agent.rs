@@ -17,10 +17,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use vip::network::Family;
-use vip::node::{LATE, UNREADY};
+use vip::node::{HUNG, LATE, UNREADY};
 
 /// No answer in time, and none that is given up.
-const LATENESS: Duration = Duration::from_secs(3);
+const LATENESS: Duration = Duration::from_millis(2400);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -75,21 +75,25 @@ async fn serve_ready(address: &str, directory: &Path) -> anyhow::Result<()> {
         .with_single_cert(chain, key)?;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind(address).await.context("listen")?;
-    let (unready, late) = (directory.join(UNREADY), directory.join(LATE));
+    let directory = directory.to_owned();
     loop {
         let (stream, _) = listener.accept().await?;
-        let (acceptor, unready, late) = (acceptor.clone(), unready.clone(), late.clone());
+        let (acceptor, directory) = (acceptor.clone(), directory.clone());
         tokio::spawn(async move {
             let Ok(address) = stream.local_addr() else { return };
             // A client that only connects is one of the measurement.
             let Ok(mut stream) = acceptor.accept(stream).await else { return };
             let mut request = [0; 1024];
             if stream.read(&mut request).await.is_ok() {
-                if late.exists() {
+                let is_marked = |mark| directory.join(mark).exists();
+                if is_marked(HUNG) {
+                    std::future::pending::<()>().await;
+                }
+                if is_marked(LATE) {
                     tokio::time::sleep(LATENESS).await;
                 }
                 let body = address.ip().to_string();
-                let status = if unready.exists() { "500 Internal Server Error" } else { "200 OK" };
+                let status = if is_marked(UNREADY) { "500 Internal Server Error" } else { "200 OK" };
                 let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
                 let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
