@@ -22,6 +22,8 @@ pub async fn run_to_end<T>(
         }
     };
     let ended = tokio::select! {
+        // Work that waits for the same signal has come to its end.
+        biased;
         ended = Box::pin(work(directory.clone())) => ended,
         () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
     };
