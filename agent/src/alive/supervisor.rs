@@ -177,13 +177,18 @@ impl Supervisor<'_> {
 
     async fn do_duty(&mut self, duty: &Duty) -> Result<LoadBalancerState, AliveError> {
         let placement = find_placement(duty, &dump_kernel()?)?;
-        let spread = spread::prepare_kernel(self.root, duty).await;
-        self.bring_up(duty, &placement, spread.is_ok())?;
+        let spread = match duty.peers().next() {
+            Some(_) => spread::prepare_kernel(self.root, duty).await.map(|()| true),
+            // A single member has nothing to spread over.
+            None => Ok(false),
+        };
+        let spreads = matches!(spread, Ok(true));
+        self.bring_up(duty, &placement, spreads)?;
         Ok(LoadBalancerState {
             generation: duty.generation,
             interface: placement.interface,
             is_holder: placement.is_holder,
-            spreads: spread.is_ok(),
+            spreads,
             failure: spread.err().map(|error| limited(&error)),
         })
     }

@@ -77,6 +77,8 @@ fn sole_member_does_not_hear_itself() {
         assert_eq!(text.matches("Entering MASTER STATE").count(), 1, "said once: {text}");
         assert!(!text.contains("WARNING"), "{text}");
         assert!(site.network.holds(0).unwrap());
+        let state = site.nodes[0].state();
+        assert!(!state.spreads && state.failure.is_none(), "there is nothing to spread over: {state:?}");
     }
 }
 
