@@ -142,7 +142,8 @@ bench: ## Measure against the goals (about 20 min; BENCH='index fleet' runs a pa
 
 .PHONY: trim
 trim: ## Remove our own programs of former builds from the target directory when it has grown beyond 30 GiB
-	@size=$$(du --summarize --block-size=1G $(CARGO_TARGET_DIR) 2>/dev/null | cut -f 1)
+	@mkdir -p $(CARGO_TARGET_DIR)
+	size=$$({ du --summarize --block-size=1G $(CARGO_TARGET_DIR) 2>/dev/null || true; } | cut -f 1)
 	[ "$${size:-0}" -le 30 ] || cargo clean --quiet --workspace --profile dev
 
 .PHONY: lint

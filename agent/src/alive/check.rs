@@ -166,7 +166,12 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
         Ok(Ok(())) => return Ok(Fitness::Serves),
         Ok(Err(error)) => (error, None),
         Err(_) => {
-            let own = async { Ok(timeout(LATE, asked).await.unwrap_or(Err(CheckError::TimedOut))) };
+            let own = async {
+                match timeout(LATE, asked).await.unwrap_or(Err(CheckError::TimedOut)) {
+                    Err(error) if !error.is_strain() => Err(error),
+                    answered => Ok(answered),
+                }
+            };
             let others = async {
                 let answers = strain::ask_others(root, duty).await;
                 if answers.contains(&Answer::InTime) { Err(CheckError::TimedOut) } else { Ok(answers) }

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use proto::balancer::Duty;
@@ -16,6 +17,8 @@ use crate::paths::Root;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const TABLE: &str = "baremetal_alive";
+/// Connections are tracked, and those of a member that left are reset, where they would get no answer.
+const SETTINGS: [&str; 2] = ["conntrack", "expire_nodest_conn"];
 /// Of packets for the address. kube-proxy has 0xC000 and Calico 0xFFFF0000; Cilium reads this bit
 /// only where one of 0x0F00 is set as well.
 pub(super) const MARK: u32 = 0x1000;
@@ -31,9 +34,12 @@ pub enum SpreadError {
     /// An answer of another member could not come back.
     #[error("the kernel does not forward ({0} is not 1)")]
     NoForwarding(&'static str),
-    /// Connections are not tracked.
-    #[error("IPVS does not track its connections (net.ipv4.vs.conntrack)")]
-    Track(#[source] std::io::Error),
+    /// IPVS would not track its connections, or would keep those of a member that left.
+    #[error("cannot set net.ipv4.vs.{0}")]
+    Setting(&'static str, #[source] io::Error),
+    /// The rules could not be written.
+    #[error("cannot write the rules for nft")]
+    Write(#[source] io::Error),
     /// The rule could not be set.
     #[error("nft cannot replace the source of what IPVS forwards")]
     Rule(#[source] SystemError),
@@ -53,11 +59,13 @@ pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), SpreadError>
         return Err(SpreadError::NoIpvs);
     }
     check_forwarding(root, duty)?;
-    fs::write(root.join("/proc/sys/net/ipv4/vs/conntrack"), "1").map_err(SpreadError::Track)?;
+    for name in SETTINGS {
+        let path = root.join(format!("/proc/sys/net/ipv4/vs/{name}"));
+        fs::write(path, "1").map_err(|error| SpreadError::Setting(name, error))?;
+    }
     let rules = render_rules(duty);
     let path = root.load_balancer().join("rules.nft");
-    let written = fs::write(&path, rules);
-    written.map_err(SpreadError::Track)?;
+    fs::write(&path, rules).map_err(SpreadError::Write)?;
     let file = path.display().to_string();
     let applied = Invocation::new("nft", &["--file", &file], DEADLINE).run().await;
     applied.map(drop).map_err(SpreadError::Rule)

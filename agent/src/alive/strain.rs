@@ -1,8 +1,8 @@
 //! A busy API server is not a lost one: it accepts connections, and is slow, or answers that it is not
 //! ready while etcd waits for its disk or for another member. The host that has the address keeps it
 //! where no other member would do better: for [`TOGETHER`] after the last good answer where the others
-//! can be reached and none of them is ready, and for [`CUT_OFF`] where one of them is silent, which may
-//! be of a majority beyond a partition.
+//! say that they are not ready either, and for [`CUT_OFF`] where one of them is silent, which may be of a
+//! majority beyond a partition.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub(super) enum Answer {
     InTime,
     /// It is ready, and slow.
     Late,
-    /// Its host can be reached.
+    /// It says so, or its host does.
     NotReady,
     /// Whether it is ready cannot be known.
     Silent,
@@ -99,13 +99,14 @@ async fn ask_other(root: &Root, peer: IpAddr, port: u16) -> Answer {
     let stream = match timeout_at(end, connect_api(root, peer, port)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return judge_unconnected(&error),
-        // The kernel accepts connections of a process that stands still.
         Err(_) => return Answer::Silent,
     };
     match timeout_at(end, ask_ready(stream)).await {
         Ok(Ok(())) if begun.elapsed() <= IN_TIME => Answer::InTime,
         Ok(Ok(())) => Answer::Late,
-        Ok(Err(_)) | Err(_) => Answer::NotReady,
+        Ok(Err(_)) => Answer::NotReady,
+        // It may still be one that serves.
+        Err(_) => Answer::Silent,
     }
 }
 

@@ -18,8 +18,8 @@ use vip::site::Site;
 const TIME_LIMIT: Duration = Duration::from_mins(1);
 /// After a loss the address is served again by then; the distribution is `make bench BENCH=vip`'s.
 const SOON: Duration = Duration::from_secs(20);
-/// For a move of the address from one member that is fit to another.
-const MOMENT: Duration = Duration::from_secs(3);
+/// For a move of the address from one member that is fit to another: longer than a check takes.
+const MOMENT: Duration = Duration::from_secs(8);
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_vip-agent"))
