@@ -112,7 +112,7 @@ explore: ## Play random inputs and events by a new seed, which is printed (CASES
 	cargo test --package scenarios --test properties
 
 .PHONY: e2e
-e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, etcd restored, upgrade, deletion (30 min on two idle cores; 20 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer and takes 40 min)
+e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, etcd restored, upgrade, deletion (30 min on two idle cores; 12 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer and takes 40 min)
 	@$(INPUTS)
 	EARLIER_BIN=$(if $(filter upgrade,$(CHANGE)),$$($(PARTS) -- directory kubernetes-earlier))
 	ETCD_BIN=$$($(PARTS) -- directory etcd)
