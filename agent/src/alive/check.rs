@@ -161,7 +161,8 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
 
 /// Asks the own API server, and the other members where it is not ready in time.
 async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
-    let mut asked = pin!(ask_own(root, duty));
+    let connector = TlsConnector::from(Arc::new(configure_tls(root)?));
+    let mut asked = pin!(ask_own(&connector, duty));
     let (error, others) = match timeout(IN_TIME, &mut asked).await {
         Ok(Ok(())) => return Ok(Fitness::Serves),
         Ok(Err(error)) => (error, None),
@@ -173,7 +174,7 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
                 }
             };
             let others = async {
-                let answers = strain::ask_others(root, duty).await;
+                let answers = strain::ask_others(&connector, duty).await;
                 if answers.contains(&Answer::InTime) { Err(CheckError::TimedOut) } else { Ok(answers) }
             };
             match tokio::try_join!(own, others)? {
@@ -188,7 +189,7 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
     let Some(since) = strain::since_ready(root, duty, &error) else { return Err(error) };
     let others = match others {
         Some(answers) => answers,
-        None => strain::ask_others(root, duty).await,
+        None => strain::ask_others(&connector, duty).await,
     };
     if !strain::is_kept(since, &others) {
         return Err(error);
@@ -197,23 +198,22 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
     Ok(Fitness::Strained)
 }
 
-async fn ask_own(root: &Root, duty: &Duty) -> Result<(), CheckError> {
-    ask_ready(connect_api(root, duty.own_address(), duty.port.get()).await?).await
+async fn ask_own(connector: &TlsConnector, duty: &Duty) -> Result<(), CheckError> {
+    ask_ready(connect_api(connector, duty.own_address(), duty.port.get()).await?).await
 }
 
 /// Connects to the API server at that address: it is the cluster's.
 pub(super) async fn connect_api(
-    root: &Root,
+    connector: &TlsConnector,
     address: IpAddr,
     port: u16,
 ) -> Result<TlsStream<TcpStream>, CheckError> {
-    let config = configure_tls(root)?;
     let address = SocketAddr::new(address, port);
     let failed = |source| CheckError::Connect { address, source };
     let connected = timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await;
     let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
     let name = ServerName::try_from(NAME).map_err(|error| failed(io::Error::other(error)))?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)
+    connector.connect(name, stream).await.map_err(failed)
 }
 
 /// Whether the API server is ready.

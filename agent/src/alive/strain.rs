@@ -13,6 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 use proto::balancer::Duty;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
 
 use super::check::{CheckError, IN_TIME, LATE, ask_ready, connect_api};
 use super::placement::has_address;
@@ -77,11 +78,11 @@ fn last_ready(root: &Root) -> Option<Duration> {
 }
 
 /// What the other members answer, until one is ready in time.
-pub(super) async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
+pub(super) async fn ask_others(connector: &TlsConnector, duty: &Duty) -> Vec<Answer> {
     let mut asked = JoinSet::new();
     for peer in duty.peers() {
-        let (root, port) = (root.clone(), duty.port.get());
-        asked.spawn(async move { ask_other(&root, peer, port).await });
+        let (connector, port) = (connector.clone(), duty.port.get());
+        asked.spawn(async move { ask_other(&connector, peer, port).await });
     }
     let mut answers = vec![];
     while let Some(answer) = asked.join_next().await {
@@ -93,10 +94,10 @@ pub(super) async fn ask_others(root: &Root, duty: &Duty) -> Vec<Answer> {
     answers
 }
 
-async fn ask_other(root: &Root, peer: IpAddr, port: u16) -> Answer {
+async fn ask_other(connector: &TlsConnector, peer: IpAddr, port: u16) -> Answer {
     let begun = Instant::now();
     let end = begun + LATE;
-    let stream = match timeout_at(end, connect_api(root, peer, port)).await {
+    let stream = match timeout_at(end, connect_api(connector, peer, port)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return judge_unconnected(&error),
         Err(_) => return Answer::Silent,

@@ -17,12 +17,14 @@ impl Attachment {
         self.context.rate_limits.take_token(&self.peer().key, call, Instant::now())
     }
 
+    fn take_report_token(&self) -> Result<(), RpcError> {
+        if self.take_token(Call::Acknowledge) { Ok(()) } else { Err(RpcError::RateLimited) }
+    }
+
     pub(super) async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
         match message.message {
             Some(host_message::Message::Acknowledgement(acknowledgement)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
+                self.take_report_token()?;
                 reports::record_acknowledgement(&self.context, &self.statement.peer, acknowledgement).await
             }
             Some(host_message::Message::Progress(_)) if !self.take_token(Call::ReportProgress) => Ok(()),
@@ -35,21 +37,15 @@ impl Attachment {
                 Ok(())
             }
             Some(host_message::Message::LoadBalancer(state)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
+                self.take_report_token()?;
                 reports::record_load_balancer(&self.context, &self.statement.peer, &state).await
             }
             Some(host_message::Message::SettingsRefusal(refusal)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
+                self.take_report_token()?;
                 settings::record_refusal(&self.context, &self.statement, refusal).await
             }
             Some(host_message::Message::AgentUpdate(state)) => {
-                if !self.take_token(Call::Acknowledge) {
-                    return Err(RpcError::RateLimited);
-                }
+                self.take_report_token()?;
                 self.agent_updates.note_state(state);
                 Ok(())
             }
