@@ -1,6 +1,7 @@
 //! The host below the agent: its hardware, its network, its operating system.
 
 pub mod command;
+pub mod credentials;
 pub mod elemental;
 pub mod facts;
 pub mod image;

@@ -2,16 +2,13 @@
 //! it, and gives a host to a machine only when it states that it carries no
 //! node.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
 use proto::plan::NodeIdentity;
 use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
 
 use crate::alive::duty;
 use crate::boot::node_identity;
 use crate::error::explain;
+use crate::host::credentials;
 use crate::live::installed_disk::InstallRecord;
 use crate::paths::Root;
 use crate::plan::executor::NewestPlan;
@@ -49,28 +46,7 @@ fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
     // node here. A host that states no node is given to the next machine and
     // wiped, so the unknown case states one.
     let unknown = *newest == NewestPlan::Unknown;
-    (unknown || has_credentials(root)).then(CarriedNode::default)
-}
-
-/// Whether a kubelet of this host has joined a cluster.
-fn has_credentials(root: &Root) -> bool {
-    const RANCHER: [&str; 4] = [
-        "/var/lib/rancher/rke2/agent",
-        "/var/lib/rancher/rke2/server",
-        "/var/lib/rancher/k3s/agent",
-        "/var/lib/rancher/k3s/server",
-    ];
-    root.join("/etc/kubernetes/kubelet.conf").exists()
-        || holds_entries(&root.join("/etc/kubernetes/manifests"))
-        || RANCHER.iter().any(|directory| root.join(directory).is_dir())
-}
-
-/// A directory that cannot be read may hold some.
-fn holds_entries(directory: &Path) -> bool {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+    (unknown || credentials::are_in_system(root)).then(CarriedNode::default)
 }
 
 /// A record that cannot be parsed is still one of an install.
@@ -84,6 +60,8 @@ fn read_installed(root: &Root) -> Option<InstallDone> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proto::v1alpha1::CarriedPlan;
 
     use super::*;

@@ -119,6 +119,12 @@ impl Mounted {
         Self { path, ours: false }
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The agent's state on it.
     #[must_use]
     pub fn state(&self) -> StateDir {

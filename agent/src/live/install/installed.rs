@@ -13,8 +13,8 @@ use proto::v1alpha1::{
 use super::{Flow, InstallError, Live, choice, install_host, show_path, waiting_message};
 use crate::client::transport::Transport;
 use crate::error::format_line;
-use crate::host::observed;
 use crate::host::system::System;
+use crate::host::{credentials, observed};
 use crate::live::boot_order;
 use crate::live::handover;
 use crate::live::installed_disk::{InstalledDisk, Mounts};
@@ -79,7 +79,7 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
         return flow.stop_with(InstallError::ReinstallElsewhere { named, disk: found.disk }).await;
     }
     // Mounted to be written: what the journal of the file system holds counts.
-    let node = match flow.mount_partition(&found.partition).map(|mounted| describe_node(&mounted.state())) {
+    let node = match flow.mount_partition(&found.partition).map(|mounted| describe_node(mounted.path())) {
         Ok(None) => return install_host(flow.live, request).await,
         Ok(Some(node)) => node,
         Err(source) => {
@@ -128,17 +128,22 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
 
 /// What the disk carries of a node; nothing where it was cleaned, or never carried one. What
 /// cannot be read may be a node.
-fn describe_node(state: &StateDir) -> Option<String> {
+fn describe_node(partition: &Path) -> Option<String> {
+    let state = StateDir::on_persistent_partition(partition);
     if state.node_identity().try_exists().unwrap_or(true) {
         return Some("the disk carries a node".to_owned());
     }
-    match journal::read(&state.journal()) {
-        Ok(None) => None,
-        Ok(Some(journal)) => {
-            may_leave_node(&journal).then(|| format!("the disk carries what plan {} left", journal.plan_id()))
+    let plan = match journal::read(&state.journal()) {
+        Ok(journal) => journal.filter(may_leave_node),
+        Err(_) => {
+            return Some("the journal of its plans cannot be read, so the disk may carry a node".to_owned());
         }
-        Err(_) => Some("the journal of its plans cannot be read, so the disk may carry a node".to_owned()),
+    };
+    if let Some(journal) = plan {
+        return Some(format!("the disk carries what plan {} left", journal.plan_id()));
     }
+    // It joined by other means than a plan of a machine.
+    credentials::are_on_disk(partition).then(|| "the disk carries the credentials of a kubelet".to_owned())
 }
 
 /// As the coordinator judges the newest plan that a host states.
@@ -189,7 +194,14 @@ mod tests {
             let state = StateDir::on_persistent_partition(directory.path());
             std::fs::create_dir_all(state.path()).unwrap();
             journal::write_journal(&state.journal(), &journal).unwrap();
-            assert_eq!(describe_node(&state).is_some(), is_kept, "{kind:?} {ended:?}");
+            assert_eq!(describe_node(directory.path()).is_some(), is_kept, "{kind:?} {ended:?}");
+            let kept = directory.path().join(".state/etc-kubernetes.bind/kubelet.conf");
+            std::fs::create_dir_all(kept.parent().unwrap()).unwrap();
+            std::fs::write(kept, "x").unwrap();
+            assert!(
+                describe_node(directory.path()).is_some(),
+                "{kind:?} {ended:?}, and a kubelet has joined"
+            );
         }
     }
 }

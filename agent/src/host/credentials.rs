@@ -1,0 +1,97 @@
+//! Whether a kubelet has joined a cluster, by what that leaves: of this system, or of one on a disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::paths::Root;
+
+const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+const RANCHER: [&str; 4] = [
+    "/var/lib/rancher/rke2/agent",
+    "/var/lib/rancher/rke2/server",
+    "/var/lib/rancher/k3s/agent",
+    "/var/lib/rancher/k3s/server",
+];
+
+/// Whether this system has some.
+#[must_use]
+pub fn are_in_system(root: &Root) -> bool {
+    are_found(|path| vec![root.join(path)])
+}
+
+/// Whether the system of this persistent partition keeps some: in the directory of a persistent path,
+/// or in that of the layer above one.
+#[must_use]
+pub fn are_on_disk(partition: &Path) -> bool {
+    are_found(|path| kept_places(partition, Path::new(path)))
+}
+
+/// What cannot be read may be some.
+fn are_found(places: impl Fn(&str) -> Vec<PathBuf>) -> bool {
+    let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
+    places(KUBELET).iter().any(exists)
+        || places(MANIFESTS).iter().any(|directory| holds_entries(directory))
+        || RANCHER.iter().flat_map(|directory| places(directory)).any(|directory| directory.is_dir())
+}
+
+fn holds_entries(directory: &Path) -> bool {
+    match fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Where a path may be kept: below `.state` with `/etc/kubernetes`, as `etc-kubernetes.bind` or
+/// `etc-kubernetes.overlay/upper`, and so with each directory above and below.
+fn kept_places(partition: &Path, path: &Path) -> Vec<PathBuf> {
+    let mut places = vec![];
+    for persistent in path.ancestors() {
+        let name = persistent.to_string_lossy().trim_start_matches('/').replace('/', "-");
+        let below = path.strip_prefix(persistent).unwrap_or(path);
+        for directory in [format!("{name}.bind"), format!("{name}.overlay/upper")] {
+            let kept = partition.join(".state").join(directory);
+            places.push(kept.components().chain(below.components()).collect());
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_found_where_persistent_paths_are_kept() {
+        for (kept, is_found) in [
+            (".state/etc-kubernetes.bind/kubelet.conf", true),
+            (".state/etc-kubernetes.bind/manifests/etcd.yaml", true),
+            (".state/etc-kubernetes.overlay/upper/kubelet.conf", true),
+            (".state/etc.overlay/upper/kubernetes/kubelet.conf", true),
+            (".state/etc-kubernetes-manifests.bind/etcd.yaml", true),
+            (".state/var-lib.bind/rancher/rke2/agent/client-ca.crt", true),
+            (".state/var-lib-rancher.bind/k3s/server/token", true),
+            (".state/var-lib-rancher-k3s-agent.bind/x", true),
+            (".state/etc-kubernetes.bind/patches/etcd.yaml", false),
+            (".state/etc-kubernetes.overlay/work/kubelet.conf", false),
+            (".state/var-lib-rancher.bind/x", false),
+            ("etc/kubernetes/kubelet.conf", false),
+        ] {
+            let partition = tempfile::tempdir().unwrap();
+            let path = partition.path().join(kept);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            assert_eq!(are_on_disk(partition.path()), is_found, "{kept}");
+        }
+    }
+
+    #[test]
+    fn cleaned_directories_hold_no_credentials() {
+        let partition = tempfile::tempdir().unwrap();
+        for empty in ["etc-kubernetes.bind/manifests", "var-lib-rancher.bind"] {
+            fs::create_dir_all(partition.path().join(".state").join(empty)).unwrap();
+        }
+        assert!(!are_on_disk(partition.path()));
+    }
+}
