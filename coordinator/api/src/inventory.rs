@@ -113,6 +113,9 @@ pub struct MachineInventoryStatus {
     /// The newest plan and its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
+    /// Ours: `id` of the last plan of an operator, also when plans of machines followed: it runs once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_custom_plan: Option<String>,
     /// Ours: what the host reported about itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostStatus>,

@@ -83,6 +83,8 @@ pub struct HostRecord {
     pub blocks_move: bool,
     /// Name of the Secret with a plan that an operator wants run.
     pub custom_plan: Option<String>,
+    /// Id of the last one that was announced.
+    pub last_custom_plan: Option<String>,
     /// An operator asks for a reboot.
     pub is_reboot_requested: bool,
     /// The boot that a request of a reboot ends.
@@ -144,6 +146,7 @@ impl HostRecord {
             retries_clean: annotated(annotation::RETRY_PLAN),
             blocks_move: annotated(annotation::BLOCK_MOVE),
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),
+            last_custom_plan: status.and_then(|status| status.last_custom_plan.clone()),
             is_reboot_requested: annotated(annotation::REBOOT),
             rebooting_from: inventory.annotations().get(annotation::REBOOTING_FROM).cloned(),
             labels: inventory.labels().clone(),

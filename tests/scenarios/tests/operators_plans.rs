@@ -102,6 +102,17 @@ async fn an_operators_plan_runs_once_beside_the_lifecycle() {
         .await;
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
+
+    // The same version of the Secret: that a clean followed changes nothing.
+    ask(&world, "tuning").await;
+    world
+        .wait_until("the request is removed", |world| {
+            let annotations = world.inventory("host-1").unwrap().metadata.annotations.unwrap();
+            !annotations.contains_key(annotation::CUSTOM_PLAN)
+        })
+        .await;
+    world.wait_idle().await;
+    assert_eq!(runs(&world, "tuning"), 1);
     world.check_invariants().await;
 }
 

@@ -39,7 +39,7 @@ pub(super) fn check_request(situation: &HostSituation<'_>) -> (Option<HostEffect
         Some(Err(error)) => return invalid(&error.to_string()),
         Some(Ok(plan)) => plan,
     };
-    if host.plan.as_ref().is_some_and(|announced| announced.id == plan.id) {
+    if host.last_custom_plan.as_deref() == Some(plan.id.as_str()) {
         return (Some(HostEffect::ForgetCustom), None);
     }
     if let Some(cause) = find_obstacle(host) {

@@ -280,6 +280,23 @@ fn custom_plan() -> CustomPlan {
     crate::plan::custom::read_custom(Some(&secret), "host-1").unwrap()
 }
 
+fn decide_request(
+    inventory: &MachineInventory,
+    custom: Option<&Result<CustomPlan, CustomPlanError>>,
+) -> HostOutcome {
+    decide_host(&HostSituation {
+        host: &samples::record(inventory),
+        spec: &inventory.spec,
+        machine: Some(&naming(Some("host-1"))),
+        is_paused: false,
+        is_cluster_missing: false,
+        replica_died: None,
+        plan: Some(&StoredPlan::Empty),
+        custom,
+        now: NOW,
+    })
+}
+
 #[test]
 fn plans_of_operators_run_beside_no_other() {
     let plan = custom_plan();
@@ -294,37 +311,30 @@ fn plans_of_operators_run_beside_no_other() {
     samples::announce(&mut carrying, PlanType::Reprovision, 1, Some(PlanState::Failed));
     let mut away = free.clone();
     samples::host_status(&mut away).session = None;
-    let mut done = announced(free.clone(), 1, None);
-    done.status.as_mut().unwrap().plan.as_mut().unwrap().id = Some(plan.id.to_string());
+    let ran = |mut inventory: MachineInventory| {
+        inventory.status.as_mut().unwrap().last_custom_plan = Some(plan.id.to_string());
+        inventory
+    };
+    let mut cleaned = free.clone();
+    samples::announce(&mut cleaned, PlanType::Clean, 2, Some(PlanState::Applied));
     let applied = Some(PlanState::Applied);
     for (name, inventory, want) in vec![
         ("free", free.clone(), "assigned"),
         ("free, after another", announced(free.clone(), 1, applied), "assigned"),
         ("a node", node.clone(), "assigned"),
         ("a node, after another", announced(node, 2, applied), "assigned"),
-        ("another one runs", announced(free, 1, None), "waiting"),
+        ("another one runs", announced(free.clone(), 1, None), "waiting"),
         ("claimed and not a node yet", claimed(), "waiting"),
         ("being reprovisioned", used(PlanType::Reprovision, None), "waiting"),
         ("being cleaned", used(PlanType::Clean, None), "waiting"),
         ("what an earlier plan left is hidden by none", carrying, "waiting"),
         ("not attached", away, "waiting"),
-        ("announced already", done, "forgotten"),
+        ("announced already", ran(announced(free.clone(), 1, None)), "forgotten"),
+        ("announced already, and cleaned since", ran(cleaned), "forgotten"),
     ] {
         let mut inventory = inventory;
         samples::annotate(&mut inventory, annotation::CUSTOM_PLAN, "firmware");
-        let decide = |custom| {
-            decide_host(&HostSituation {
-                host: &samples::record(&inventory),
-                spec: &inventory.spec,
-                machine: Some(&naming(Some("host-1"))),
-                is_paused: false,
-                is_cluster_missing: false,
-                replica_died: None,
-                plan: Some(&StoredPlan::Empty),
-                custom,
-                now: NOW,
-            })
-        };
+        let decide = |custom| decide_request(&inventory, custom);
         assert_eq!(decide(None).effect, Some(HostEffect::ReadCustom("firmware".into())), "{name}");
         let outcome = decide(Some(&read));
         let got = match (&outcome.effect, outcome.custom.as_ref().map(|problem| problem.reason)) {

@@ -22,7 +22,7 @@ use proto::v1alpha1::{
 
 use super::statement::HostStatement;
 use crate::plan::with_next_action;
-use plan::restore_plan;
+use plan::{keep_custom_plan, restore_plan};
 pub use plan::{plan_type, record_announcement, record_plan_end, record_plan_problem, record_step};
 
 /// Longest text that a host can put into a status, bytes.
@@ -155,6 +155,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     };
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref(), attach.now);
+    keep_custom_plan(status);
     if !is_overtaken(status, carried) {
         status.host.get_or_insert_default().carried = Some(carried.clone());
     }

@@ -29,6 +29,15 @@ fn set_plan(status: &mut MachineInventoryStatus, plan: &Plan, announced: Option<
         announced,
         ..PlanStatus::default()
     });
+    keep_custom_plan(status);
+}
+
+/// It is not announced again when another plan has followed.
+pub(super) fn keep_custom_plan(status: &mut MachineInventoryStatus) {
+    let custom = status.plan.as_ref().filter(|plan| plan.kind == Some(PlanType::Custom));
+    if let Some(id) = custom.and_then(|plan| plan.id.clone()) {
+        status.last_custom_plan = Some(id);
+    }
 }
 
 /// What upstream shows for a host that never had a plan, or the plan that the
