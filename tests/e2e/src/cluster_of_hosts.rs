@@ -4,24 +4,25 @@
 mod hosts;
 mod load_balancer;
 mod quorum;
+mod scale;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use control_plane::kubeconfig;
 use control_plane::parts::{Module, Part};
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::machine::BaremetalMachine;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use kube::api::{ListParams, PostParams};
+use coordinator_api::machine::{BaremetalMachine, Phase};
+use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::commands::run_with_input;
 use crate::control_planes::{
@@ -105,7 +106,7 @@ impl<'a> ClusterOfHosts<'a> {
     /// When the host does not attach, or the API server refuses.
     pub async fn apply(&mut self) -> anyhow::Result<()> {
         let [first, ..] = hosts::CONTROL_PLANES;
-        self.hosts.register(first).await?;
+        self.hosts.register(&[first]).await?;
         let what = "the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment";
         self.progress.step(what);
         let examples = match self.endpoint {
@@ -119,8 +120,7 @@ impl<'a> ClusterOfHosts<'a> {
         &self.site.management.admin
     }
 
-    /// Waits until kubeadm has made the control plane on a host; the worker's host
-    /// registers then: hosts that wait take time from those that work.
+    /// Waits until kubeadm has made the control plane on a host.
     ///
     /// # Errors
     /// When it does not come.
@@ -129,7 +129,16 @@ impl<'a> ClusterOfHosts<'a> {
         let is_initialized = |found: &DynamicObject| is_true(found, "Initialized");
         until_named(&control_planes(self.client()), NAME, DEADLINE, is_initialized).await?;
         self.proven.push("kubeadm init on a host: the KubeadmControlPlane is initialized".to_owned());
-        self.hosts.register(hosts::WORKER).await
+        Ok(())
+    }
+
+    /// Registers the worker's host, and not before: hosts that wait take time from those
+    /// that work.
+    ///
+    /// # Errors
+    /// When the host does not attach.
+    pub async fn register_worker(&mut self) -> anyhow::Result<()> {
+        self.hosts.register(&[hosts::WORKER]).await
     }
 
     /// Waits until the cluster is available with its control plane and its
@@ -235,48 +244,13 @@ impl<'a> ClusterOfHosts<'a> {
         Ok(kubeconfig::client(&String::from_utf8(text.0)?).await?)
     }
 
-    /// Makes a control plane of three, and cuts the power of the first host: the others
-    /// serve the endpoint.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
-    pub async fn scale_control_plane(&mut self) -> anyhow::Result<()> {
-        let [first, more @ ..] = hosts::CONTROL_PLANES;
-        self.control_planes = hosts::CONTROL_PLANES.len();
-        self.progress.step("the control plane is scaled to three");
-        patch(&control_planes(self.client()), NAME, json!({ "replicas": self.control_planes })).await?;
-        for host in more {
-            self.hosts.register(host).await?;
-        }
-        self.await_available(self.release, self.release).await?;
-        self.progress
-            .step("the first control plane loses its power: the endpoint answers, and etcd takes writes");
-        self.hosts.set_power(first, false).await?;
-        let name = "written-without-the-first";
-        let written: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
-        let maps: Api<ConfigMap> = Api::namespaced(self.workload().await?, "default");
-        let end = Instant::now() + DEADLINE;
-        while let Err(error) = maps.create(&PostParams::default(), &written).await {
-            let is_written = matches!(&error, kube::Error::Api(status) if status.code == 409);
-            if is_written {
-                break;
-            }
-            ensure!(Instant::now() < end, "two of three control planes take no write: {error}");
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        }
-        self.proven
-            .push("of three control planes the first lost its power: the others take writes".to_owned());
-        self.hosts.set_power(first, true).await?;
-        self.await_available(self.release, self.release).await
-    }
-
     /// Rolls both to the newest release.
     ///
     /// # Errors
     /// Whatever is not as it should be.
     pub async fn upgrade(&mut self) -> anyhow::Result<()> {
         let [_, spare, _] = hosts::CONTROL_PLANES;
-        self.hosts.register(spare).await?;
+        self.hosts.register(&[spare]).await?;
         let (from, to) = (self.release, Module::Kubernetes.version());
         self.progress.step(&format!("the control plane is upgraded to {to}, on the spare host"));
         patch(&control_planes(self.client()), NAME, json!({ "version": to })).await?;
@@ -307,6 +281,26 @@ impl<'a> ClusterOfHosts<'a> {
             .push("deleted: each host is available, with nothing of etcd or of a node on it".to_owned());
         Ok(())
     }
+}
+
+/// Waits for the first machine whose plan has failed: only an operator can help it, so that all else
+/// would be waited for in vain.
+pub async fn first_failure(client: &Client) -> anyhow::Error {
+    let machines: Api<BaremetalMachine> = Api::namespaced(client.clone(), NAMESPACE);
+    let found = until_all(&machines, watcher::Config::default(), Duration::MAX, |machines| {
+        Ok(machines.iter().find_map(|(name, machine)| Some((name.clone(), describe_failure(machine)?))))
+    })
+    .await;
+    match found {
+        Ok((name, message)) => anyhow!("BaremetalMachine {name} has failed: {message}"),
+        Err(error) => error,
+    }
+}
+
+fn describe_failure(machine: &BaremetalMachine) -> Option<String> {
+    let status = machine.status.as_ref().filter(|status| status.phase == Some(Phase::Failed))?;
+    let is_plan = |condition: &&Condition| condition.type_ == "PlanApplied" && condition.status == "False";
+    status.conditions.iter().find(is_plan).map(|condition| condition.message.clone())
 }
 
 /// Applies a part of docs/examples/ as an operator does, with what the lab changes

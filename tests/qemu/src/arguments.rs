@@ -47,8 +47,9 @@ fn machine(config: &HostConfig) -> Vec<String> {
         Devices::Virtio => "pc",
         Devices::Server => "q35",
     };
-    // A warm reset inside one QEMU is ten times slower than a new one, so a reset ends QEMU (-no-reboot).
-    let mut list = words("-nodefaults -no-user-config -cpu max -display none -no-reboot -machine");
+    // A warm reset inside one QEMU is ten times slower than a new one, so a reset ends QEMU (-no-reboot). A fifth level
+    // of page tables is one more to emulate.
+    let mut list = words("-nodefaults -no-user-config -cpu max,la57=off -display none -no-reboot -machine");
     list.push(machine.to_owned());
     // Emulation always: KVM opens on some machines and then hangs a stock kernel. tb-size bounds the translation
     // cache, which otherwise adds a gigabyte.

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
-use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, taps};
+use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, first_failure, taps};
 use e2e::control_planes::control_plane_kind;
 use e2e::program::{print_proof, run_to_end, stopped};
 use e2e::progress::Progress;
@@ -40,6 +40,17 @@ enum Change {
     Upgrade,
     /// The control plane is scaled to three hosts, of which one loses its power.
     Scale,
+}
+
+impl Change {
+    /// How many hosts run then.
+    fn count_hosts(self) -> usize {
+        match self {
+            Self::None => 2,
+            Self::Upgrade => 3,
+            Self::Scale => 4,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -81,11 +92,14 @@ async fn run_cluster(
     let client = &site.management.admin;
     let watching = Watching::start(client, progress).with(client, &control_plane_kind(), progress);
     let base = serve(base).await?;
-    let hosts = Hosts::create(&site, progress, &base, &images).await?;
+    let hosts = Hosts::create(&site, progress, &base, &images, arguments.change.count_hosts()).await?;
     let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
     let release = first_release(arguments);
     let mut cluster = ClusterOfHosts::create(&site, progress, hosts, endpoint, release).await?;
-    let ended = run_phases(arguments, &mut cluster, release).await;
+    let ended = tokio::select! {
+        ended = run_phases(arguments, &mut cluster, release) => ended,
+        failure = first_failure(client) => Err(failure),
+    };
     drop(watching);
     if let Err(error) = &ended {
         eprintln!("\nIn step {:?}: {error:#}\n{}", progress.current(), cluster.hosts.explain().await);
@@ -113,12 +127,18 @@ async fn run_phases(
 ) -> anyhow::Result<()> {
     cluster.apply().await?;
     cluster.await_initialized().await?;
+    if arguments.change == Change::Scale {
+        cluster.scale_control_plane().await?;
+    }
+    cluster.register_worker().await?;
     cluster.await_available(release, release).await?;
-    cluster.restore_etcd(release).await?;
     match arguments.change {
-        Change::None => {}
-        Change::Upgrade => cluster.upgrade().await?,
-        Change::Scale => cluster.scale_control_plane().await?,
+        Change::None => cluster.restore_etcd(release).await?,
+        Change::Upgrade => {
+            cluster.restore_etcd(release).await?;
+            cluster.upgrade().await?;
+        }
+        Change::Scale => cluster.lose_control_plane().await?,
     }
     cluster.delete().await
 }

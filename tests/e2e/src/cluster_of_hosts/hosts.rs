@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use ::qemu::{BootOrder, Host, HostConfig, ImageDisk};
@@ -34,12 +35,14 @@ pub struct Hosts<'a> {
     progress: &'a Arc<Progress>,
     iso: PathBuf,
     images: PathBuf,
+    /// Of each host.
+    cpus: u8,
     running: Vec<(String, Host)>,
 }
 
 impl<'a> Hosts<'a> {
-    /// None yet; the seed ISO based on `base` is made. `images` is the disk with
-    /// the OS images.
+    /// None yet, of `count` at most; the seed ISO based on `base` is made. `images` is the
+    /// disk with the OS images.
     ///
     /// # Errors
     /// Whatever is not as it should be.
@@ -48,32 +51,47 @@ impl<'a> Hosts<'a> {
         progress: &'a Arc<Progress>,
         base: &str,
         images: &Path,
+        count: usize,
     ) -> anyhow::Result<Self> {
         let iso = create_seed(site, progress, base).await?;
-        Ok(Self { site, progress, iso, images: images.to_owned(), running: vec![] })
+        let cpus = cpus_of_each(count, thread::available_parallelism()?.get());
+        Ok(Self { site, progress, iso, images: images.to_owned(), cpus, running: vec![] })
     }
 
-    /// One more boots the ISO, installs and attaches.
+    /// More of them boot the ISO, install and attach.
     ///
     /// # Errors
     /// Whatever is not as it should be.
-    pub async fn register(&mut self, number: u8) -> anyhow::Result<()> {
+    pub async fn register(&mut self, numbers: &[u8]) -> anyhow::Result<()> {
+        let taps: Vec<_> = numbers.iter().copied().map(tap).collect();
+        self.progress.step(&format!("{}: boots the ISO, registers, installs, and attaches", taps.join(", ")));
+        let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
+        let mut started = vec![];
+        for number in numbers {
+            let config = self.configure(*number);
+            let name = format!("rack-a-{}", config.uuid);
+            self.running.push((name.clone(), Host::start(config).await?));
+            started.push(name);
+        }
+        for name in started {
+            await_attached(&api, &name, REGISTRATION).await?;
+        }
+        Ok(())
+    }
+
+    fn configure(&self, number: u8) -> HostConfig {
         let tap = tap(number);
-        self.progress.step(&format!("{tap} boots the ISO, registers, installs, and attaches"));
         let directory = self.site.directory.path().join(&tap);
         let mut config = HostConfig::new(&tap, &directory, number).at_taps(&[&tap]);
         config.translations_mib = TRANSLATIONS_MIB;
+        config.cpus = self.cpus;
         if CONTROL_PLANES.contains(&number) {
             config.memory_mib = CONTROL_PLANE_MIB;
         }
         config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: self.images.clone() }];
         config.boot_order = BootOrder::Variables;
         config.cd = Some(self.iso.clone());
-        let name = format!("rack-a-{}", config.uuid);
-        self.running.push((name.clone(), Host::start(config).await?));
-        let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
-        await_attached(&api, &name, REGISTRATION).await?;
-        Ok(())
+        config
     }
 
     /// Runs commands as root on one.
@@ -177,6 +195,11 @@ pub fn taps() -> Vec<String> {
 
 fn tap(number: u8) -> String {
     format!("host{number}")
+}
+
+/// CPUs of a host. Where many share them, one: of two, the one that is run waits for locks of the other.
+fn cpus_of_each(hosts: usize, available: usize) -> u8 {
+    if hosts >= 2 * available { 1 } else { 2 }
 }
 
 async fn run(host: &Host, script: &str) -> anyhow::Result<String> {
