@@ -43,8 +43,8 @@ fn holds_entries(directory: &Path) -> bool {
     }
 }
 
-/// Where a path may be kept: below `.state` with `/etc/kubernetes`, as `etc-kubernetes.bind` or
-/// `etc-kubernetes.overlay/upper`, and so with each directory above and below.
+/// Where a path may be kept: it or any directory above it is the persistent path, which for
+/// `/etc/kubernetes` is `.state/etc-kubernetes.bind` or `.state/etc-kubernetes.overlay/upper`.
 fn kept_places(partition: &Path, path: &Path) -> Vec<PathBuf> {
     let mut places = vec![];
     for persistent in path.ancestors() {

@@ -14,10 +14,10 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use control_plane::kubeconfig;
 use control_plane::parts::{Module, Part};
+use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use k8s_openapi::api::core::v1::{Node, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
@@ -299,8 +299,8 @@ pub async fn first_failure(client: &Client) -> anyhow::Error {
 
 fn describe_failure(machine: &BaremetalMachine) -> Option<String> {
     let status = machine.status.as_ref().filter(|status| status.phase == Some(Phase::Failed))?;
-    let is_plan = |condition: &&Condition| condition.type_ == "PlanApplied" && condition.status == "False";
-    status.conditions.iter().find(is_plan).map(|condition| condition.message.clone())
+    let applied = find_condition(&status.conditions, Type::PlanApplied)?;
+    (applied.status == "False").then(|| applied.message.clone())
 }
 
 /// Applies a part of docs/examples/ as an operator does, with what the lab changes

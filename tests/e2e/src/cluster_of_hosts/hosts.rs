@@ -64,7 +64,8 @@ impl<'a> Hosts<'a> {
     /// Whatever is not as it should be.
     pub async fn register(&mut self, numbers: &[u8]) -> anyhow::Result<()> {
         let taps: Vec<_> = numbers.iter().copied().map(tap).collect();
-        self.progress.step(&format!("{}: boots the ISO, registers, installs, and attaches", taps.join(", ")));
+        let what = "boot of the ISO, registration, installation, until it is attached";
+        self.progress.step(&format!("{}: {what}", taps.join(", ")));
         let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
         let mut started = vec![];
         for number in numbers {
