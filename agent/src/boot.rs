@@ -48,7 +48,6 @@ pub enum BootError {
     /// The marker or the receipt is not readable.
     #[error("cannot read {path}, so no cleanup is done at this boot")]
     Read {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         #[source]
@@ -109,7 +108,6 @@ impl Summary {
 }
 
 /// Does all of it. Safe to be killed and run again at any point.
-#[must_use]
 pub fn run(root: &Root) -> Summary {
     let mut summary = Summary::default();
     if root.boot_mode() == BootMode::Live {
@@ -193,10 +191,7 @@ enum Decision {
     Cleaning,
     /// The host comes up with its network only: the former node is not wiped,
     /// and the new seed is not run.
-    Hold {
-        /// For the console.
-        why: &'static str,
-    },
+    Hold { why: &'static str },
 }
 
 fn read_decision(root: &Root, summary: &mut Summary) -> Decision {

@@ -21,7 +21,6 @@ pub struct Console {
 
 impl Console {
     /// The console of the host of `root`.
-    #[must_use]
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone(), last: None }
     }

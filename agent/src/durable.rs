@@ -24,9 +24,7 @@ pub const PUBLIC: u32 = 0o644;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt} {path}")]
 pub struct DurableError {
-    /// What was tried.
     pub attempt: &'static str,
-    /// On what.
     pub path: PathBuf,
     /// The error of the system call.
     #[source]
@@ -41,7 +39,6 @@ impl NextAction for DurableError {
 
 /// What the operator does about a file that cannot be read, written or
 /// removed.
-#[must_use]
 pub fn next_action(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -72,9 +69,6 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), DurableError> {
 }
 
 /// Replaces `path` by `content` with permissions `mode`.
-///
-/// # Errors
-/// As [`write()`].
 pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), DurableError> {
     let temporary = temporary_path(path);
     failpoint("durable::write::before");
@@ -115,9 +109,6 @@ fn flush_file(file: &File, path: &Path) -> io::Result<()> {
 
 /// Flushes the file systems that hold these directories; those that are not
 /// there have nothing to flush.
-///
-/// # Errors
-/// [`DurableError`].
 pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), DurableError> {
     for path in directories.iter().filter(|path| path.is_dir()) {
         let directory = File::open(path).at("open", path)?;
@@ -156,9 +147,6 @@ fn record_flushed(what: Flushed, _: &Path) -> io::Result<()> {
 }
 
 /// Removes the file `path`; one that is not there is removed already.
-///
-/// # Errors
-/// [`DurableError`].
 pub fn remove(path: &Path) -> Result<(), DurableError> {
     match fs::remove_file(path) {
         Ok(()) => flush_parent(path),
@@ -168,17 +156,11 @@ pub fn remove(path: &Path) -> Result<(), DurableError> {
 }
 
 /// Makes the directory `path` and those above it, 0700 where new.
-///
-/// # Errors
-/// [`DurableError`].
 pub fn create_directory(path: &Path) -> Result<(), DurableError> {
     create_directory_with_mode(path, 0o700)
 }
 
 /// Makes the directory `path` and those above it, with `mode` where new.
-///
-/// # Errors
-/// [`DurableError`].
 pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), DurableError> {
     if path.is_dir() {
         return Ok(());
@@ -194,9 +176,6 @@ pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), DurableE
 
 /// Replaces the directory `path` as a whole by one with these files, 0700 and
 /// 0600: no crash leaves the files of two generations beside each other.
-///
-/// # Errors
-/// [`DurableError`]; the old directory is still there then.
 pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), DurableError> {
     let temporary = temporary_path(path);
     remove_tree(&temporary)?;
@@ -220,9 +199,6 @@ pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Dur
 
 /// Removes what a crash within [`replace_directory`] left: the former
 /// directory, which may hold secrets.
-///
-/// # Errors
-/// [`DurableError`].
 pub fn remove_temporary(path: &Path) -> Result<(), DurableError> {
     remove_tree(&temporary_path(path))
 }
@@ -234,9 +210,6 @@ fn exchange_paths(one: &Path, other: &Path) -> io::Result<()> {
 
 /// Removes the directory `path` with all that is in it; one that is not there
 /// is removed already.
-///
-/// # Errors
-/// [`DurableError`]; a part may be removed then.
 pub fn remove_directory(path: &Path) -> Result<(), DurableError> {
     remove_tree(&temporary_path(path))?;
     remove_tree(path)

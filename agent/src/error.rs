@@ -11,7 +11,6 @@ pub trait NextAction: Error {
 }
 
 /// An error with its causes, without the next action.
-#[must_use]
 pub fn describe_error(error: &dyn Error) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -33,7 +32,6 @@ pub fn describe_error(error: &dyn Error) -> String {
 const NEXT: &str = "; next: ";
 
 /// One line for console and log.
-#[must_use]
 pub fn format_line(message: &str, next_action: Option<&str>) -> String {
     match next_action {
         Some(action) if !action.is_empty() => format!("{message}{NEXT}{action}"),
@@ -42,13 +40,11 @@ pub fn format_line(message: &str, next_action: Option<&str>) -> String {
 }
 
 /// A line of [`format_line`] as message and next action.
-#[must_use]
 pub fn split_line(line: &str) -> (&str, Option<&str>) {
     line.split_once(NEXT).map_or((line, None), |(message, action)| (message, Some(action)))
 }
 
 /// An error with its causes and its next action, in one line.
-#[must_use]
 pub fn explain(error: &(impl NextAction + 'static)) -> String {
     format_line(&describe_error(error), error.next_action())
 }

@@ -63,9 +63,6 @@ impl Identity {
 
     /// As [`Identity::load_or_make`], for a host whose identity is the endorsement
     /// key with that public part, PKIX DER.
-    ///
-    /// # Errors
-    /// [`IdentityError`].
     pub fn load_or_make_for_tpm(directory: &Path, endorsement_key: Vec<u8>) -> Result<Self, IdentityError> {
         let mut identity = Self::load_or_make(directory)?;
         if identity.endorsement_key.as_ref() != Some(&endorsement_key) {
@@ -76,9 +73,6 @@ impl Identity {
     }
 
     /// Loads the key of `directory` or makes one there.
-    ///
-    /// # Errors
-    /// [`IdentityError`].
     pub fn load_or_make(directory: &Path) -> Result<Self, IdentityError> {
         if let Some(identity) = Self::load(directory)? {
             return Ok(identity);
@@ -92,9 +86,6 @@ impl Identity {
     }
 
     /// The same identity, kept in another directory too.
-    ///
-    /// # Errors
-    /// [`IdentityError::Keep`].
     pub fn copy_to(&self, directory: &Path) -> Result<Self, IdentityError> {
         let pem = self.key.serialize_pem();
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
@@ -110,20 +101,17 @@ impl Identity {
     }
 
     /// Public part of the key of the TLS client, PKIX DER.
-    #[must_use]
     pub fn public_key(&self) -> Vec<u8> {
         self.key.subject_public_key_info()
     }
 
     /// The endorsement key, PKIX DER, where the identity of this host is in its
     /// TPM.
-    #[must_use]
     pub fn endorsement_key(&self) -> Option<&[u8]> {
         self.endorsement_key.as_deref()
     }
 
     /// `spec.tpmHash`.
-    #[must_use]
     pub fn hash(&self) -> String {
         match &self.endorsement_key {
             Some(endorsement_key) => proof::identity(endorsement_key),
@@ -132,17 +120,11 @@ impl Identity {
     }
 
     /// Signs a binding (`proto::proof`), ASN.1 DER.
-    ///
-    /// # Errors
-    /// [`IdentityError::Cryptography`].
     pub fn prove_possession(&self, binding: &[u8; 32]) -> Result<Vec<u8>, IdentityError> {
         self.key.sign(binding).map_err(|source| IdentityError::Cryptography { attempt: "sign", source })
     }
 
     /// A PKCS#10 request for the key, DER. The coordinator picks the names.
-    ///
-    /// # Errors
-    /// [`IdentityError::Cryptography`].
     pub fn create_request(&self) -> Result<Vec<u8>, IdentityError> {
         CertificateParams::default()
             .serialize_request(&self.key)
@@ -151,15 +133,11 @@ impl Identity {
     }
 
     /// The private key for TLS.
-    #[must_use]
     pub fn private_key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
     }
 
     /// Keeps a certificate. One for the live system ends every older one.
-    ///
-    /// # Errors
-    /// [`IdentityError::Keep`].
     pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), IdentityError> {
         self.write_file(certificate.role.file_name(), certificate.chain.as_bytes())?;
         *self.received.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -172,7 +150,6 @@ impl Identity {
 
     /// The strongest certificate that holds at `now`. One that this process
     /// received holds for its whole life since then, whatever the calendar says.
-    #[must_use]
     pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
         self.kept_certificates().find(|certificate| match self.age(certificate) {
             Some(age) => age < certificate.life(),
@@ -188,7 +165,6 @@ impl Identity {
     }
 
     /// How long until it is renewed: never longer than for a fresh one.
-    #[must_use]
     pub fn renewal_wait(&self, certificate: &Certificate, now: SystemTime) -> Duration {
         let fresh = certificate.life() * 2 / 3;
         match self.age(certificate) {

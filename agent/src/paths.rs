@@ -19,45 +19,38 @@ pub struct Root(PathBuf);
 
 impl Root {
     /// The host that the agent runs on.
-    #[must_use]
     pub fn host() -> Self {
         Self(PathBuf::from("/"))
     }
 
     /// A host whose files lie below `path`.
-    #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
     /// The place of an absolute path of the host.
-    #[must_use]
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// State of the agent: `/var/lib/baremetal-agent`.
-    #[must_use]
     pub fn state(&self) -> StateDir {
         StateDir(self.join("/var/lib/baremetal-agent"))
     }
 
     /// Where cloud-init reads its `NoCloud` seed.
-    #[must_use]
     pub fn nocloud_seed(&self) -> PathBuf {
         self.join("/var/lib/cloud/seed/nocloud")
     }
 
     /// Where `NetworkManager` reads the connections of a host.
-    #[must_use]
     pub fn connections(&self) -> PathBuf {
         self.join("/etc/NetworkManager/system-connections")
     }
 
     /// Whether `NetworkManager` configures the network of this image: not one
     /// that starts systemd-networkd as well.
-    #[must_use]
     pub fn uses_network_manager(&self) -> bool {
         let is_wanted = |unit: &str| {
             ["/etc", "/usr/lib"].iter().any(|directory| {
@@ -69,43 +62,35 @@ impl Root {
     }
 
     /// The kernel's name of this boot.
-    #[must_use]
     pub fn boot_id(&self) -> PathBuf {
         self.join("/proc/sys/kernel/random/boot_id")
     }
 
-    /// What runs.
-    #[must_use]
     pub fn os_release(&self) -> PathBuf {
         self.join("/etc/os-release")
     }
 
     /// Configuration that the seed ISO carries, in a live system.
-    #[must_use]
     pub fn live_config(&self) -> PathBuf {
         self.join("/run/initramfs/live/livecd-cloud-config.yaml")
     }
 
     /// Networks of single hosts that the seed ISO carries, in a live system.
-    #[must_use]
     pub fn live_networks(&self) -> PathBuf {
         self.join("/run/initramfs/live/baremetal-networks.json")
     }
 
     /// The cloud-config of the seed ISO as yip reads it, in a live system.
-    #[must_use]
     pub fn live_stages(&self) -> PathBuf {
         self.join("/run/initramfs/live/iso-config/cloud-config.yaml")
     }
 
     /// What the agent keeps until the next boot.
-    #[must_use]
     pub fn runtime(&self) -> PathBuf {
         self.join("/run/baremetal-agent")
     }
 
     /// keepalived's configuration, and how far the load balancer's duty is.
-    #[must_use]
     pub fn load_balancer(&self) -> PathBuf {
         self.runtime().join("load-balancer")
     }
@@ -122,13 +107,11 @@ impl Root {
 
     /// Early boot of this boot has ended, and a node may start: what the
     /// drop-ins of its units wait for.
-    #[must_use]
     pub fn node_gate(&self) -> PathBuf {
         self.runtime().join("node-may-start")
     }
 
     /// The agent has attached in this boot.
-    #[must_use]
     pub fn attached_note(&self) -> PathBuf {
         self.runtime().join(ATTACHED)
     }
@@ -142,7 +125,6 @@ impl Root {
 
     /// How the system was booted: by Elemental's sentinel, else by the kernel's
     /// command line; unspecified where neither says.
-    #[must_use]
     pub fn boot_mode(&self) -> BootMode {
         let modes = [
             ("live", BootMode::Live),
@@ -165,110 +147,90 @@ pub struct StateDir(PathBuf);
 
 impl StateDir {
     /// The state directory on a persistent partition mounted at `mount_point`.
-    #[must_use]
     pub fn on_persistent_partition(mount_point: &Path) -> Self {
         Self(mount_point.join(PERSISTENT_STATE))
     }
 
-    /// The directory itself.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Key and certificates.
-    #[must_use]
     pub fn identity(&self) -> PathBuf {
         self.0.join("identity")
     }
 
     /// The disk and the image that were installed.
-    #[must_use]
     pub fn install_record(&self) -> PathBuf {
         self.0.join("install.json")
     }
 
     /// The agent, for images that do not carry it.
-    #[must_use]
     pub fn program(&self) -> PathBuf {
         self.0.join("bin/baremetal-agent")
     }
 
     /// Agents that the coordinator sent.
-    #[must_use]
     pub fn updates(&self) -> PathBuf {
         self.0.join("updates")
     }
 
     /// Which of them is started.
-    #[must_use]
     pub fn update_record(&self) -> PathBuf {
         self.updates().join("record.json")
     }
 
     /// The configuration that the host registered with.
-    #[must_use]
     pub fn config(&self) -> PathBuf {
         self.0.join("config.yaml")
     }
 
     /// The configuration that the coordinator announced, until the host attached
     /// by it.
-    #[must_use]
     pub fn next_config(&self) -> PathBuf {
         self.0.join("next-config.yaml")
     }
 
     /// Which plan, and how far.
-    #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.0.join("journal")
     }
 
     /// The marker that makes the next early boot wipe; holds the plan's id.
-    #[must_use]
     pub fn cleanup_marker(&self) -> PathBuf {
         self.0.join("cleanup-requested")
     }
 
     /// What an upstream agent leaves when it has run a step of a plan of ours.
-    #[must_use]
     pub fn upstream_done(&self, plan: &PlanId, step: &str) -> PathBuf {
         self.0.join("done").join(format!("{plan}.{step}"))
     }
 
     /// What the last wipe left.
-    #[must_use]
     pub fn cleanup_receipt(&self) -> PathBuf {
         self.0.join("cleanup-receipt.json")
     }
 
     /// Whether a reboot cut the bootstrap commands of the newest plan off.
-    #[must_use]
     pub fn bootstrap_note(&self) -> PathBuf {
         self.0.join("bootstrap.json")
     }
 
     /// The authoritative copy of the `NoCloud` seed.
-    #[must_use]
     pub fn seed(&self) -> PathBuf {
         self.0.join("seed")
     }
 
     /// The former network, while a new one is on trial.
-    #[must_use]
     pub fn network_trial(&self) -> PathBuf {
         self.0.join("network-trial")
     }
 
     /// The duty of a control-plane host for the cluster's endpoint.
-    #[must_use]
     pub fn load_balancer(&self) -> PathBuf {
         self.0.join("load-balancer")
     }
 
     /// Arguments and labels of the kubelet.
-    #[must_use]
     pub fn node_identity(&self) -> PathBuf {
         self.0.join("node-identity.json")
     }

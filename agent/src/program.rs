@@ -61,7 +61,6 @@ pub enum ProgramError {
     /// The agent's own file.
     #[error("cannot read the agent's own file {path}")]
     Read {
-        /// Where.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -70,7 +69,6 @@ pub enum ProgramError {
     /// A unit is not started by what wants it.
     #[error("cannot enable the unit {path}")]
     Enable {
-        /// The link.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -93,9 +91,6 @@ impl NextAction for ProgramError {
 }
 
 /// Writes the units, which run `program`, and what enables them.
-///
-/// # Errors
-/// [`ProgramError`].
 pub fn write_units(root: &Root, program: &Path) -> Result<(), ProgramError> {
     let directory = root.join("/run/systemd/system");
     for (name, text) in UNITS {
@@ -141,9 +136,6 @@ fn enable_unit(directory: &Path, name: &str, enabled: &str, target: &str) -> Res
 }
 
 /// Leaves the agent that runs on the persistent partition.
-///
-/// # Errors
-/// [`ProgramError`].
 pub fn keep_program(root: &Root, state: &StateDir) -> Result<(), ProgramError> {
     let path = root.join("/proc/self/exe");
     let program = match fs::read(&path) {
@@ -159,9 +151,6 @@ pub fn keep_program(root: &Root, state: &StateDir) -> Result<(), ProgramError> {
 }
 
 /// Writes the file for `elemental install --cloud-init`.
-///
-/// # Errors
-/// [`ProgramError`].
 pub fn write_cloud_config(root: &Root) -> Result<PathBuf, ProgramError> {
     let path = root.runtime().join("baremetal-agent.yaml");
     write_file(&path, CLOUD_CONFIG)?;

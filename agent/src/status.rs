@@ -17,7 +17,6 @@ use crate::plan::journal::{self, Journal, State};
 
 /// Plain text, a few lines; `now` is for the certificate. Never fails: what is
 /// not known is said.
-#[must_use]
 pub fn render_status(root: &Root, now: SystemTime) -> String {
     let mut text = String::new();
     match observed::system_state(root) {

@@ -25,7 +25,6 @@ use crate::error::describe_error;
 use crate::paths::Root;
 
 /// Where the kernel offers its TPM 2.0; a TPM 1.2 has no such file.
-#[must_use]
 pub fn find_device(root: &Root) -> Option<PathBuf> {
     Some(root.join("/dev/tpmrm0")).filter(|path| path.exists())
 }
@@ -94,9 +93,6 @@ pub struct Attestor {
 impl Attestor {
     /// Loads the keys of the TPM of this host, which must be the one whose
     /// endorsement key is `public_key`.
-    ///
-    /// # Errors
-    /// [`TpmError`].
     pub async fn load(root: &Root, public_key: &[u8]) -> Result<Self, TpmError> {
         let path = find_device(root).ok_or(TpmError::Gone)?;
         let loaded = run_blocking(move || Self::load_keys(Tpm::open(path)?)).await?;
@@ -116,9 +112,6 @@ impl Attestor {
     }
 
     /// Answers a challenge: the authenticator of `binding`, and the quote.
-    ///
-    /// # Errors
-    /// [`TpmError`]; the keys are unloaded either way.
     pub async fn answer(
         mut self,
         challenge: TpmChallenge,
@@ -143,9 +136,6 @@ impl Attestor {
     }
 
     /// Shows how often the TPM was reset.
-    ///
-    /// # Errors
-    /// [`TpmError`]; the keys are unloaded either way.
     pub async fn prove_boot(mut self, binding: [u8; 32]) -> Result<BootProof, TpmError> {
         run_blocking(move || {
             let quote = self.tpm.quote(self.attestation, &binding, &PCRS)?;

@@ -20,7 +20,6 @@ macro_rules! architecture {
 const MARK: &str = concat!("baremetal-agent-version:", env!("CARGO_PKG_VERSION"), ":", architecture!(), ";");
 
 /// The version of this agent.
-#[must_use]
 pub fn own_version() -> Version {
     // Read from the file as it is: nothing of it is computed by the compiler.
     let mark = AgentMark::find(std::hint::black_box(MARK).as_bytes());

@@ -32,7 +32,6 @@ pub enum AgentFileError {
     Sign(#[from] CaError),
 }
 
-/// One agent.
 pub struct AgentFile {
     announcement: AgentUpdate,
     bytes: Vec<u8>,
@@ -40,18 +39,12 @@ pub struct AgentFile {
 
 impl AgentFile {
     /// Reads and signs it.
-    ///
-    /// # Errors
-    /// [`AgentFileError`].
     pub fn read(path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
         let failed = |source| AgentFileError::Read { path: path.to_owned(), source };
         Self::sign(fs::read(path).map_err(failed)?, path, authority)
     }
 
     /// Signs what is in `path`.
-    ///
-    /// # Errors
-    /// [`AgentFileError::Unusable`], [`AgentFileError::Sign`].
     pub fn sign(bytes: Vec<u8>, path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
         let unusable = || AgentFileError::Unusable { path: path.to_owned() };
         let mark = AgentMark::find(&bytes).filter(|mark| Version::parse(&mark.version).is_ok());
@@ -64,13 +57,11 @@ impl AgentFile {
     }
 
     /// What is announced to hosts.
-    #[must_use]
     pub fn announcement(&self) -> &AgentUpdate {
         &self.announcement
     }
 
     /// A part of the file; empty at its end.
-    #[must_use]
     pub fn read_part(&self, offset: u64) -> &[u8] {
         let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
         let rest = &self.bytes[begin..];
@@ -79,7 +70,6 @@ impl AgentFile {
 }
 
 /// The platform of the agent in a file; `None` where the file does not say so.
-#[must_use]
 pub fn read_platform(path: &Path) -> Option<Platform> {
     let mark = AgentMark::find(&fs::read(path).ok()?)?;
     Platform::of_architecture(&mark.architecture)

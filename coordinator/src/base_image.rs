@@ -64,7 +64,6 @@ pub struct BaseImage {
 
 impl BaseImage {
     /// What the status of a `SeedImage` says of it.
-    #[must_use]
     pub fn record(&self) -> BaseRecord {
         BaseRecord { digest: digest_of(&self.sha256), manifest: self.manifest.clone() }
     }
@@ -85,7 +84,6 @@ pub struct Wanted {
 
 impl Wanted {
     /// Its base, and what is needed to fetch it.
-    #[must_use]
     pub fn of(seed: &SeedImage) -> Self {
         Self {
             text: seed.spec.base_image.clone().unwrap_or_default(),
@@ -135,9 +133,6 @@ pub struct BaseImages {
 impl BaseImages {
     /// Uses `directory`, which is made when it is not there. What an earlier
     /// process left there is used, or removed.
-    ///
-    /// # Errors
-    /// [`BaseImageError::Tls`], [`BaseImageError::Cache`].
     pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
         let ledger = Ledger::open(&directory, limits.cache_size)
             .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
@@ -152,22 +147,17 @@ impl BaseImages {
     }
 
     /// Takes images for hosts of this platform.
-    #[must_use]
     pub fn for_hosts(self, hosts: Platform) -> Self {
         Self { hosts, ..self }
     }
 
     /// Reads the Secrets that bases need; without a client there are none.
-    #[must_use]
     pub fn with_secrets(self, client: Client) -> Self {
         Self { client: Some(client), ..self }
     }
 
     /// The base image, fetched when it is not there yet, or when a fresh one is
     /// asked for. What there is stays until it has arrived.
-    ///
-    /// # Errors
-    /// [`BaseImageError`].
     pub async fn fetch_image(
         &self,
         wanted: impl Into<Wanted>,
@@ -239,7 +229,6 @@ impl BaseImages {
     }
 
     /// Digests of the bases that are held, at most `limit`: those that were used last.
-    #[must_use]
     pub fn list_held(&self, limit: usize) -> Vec<String> {
         self.ledger.list_files(limit).iter().map(|sha256| digest_of(sha256)).collect()
     }

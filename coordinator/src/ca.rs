@@ -45,12 +45,7 @@ const BACKDATED: Duration = Duration::from_mins(5);
 pub enum CaError {
     /// No randomness, or a signature failed.
     #[error("cannot {attempt}")]
-    Sign {
-        /// What was tried.
-        attempt: &'static str,
-        /// Why.
-        source: rcgen::Error,
-    },
+    Sign { attempt: &'static str, source: rcgen::Error },
     /// A time that no certificate can hold.
     #[error("the clock shows a time that no certificate can hold: set it right")]
     Clock,
@@ -58,24 +53,15 @@ pub enum CaError {
     #[error(
         "the Secret {SECRET_NAME} holds no usable authority ({reason}): restore it, or delete it and create every seed ISO again"
     )]
-    Stored {
-        /// What is wrong.
-        reason: String,
-    },
+    Stored { reason: String },
     /// The request cannot be understood, or its signature is not by its key.
     #[error("the certificate request is not PKCS#10 signed by a P-256 key")]
     Request,
     /// The API server did not answer as hoped.
     #[error("cannot {attempt} the Secret {SECRET_NAME}")]
-    Api {
-        /// What was tried.
-        attempt: &'static str,
-        /// Why.
-        source: kube::Error,
-    },
+    Api { attempt: &'static str, source: kube::Error },
 }
 
-/// The authority.
 pub struct Authority {
     /// Its own, PEM.
     certificate: String,
@@ -94,7 +80,6 @@ impl std::fmt::Debug for Authority {
 
 /// A server certificate and its key.
 pub struct ServerIdentity {
-    /// Leaf and issuer.
     pub chain: Vec<CertificateDer<'static>>,
     /// PKCS#8.
     pub key: PrivateKeyDer<'static>,
@@ -116,9 +101,6 @@ pub struct RequestedKey(Vec<u8>);
 impl RequestedKey {
     /// Reads a PKCS#10 request. Nothing but its key is looked at: names and
     /// extensions are the coordinator's to choose.
-    ///
-    /// # Errors
-    /// [`CaError::Request`].
     pub fn parse(request: &[u8]) -> Result<Self, CaError> {
         let (rest, request) = X509CertificationRequest::from_der(request).map_err(|_| CaError::Request)?;
         let key = request.certification_request_info.subject_pki.raw;
@@ -130,14 +112,12 @@ impl RequestedKey {
     }
 
     /// Lower-case hexadecimal SHA-256 of the key in PKIX DER.
-    #[must_use]
     pub fn hash(&self) -> String {
         proof::identity(&self.0)
     }
 }
 
 /// The uncompressed point of a P-256 key in PKIX DER, when it is one.
-#[must_use]
 pub fn p256_point(public_key: &[u8]) -> Option<&[u8]> {
     // SEQUENCE { SEQUENCE { ecPublicKey, prime256v1 }, BIT STRING }: DER has
     // exactly one encoding of it, so the prefix is compared instead of parsed.
@@ -151,9 +131,6 @@ pub fn p256_point(public_key: &[u8]) -> Option<&[u8]> {
 
 impl Authority {
     /// Makes a new authority.
-    ///
-    /// # Errors
-    /// [`CaError::Sign`], [`CaError::Clock`].
     pub fn generate(now: Timestamp) -> Result<Self, CaError> {
         let failed = |source| CaError::Sign { attempt: "make the authority", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
@@ -168,9 +145,6 @@ impl Authority {
 
     /// Reads a stored authority, both parts PEM. Of several certificates the first is
     /// its own, the others are trusted beside it.
-    ///
-    /// # Errors
-    /// [`CaError::Stored`].
     pub fn parse(certificate: &str, key: &str) -> Result<Self, CaError> {
         let stored = |reason: String| CaError::Stored { reason };
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256)
@@ -200,7 +174,6 @@ impl Authority {
     }
 
     /// All certificates, PEM: what hosts trust, and what goes into seed ISOs.
-    #[must_use]
     pub fn certificates(&self) -> &str {
         &self.certificates
     }
@@ -218,9 +191,6 @@ impl Authority {
     }
 
     /// Until when it is valid.
-    ///
-    /// # Errors
-    /// [`CaError::Clock`].
     pub fn expiry(&self) -> Result<Timestamp, CaError> {
         let parsed = x509_parser::parse_x509_certificate(&self.der);
         let end = parsed.map(|(_, parsed)| parsed.validity().not_after.timestamp());
@@ -252,18 +222,12 @@ impl Authority {
     }
 
     /// Signs what [`proto::proof::agent`] makes: ECDSA P-256 SHA-256, ASN.1 DER.
-    ///
-    /// # Errors
-    /// [`CaError::Sign`].
     pub fn sign_agent(&self, message: &[u8]) -> Result<Vec<u8>, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the agent", source };
         self.issuer.key().sign(message).map_err(failed)
     }
 
     /// Signs a client certificate; the answer is the chain, PEM, leaf first.
-    ///
-    /// # Errors
-    /// [`CaError::Sign`], [`CaError::Clock`].
     pub fn sign_host(
         &self,
         key: &RequestedKey,

@@ -55,13 +55,11 @@ pub struct ApiVersions {
 impl ApiVersions {
     /// Whether Cluster API serves its claims on addresses at the version that is read: its
     /// kinds have one version.
-    #[must_use]
     pub fn has_address_claims(&self) -> bool {
         self.machine.version == IPAddressClaim::version(&())
     }
 }
 
-/// The stores.
 #[derive(Clone, Debug)]
 pub struct Cache {
     pub inventories: Store<MachineInventory>,
@@ -82,18 +80,14 @@ pub struct Cache {
 }
 
 impl Cache {
-    #[must_use]
     pub fn find_machine(&self, key: &Key) -> Option<Arc<Machine>> {
         self.machines.get(&key.object_ref_with(self.versions.machine.clone()))
     }
 
-    #[must_use]
     pub fn find_cluster(&self, key: &Key) -> Option<Arc<Cluster>> {
         self.clusters.get(&key.object_ref_with(self.versions.cluster.clone()))
     }
 
-    /// The image catalog.
-    #[must_use]
     pub fn image_catalog(&self) -> Option<Arc<ConfigMap>> {
         self.catalog.state().into_iter().next()
     }
@@ -116,7 +110,6 @@ pub enum Presence {
 /// deleted while its watch was interrupted.
 pub type Observer<K> = Arc<dyn Fn(&K, Presence) + Send + Sync>;
 
-/// Where events go.
 #[derive(Clone)]
 pub struct Sinks {
     pub index: Index,
@@ -131,7 +124,6 @@ pub struct Sinks {
 }
 
 /// Starts every watch and gives the stores that they fill.
-#[must_use]
 pub fn start_watches(
     client: &Client,
     config: &Config,

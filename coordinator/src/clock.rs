@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-/// Tells the time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
     /// The time of the operating system.
-    #[must_use]
     pub fn system() -> Self {
         Self::new(Timestamp::now)
     }
@@ -22,7 +20,6 @@ impl Clock {
     }
 
     /// The time of now.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }

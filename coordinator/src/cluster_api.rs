@@ -15,7 +15,6 @@ const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The kinds at `version`.
-#[must_use]
 pub fn at_version(version: &str) -> ApiVersions {
     ApiVersions { machine: capi::machine(version), cluster: capi::cluster_resource(version) }
 }

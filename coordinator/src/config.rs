@@ -226,14 +226,12 @@ pub struct CatalogName {
 
 impl Config {
     /// Where the image catalog is.
-    #[must_use]
     pub fn catalog_key(&self) -> Key {
         let namespace = self.image_catalog.namespace.as_ref().unwrap_or(&self.own_namespace);
         Key::new(&**namespace, &*self.image_catalog.name)
     }
 
     /// Names and addresses of the server certificate.
-    #[must_use]
     pub fn certificate_names(&self) -> Vec<String> {
         let mut names = vec![url_host(&self.server_url).to_owned()];
         for name in &self.server_names {

@@ -80,7 +80,6 @@ pub struct Context {
 
 impl Context {
     /// Whether an object of Cluster API is for this coordinator.
-    #[must_use]
     pub fn serves(&self, object: &impl ResourceExt) -> bool {
         let wanted = self.watch_filter.as_ref();
         wanted.is_none_or(|wanted| object.labels().get(label::WATCH_FILTER) == Some(wanted))

@@ -81,7 +81,6 @@ struct Happened<'a> {
 
 impl Events {
     /// Events by `instance`, the name of this replica where it is known.
-    #[must_use]
     pub fn new(client: Client, instance: impl Into<Option<String>>, clock: Clock) -> Self {
         let instance = instance.into().unwrap_or_else(|| REPORTER.to_owned());
         Self(Arc::new(Inner { client, instance, clock, known: Mutex::default() }))

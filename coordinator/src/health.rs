@@ -38,7 +38,6 @@ impl Readiness {
     }
 }
 
-/// The routes.
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -69,7 +69,6 @@ struct Held {
 impl Election {
     /// `identity` must be unique among all processes that ever ran; the
     /// receiver tells whether this one leads.
-    #[must_use]
     pub fn new(leases: Api<Lease>, identity: String, clock: Clock) -> (Self, watch::Receiver<bool>) {
         let (leadership, receiver) = watch::channel(false);
         (Self { leases, identity, clock, leadership, observed: None }, receiver)

@@ -61,7 +61,6 @@ pub struct Routes {
 
 impl Routes {
     /// With other limits than the defaults, and a reserve for known hosts.
-    #[must_use]
     pub fn with_admission(self, limits: ConnectionLimits, known: Arc<KnownHosts>) -> Self {
         Self { admission: Arc::new(Admission::new(limits, known)), ..self }
     }

@@ -198,7 +198,6 @@ impl Metrics {
         self.0.queue_depth.of([kind]).set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
-    /// Records one reconcile.
     pub fn observe_reconcile(&self, kind: &'static str, is_done: bool, took: Duration) {
         let result = if is_done { "done" } else { "failed" };
         self.0.reconcile_duration.of([kind, result]).observe(took.as_secs_f64());
@@ -226,9 +225,6 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    ///
-    /// # Errors
-    /// Never: a `String` takes everything.
     pub fn encode_text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;

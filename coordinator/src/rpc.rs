@@ -139,7 +139,6 @@ pub struct Context {
 
 impl Context {
     /// A context without streams.
-    #[must_use]
     pub fn new(
         client: Client,
         caches: Caches,
@@ -171,14 +170,12 @@ impl Context {
     }
 
     /// With the agent that hosts are sent when an operator asks for it.
-    #[must_use]
     pub fn with_agent(mut self, agent: Option<Arc<AgentFile>>) -> Self {
         self.agent = host::ServedAgent::of_file(agent);
         self
     }
 
     /// With traces that are sent to a collector.
-    #[must_use]
     pub fn with_traces(mut self, traces: Traces) -> Self {
         self.traces = traces;
         self

@@ -87,7 +87,6 @@ pub struct Parts {
     pub routes: listener::Routes,
     /// For [`controllers::lead_controllers`].
     pub context: controllers::Context,
-    /// Streams of hosts.
     pub sessions: Arc<SessionTable>,
     /// Identity of this process among its replicas.
     pub replica: String,
@@ -96,9 +95,6 @@ pub struct Parts {
 }
 
 /// Runs until `shutdown`.
-///
-/// # Errors
-/// [`RunError`].
 pub async fn run_coordinator(
     config: Config,
     client: Client,
@@ -199,9 +195,6 @@ async fn bind_listener(address: SocketAddr) -> Result<TcpListener, RunError> {
 
 /// Starts the watches, waits until they have listed everything, and reads or
 /// creates the authority.
-///
-/// # Errors
-/// [`RunError`], but for the ports.
 pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let Setup { config, client, metrics, clock, .. } = setup;
     let replica = name_replica(&config.instance);

@@ -123,7 +123,6 @@ impl SeedIsos {
     /// Reads seed images and registrations from the given stores and trusts
     /// `authority`, whose certificate goes into every seed. With a path of the
     /// agent, its file goes there too.
-    #[must_use]
     pub fn new(
         (bases, agent): (BaseImages, Option<PathBuf>),
         (seeds, downloads): (Store<SeedImage>, Arc<DownloadTokens>),
@@ -146,13 +145,11 @@ impl SeedIsos {
     }
 
     /// With networks of single hosts.
-    #[must_use]
     pub fn with_networks(self, networks: Arc<HostNetworks>) -> Self {
         Self { networks, ..self }
     }
 
     /// With another clock than that of the operating system.
-    #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
@@ -160,9 +157,6 @@ impl SeedIsos {
     /// Makes the seed ISO of `seed` ready. Cheap when nothing has changed: call
     /// it with every reconcile. While `spec.retriggerBuild` is to be done the
     /// base image is asked for again.
-    ///
-    /// # Errors
-    /// [`SeedIsoError`].
     pub async fn prepare_iso(
         &self,
         seed: &SeedImage,

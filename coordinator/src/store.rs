@@ -1,7 +1,8 @@
 //! The only code that writes to Kubernetes: one file for each object.
 //!
 //! Every change of ownership or plan is one write with a `resourceVersion`
-//! precondition: leader election is for economy, never for safety.
+//! precondition: leader election is for economy, never for safety. A change of
+//! an object that was changed since it was read fails with [`Class::Conflict`].
 
 pub mod bootstrap_secret;
 pub mod host;
@@ -28,7 +29,6 @@ const TRIES: usize = 5;
 pub enum Class {
     /// The object has changed: reconcile again at once.
     Conflict,
-    /// Retry with backoff.
     Transient,
     /// A retry is of no use until something changes.
     Terminal,
@@ -65,7 +65,6 @@ pub enum StoreError {
 
 impl StoreError {
     /// What to do about it.
-    #[must_use]
     pub fn class(&self) -> Class {
         match self {
             Self::Request { source, .. } => classify(source),
@@ -76,7 +75,6 @@ impl StoreError {
     }
 
     /// Whether the object has to be read again.
-    #[must_use]
     pub fn is_changed(&self) -> bool {
         matches!(self, Self::Changed { .. })
     }
@@ -92,7 +90,6 @@ impl StoreError {
 }
 
 /// What to do about an error of Kubernetes.
-#[must_use]
 pub fn classify(error: &kube::Error) -> Class {
     match error {
         kube::Error::Api(status) => match status.code {
@@ -121,7 +118,6 @@ fn is_terminating(error: &kube::Error) -> bool {
 }
 
 /// The kind of an object, for messages.
-#[must_use]
 pub fn kind_name<K>() -> &'static str {
     std::any::type_name::<K>().rsplit("::").next().unwrap_or("object")
 }
@@ -157,7 +153,6 @@ fn without_finalizer(finalizers: &[String], name: &str) -> Vec<String> {
 }
 
 /// The least JSON merge patch that leads from `old` to `new`.
-#[must_use]
 pub fn diff(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
         return (old != new).then(|| new.clone());

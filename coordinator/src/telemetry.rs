@@ -19,7 +19,6 @@ pub fn start_logging(format: LoggingFormat) {
 }
 
 /// An error with all its causes in one line: logged once, at the top.
-#[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

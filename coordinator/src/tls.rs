@@ -38,7 +38,6 @@ pub enum TlsError {
     /// Refused by one of the two ends.
     #[error("the handshake failed")]
     Handshake(#[source] io::Error),
-    /// No keying material.
     #[error("the session has no keying material")]
     Exporter(#[source] rustls::Error),
     /// Our certificate, yet it names no host.
@@ -82,25 +81,21 @@ impl fmt::Debug for Session {
 
 impl Session {
     /// A session with these properties.
-    #[must_use]
     pub fn new(exporter: Exporter, peer: Option<Peer>, remote: SocketAddr) -> Self {
         Self(Arc::new(Inner { exporter, peer, remote, challenge: Mutex::new(None) }))
     }
 
     /// Keying material of the session.
-    #[must_use]
     pub fn exporter(&self) -> &Exporter {
         &self.0.exporter
     }
 
     /// The host, when it showed a certificate.
-    #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         self.0.peer.as_ref()
     }
 
     /// The other end, for logs.
-    #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.0.remote
     }
@@ -111,7 +106,6 @@ impl Session {
     }
 
     /// Takes the open challenge: a second proof finds none.
-    #[must_use]
     pub fn take_challenge(&self) -> Option<Challenge> {
         self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner).take().map(|challenge| *challenge)
     }
@@ -136,9 +130,6 @@ impl TimeProvider for Clock {
 }
 
 /// Waits for a `ClientHello`.
-///
-/// # Errors
-/// [`TlsError::Handshake`].
 pub async fn read_hello<S>(stream: S) -> Result<StartHandshake<S>, TlsError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -146,7 +137,6 @@ where
     LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await.map_err(TlsError::Handshake)
 }
 
-/// Accepts TLS connections.
 #[derive(Clone)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
@@ -160,9 +150,6 @@ fn certified_key(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError
 
 impl Acceptor {
     /// Sets up TLS: `identity` is shown, `authority` verifies the hosts, at the time of `clock`.
-    ///
-    /// # Errors
-    /// [`TlsError::Setup`], [`TlsError::Verifier`].
     pub fn new(authority: &Authority, identity: ServerIdentity, clock: Clock) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let mut roots = RootCertStore::empty();
@@ -186,9 +173,6 @@ impl Acceptor {
     }
 
     /// Shows another certificate from now on; open connections stay.
-    ///
-    /// # Errors
-    /// [`TlsError::Setup`].
     pub fn renew_identity(&self, identity: ServerIdentity) -> Result<(), TlsError> {
         let new = certified_key(identity)?;
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = new;

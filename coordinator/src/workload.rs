@@ -78,7 +78,6 @@ impl Default for WorkloadClients {
 }
 
 impl WorkloadClients {
-    #[must_use]
     pub fn new(connect: Connector) -> Self {
         Self(Arc::new(Inner {
             connect,
@@ -120,9 +119,6 @@ impl WorkloadClients {
     }
 
     /// Writes `spec.providerID` of a Node, and nothing else.
-    ///
-    /// # Errors
-    /// [`StoreError`], of either cluster.
     pub async fn set_provider_id(
         &self,
         management: &Client,
@@ -135,9 +131,6 @@ impl WorkloadClients {
     }
 
     /// Writes labels of a Node, and nothing else; null removes one.
-    ///
-    /// # Errors
-    /// [`StoreError`], of either cluster.
     pub async fn set_labels(
         &self,
         management: &Client,
@@ -163,9 +156,6 @@ impl WorkloadClients {
     }
 
     /// Deletes a Node; one that is gone is deleted.
-    ///
-    /// # Errors
-    /// [`StoreError`], of either cluster.
     pub async fn delete_node(
         &self,
         management: &Client,

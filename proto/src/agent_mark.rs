@@ -31,7 +31,6 @@ impl AgentMark {
     }
 
     /// The first one in the bytes of a file.
-    #[must_use]
     pub fn find(file: &[u8]) -> Option<Self> {
         let begins = file.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
         begins.into_iter().find_map(|(begin, _)| Self::parse(&file[begin..]))

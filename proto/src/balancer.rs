@@ -61,9 +61,6 @@ pub struct Duty {
 
 impl Duty {
     /// Parses a message; `None` is the duty to do nothing.
-    ///
-    /// # Errors
-    /// [`DutyError`].
     pub fn parse(duty: &wire::LoadBalancerDuty) -> Result<Option<Self>, DutyError> {
         if duty.address.is_empty() {
             return Ok(None);
@@ -102,7 +99,6 @@ impl Duty {
     }
 
     /// The address of this host.
-    #[must_use]
     pub fn own_address(&self) -> IpAddr {
         self.members[self.position]
     }
@@ -120,7 +116,6 @@ fn parse_address(text: &str) -> Result<IpAddr, DutyError> {
 }
 
 /// What the kernel takes, without what would end a word of a configuration file.
-#[must_use]
 pub fn is_interface_name(name: &str) -> bool {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
     !name.is_empty() && name.len() <= 15 && name.bytes().all(usable) && name != "." && name != ".."

@@ -58,7 +58,6 @@ type IsFamily = fn(&IpAddr) -> bool;
 struct Values(BTreeMap<String, String>);
 
 /// Every key with a usable value.
-#[must_use]
 pub fn fact_values(facts: &HostFacts) -> BTreeMap<String, String> {
     let mut values = Values(smbios_values(facts));
     for (key, source) in PRODUCT {
@@ -79,7 +78,6 @@ pub fn fact_values(facts: &HostFacts) -> BTreeMap<String, String> {
 }
 
 /// The SMBIOS UUID, unless many hosts have it.
-#[must_use]
 pub fn system_uuid(facts: &HostFacts) -> Option<String> {
     smbios_values(facts).remove("System Information/UUID")
 }

@@ -24,7 +24,6 @@ pub enum Kind {
 
 impl Kind {
     /// Value of the annotation `baremetal.alauda.io/plan.type`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -87,7 +86,6 @@ pub enum Step {
 
 impl Step {
     /// Name in journals, logs and reports.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::RequestCleanup => "request-cleanup",
@@ -115,13 +113,11 @@ pub struct Secret(Vec<u8>);
 
 impl Secret {
     /// Hides `bytes` from every `Debug`.
-    #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
     /// The bytes, for the one place that writes or hashes them.
-    #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

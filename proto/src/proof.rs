@@ -27,7 +27,6 @@ pub type Exporter = [u8; EXPORTER_BYTES];
 pub type Nonce = [u8; NONCE_BYTES];
 
 /// Checksum of the settings by which a host reaches its coordinator.
-#[must_use]
 pub fn settings(registration_url: &str, authorities: &str) -> String {
     let mut bytes = registration_url.as_bytes().to_vec();
     bytes.push(0);
@@ -36,7 +35,6 @@ pub fn settings(registration_url: &str, authorities: &str) -> String {
 }
 
 /// The bytes that the identity key signs.
-#[must_use]
 pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(EXPORTER_LABEL);
@@ -49,7 +47,6 @@ pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32
 /// The bytes that a TPM quotes, and that are authenticated with the credential
 /// it activated. `public_key` is that of the endorsement key, `request` the
 /// certificate request.
-#[must_use]
 pub fn tpm_binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8], request: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(TPM_BINDING_LABEL);
@@ -64,7 +61,6 @@ pub fn tpm_binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8], reques
 /// The bytes that the TPM of an installed host quotes. The exporter makes them fresh: both ends
 /// of the session have a part in it. `identity` is `spec.tpmHash`, `request` the
 /// certificate request.
-#[must_use]
 pub fn boot_binding(exporter: &Exporter, identity: &str, request: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(BOOT_BINDING_LABEL);
@@ -76,7 +72,6 @@ pub fn boot_binding(exporter: &Exporter, identity: &str, request: &[u8]) -> [u8;
 
 /// The bytes that the coordinator's authority signs for an agent. No certificate
 /// begins like them.
-#[must_use]
 pub fn agent(version: &str, architecture: &str, size: u64, checksum: &str) -> Vec<u8> {
     let mut bytes = AGENT_LABEL.to_vec();
     for part in [version, architecture, checksum] {
@@ -88,7 +83,6 @@ pub fn agent(version: &str, architecture: &str, size: u64, checksum: &str) -> Ve
 }
 
 /// `spec.tpmHash`: lower-case hexadecimal SHA-256 of a public key in PKIX DER.
-#[must_use]
 pub fn identity(public_key: &[u8]) -> String {
     use std::fmt::Write as _;
     Sha256::digest(public_key).iter().fold(String::with_capacity(64), |mut text, byte| {

@@ -67,7 +67,6 @@ impl Refusal {
     ];
 
     /// Name on the wire, in logs and as a metric label.
-    #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
             Self::UnknownToken => "UnknownToken",
@@ -90,13 +89,11 @@ impl Refusal {
     }
 
     /// The reverse of [`Refusal::code`].
-    #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|refusal| refusal.code() == code)
     }
 
     /// Why the call was refused.
-    #[must_use]
     pub const fn cause(self) -> &'static str {
         match self {
             Self::UnknownToken => {
@@ -133,7 +130,6 @@ impl Refusal {
     /// What the operator does next; shown on the console of a live and of an
     /// installed host alike. A seed ISO booted on an installed host installs
     /// nothing: it refreshes the coordinator's address on the disk.
-    #[must_use]
     pub const fn next_action(self) -> &'static str {
         match self {
             Self::UnknownToken => {

@@ -37,14 +37,12 @@ const PKCS1_START: usize = 24;
 
 /// An RSA key with 2048 bits and the exponent 65537, PKIX DER. The modulus has
 /// all its bits: its first byte is not below 0x80.
-#[must_use]
 pub fn pkix_rsa(modulus: &[u8; RSA_BYTES]) -> Vec<u8> {
     [&PKIX_PREFIX[..], modulus, &PKIX_SUFFIX].concat()
 }
 
 /// The `RSAPublicKey` inside [`pkix_rsa`]: what a certificate holds whatever
 /// it calls the algorithm.
-#[must_use]
 pub fn pkcs1_rsa(modulus: &[u8; RSA_BYTES]) -> Vec<u8> {
     pkix_rsa(modulus).split_off(PKCS1_START)
 }

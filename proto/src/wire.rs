@@ -13,7 +13,6 @@ use wire::step::Action;
 
 impl Kind {
     /// The kind that a message names.
-    #[must_use]
     pub fn from_wire(kind: i32) -> Option<Self> {
         match wire::PlanKind::try_from(kind).ok()? {
             wire::PlanKind::Clean => Some(Self::Clean),

@@ -15,9 +15,6 @@ pub struct FileChanges(pipe::Receiver);
 
 impl FileChanges {
     /// Watches a directory, which is created where it is not there.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub fn watch_directory(directory: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let changes = Inotify::init(InitFlags::IN_CLOEXEC)?;
@@ -30,9 +27,6 @@ impl FileChanges {
     }
 
     /// Ends at the next change; several make one.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub async fn next(&self) -> io::Result<()> {
         let mut seen = [0; 64];
         loop {

@@ -62,12 +62,7 @@ pub enum CheckError {
     Duty(#[from] DutyFileError),
     /// kubeadm has not laid the authority yet, or it is damaged.
     #[error("cannot read the cluster's authority {path}")]
-    Authority {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        source: rustls::pki_types::pem::Error,
-    },
+    Authority { path: PathBuf, source: rustls::pki_types::pem::Error },
     /// Certificates that cannot be used.
     #[error("cannot use the certificates of this node")]
     Certificates(#[from] rustls::Error),
@@ -79,13 +74,11 @@ pub enum CheckError {
         /// The error of the system call.
         source: io::Error,
     },
-    /// The connection broke.
     #[error("the API server does not speak HTTP")]
     Protocol(#[from] hyper::Error),
     /// It is not ready.
     #[error("/readyz of the API server answers {0}")]
     NotReady(StatusCode),
-    /// It hangs.
     #[error("/readyz of the API server did not answer in time")]
     TimedOut,
 }

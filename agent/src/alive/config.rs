@@ -17,7 +17,6 @@ const PRIORITY: usize = 250;
 /// What the configuration is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// The duty.
     pub duty: &'a Duty,
     /// Where it is done.
     pub placement: &'a Placement,
@@ -39,7 +38,6 @@ fn render_peers(duty: &Duty) -> String {
 }
 
 /// Renders it.
-#[must_use]
 pub fn render_config(part: &Part<'_>) -> String {
     let Part { duty, placement, check, spreads } = part;
     let interface = &placement.interface;
@@ -142,7 +140,6 @@ virtual_server fwmark {MARK} {{
 
 /// What keepalived runs to check the API server: words with plain letters only,
 /// since it splits them itself.
-#[must_use]
 pub fn check_command(program: &Path, root: &Path) -> String {
     if root == Path::new("/") {
         format!("{} check-api", program.display())

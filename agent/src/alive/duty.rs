@@ -24,19 +24,13 @@ pub enum DutyFileError {
     /// The file cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Where it is.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
     },
     /// The file is no duty.
     #[error("the load balancer's duty in {path} cannot be parsed")]
-    Parse {
-        /// Where it is.
-        path: PathBuf,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
+    Parse { path: PathBuf, source: serde_json::Error },
     /// The message asks for what cannot be done.
     #[error("the load balancer's duty is refused")]
     Refused(#[from] DutyError),
@@ -66,17 +60,11 @@ impl NextAction for DutyFileError {
 }
 
 /// The duty in the state directory; `None` where there is none, or the empty one.
-///
-/// # Errors
-/// [`DutyFileError`].
 pub fn read_duty(root: &Root) -> Result<Option<Duty>, DutyFileError> {
     read_message(root)?.map_or(Ok(None), |duty| Ok(Duty::parse(&duty)?))
 }
 
 /// Reads the duty, and leaves what was read for [`carried_duty`].
-///
-/// # Errors
-/// [`DutyFileError`]; what was left stays then.
 pub fn carry_duty(root: &Root) -> Result<Option<Duty>, DutyFileError> {
     let message = read_message(root)?.unwrap_or_default();
     let duty = Duty::parse(&message)?;
@@ -89,7 +77,6 @@ pub fn carry_duty(root: &Root) -> Result<Option<Duty>, DutyFileError> {
 
 /// The duty that the supervisor read last in this boot: that of keepalived and
 /// its check, also while the file in the state directory is damaged.
-#[must_use]
 pub fn carried_duty(root: &Root) -> Option<Duty> {
     let message: LoadBalancerDuty = read_json(&root.load_balancer().join(CARRIED)).ok().flatten()?;
     Duty::parse(&message).ok().flatten()
@@ -111,21 +98,16 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, D
 
 /// Generation of the duty that is kept, also of an empty one; zero where it
 /// cannot be told.
-#[must_use]
 pub fn kept_generation(root: &Root) -> u64 {
     read_message(root).ok().flatten().map_or(0, |duty| duty.generation)
 }
 
 /// The address that this host may hold for its cluster.
-#[must_use]
 pub fn held_address(root: &Root) -> Option<IpAddr> {
     read_duty(root).ok().flatten().map(|duty| duty.address)
 }
 
 /// Keeps a duty; the same one again changes nothing.
-///
-/// # Errors
-/// [`DutyFileError`]; the former one is kept then.
 pub fn keep_duty(root: &Root, duty: &LoadBalancerDuty) -> Result<(), DutyFileError> {
     Duty::parse(duty)?;
     // A file that cannot be parsed is replaced.
@@ -160,7 +142,6 @@ pub fn end_duty(root: &Root) -> Result<(), DutyFileError> {
 }
 
 /// Whether the API server of this node answered before.
-#[must_use]
 pub fn has_served(root: &Root) -> bool {
     root.state().load_balancer().join(SERVED).exists()
 }
@@ -174,7 +155,6 @@ pub fn note_served(root: &Root) -> Result<(), DutyFileError> {
 }
 
 /// How far the host is, as the supervisor left it in this boot.
-#[must_use]
 pub fn read_state(root: &Root) -> Option<LoadBalancerState> {
     read_json(&root.load_balancer().join(STATE)).ok().flatten()
 }
@@ -188,7 +168,6 @@ pub fn write_state(root: &Root, state: &LoadBalancerState) {
 }
 
 /// The answer to a duty that is not taken.
-#[must_use]
 pub fn refuse_duty(duty: &LoadBalancerDuty, error: &DutyFileError) -> LoadBalancerState {
     LoadBalancerState {
         generation: duty.generation,

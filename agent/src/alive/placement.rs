@@ -18,7 +18,6 @@ pub enum PlacementError {
     Missing {
         /// As the duty names it.
         name: String,
-        /// What is there.
         found: String,
     },
     /// Addresses belong to the bond or bridge above.
@@ -64,9 +63,6 @@ struct Link {
 }
 
 /// Finds the place of a duty on this host.
-///
-/// # Errors
-/// [`PlacementError`].
 pub fn find_placement(duty: &Duty, dump: &Dump) -> Result<Placement, PlacementError> {
     let links = list_links(dump);
     let own = find_with(duty.own_address(), &links);

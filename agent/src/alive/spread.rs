@@ -45,10 +45,6 @@ pub enum SpreadError {
     Rule(#[source] SystemError),
 }
 
-/// Prepares the kernel.
-///
-/// # Errors
-/// [`SpreadError`]: the holder serves alone.
 pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), SpreadError> {
     let table = root.join("/proc/net/ip_vs");
     if !table.exists() {

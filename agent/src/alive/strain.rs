@@ -32,7 +32,6 @@ const READY: &str = "ready";
 /// What another member says of its API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is ready.
     InTime,
     /// It is ready, and slow.
     Late,

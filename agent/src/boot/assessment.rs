@@ -28,7 +28,6 @@ const UPGRADE: &str = "upgrade-system";
 /// What a check says of the running system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assessment {
-    /// It stays.
     Good(&'static str),
     /// It stays on trial: the next power cycle boots the former system.
     Undecided(&'static str),

@@ -28,9 +28,6 @@ pub(super) fn connection_name(path: &Path) -> Option<String> {
 
 /// Makes `wanted` the agent's connections where `NetworkManager` configures
 /// the network, and removes those of a former plan. Whether any are there.
-///
-/// # Errors
-/// [`SeedError`].
 pub(super) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) -> Result<bool, SeedError> {
     let directory = root.connections();
     let is_used = root.uses_network_manager();

@@ -22,7 +22,6 @@ pub enum LiveError {
     /// The kernel does not give the ISO's file.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]

@@ -77,7 +77,6 @@ pub enum Phase {
 
 impl Trial {
     /// How far it is in the boot `boot`.
-    #[must_use]
     pub fn phase(&self, boot: &str) -> Phase {
         match &self.record.reverted {
             Some(revert) if revert.boot_id == boot => Phase::Ending,
@@ -88,13 +87,11 @@ impl Trial {
     }
 
     /// The plan that brought the network.
-    #[must_use]
     pub fn plan_id(&self) -> &str {
         &self.record.plan_id
     }
 
     /// Why the former network is back, or about to be.
-    #[must_use]
     pub fn reverted(&self) -> Option<&str> {
         self.record.reverted.as_ref().map(|revert| revert.why.as_str())
     }
@@ -116,7 +113,6 @@ impl Trial {
 
 /// The trial of this host. One that cannot be read is none: the network that is
 /// there stays.
-#[must_use]
 pub fn read_trial(state: &StateDir) -> Option<Trial> {
     try_read(state).unwrap_or_else(|error| {
         tracing::warn!(%error, "the record of the former network cannot be read, so it does not come back");
@@ -168,9 +164,6 @@ fn new_record(plan: &PlanId, boot: &str) -> Record {
 }
 
 /// Keeps the former network; call it before the seed of `plan` is stored.
-///
-/// # Errors
-/// [`SeedError`]; the seed must not be stored then.
 pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Result<(), SeedError> {
     let state = root.state();
     let current = seed::load(&state)?.as_ref().map(SeedNetwork::of_seed);
@@ -183,9 +176,6 @@ pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Res
 
 /// The coordinator answered this boot: its network is the proven one. Nothing
 /// happens in a boot that does not have the new network.
-///
-/// # Errors
-/// [`DurableError`]; the trial goes on.
 pub fn confirm_network(root: &Root, boot: &str) -> Result<(), DurableError> {
     let state = root.state();
     match read_trial(&state).map(|trial| trial.phase(boot)) {
@@ -195,9 +185,6 @@ pub fn confirm_network(root: &Root, boot: &str) -> Result<(), DurableError> {
 }
 
 /// The former network comes back at the next boot.
-///
-/// # Errors
-/// [`DurableError`]; the trial goes on.
 pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Result<(), DurableError> {
     let revert = Revert { boot_id: boot.to_owned(), why: why.to_owned() };
     let record = Record { reverted: Some(revert), ..trial.record };
@@ -208,9 +195,6 @@ pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Resul
 
 /// Puts the former network into the seed where the new one failed. Whether it
 /// did so now.
-///
-/// # Errors
-/// [`super::BootError`].
 pub(super) fn restore_former(root: &Root) -> Result<bool, super::BootError> {
     let state = root.state();
     let Some(trial) = read_trial(&state).filter(|trial| trial.reverted().is_some()) else {
@@ -226,7 +210,6 @@ pub(super) fn restore_former(root: &Root) -> Result<bool, super::BootError> {
 }
 
 /// Seconds since the kernel started, where it says so.
-#[must_use]
 pub fn read_uptime(root: &Root) -> std::time::Duration {
     let text = fs::read_to_string(root.join("/proc/uptime")).unwrap_or_default();
     let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());

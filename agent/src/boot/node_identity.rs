@@ -26,7 +26,6 @@ pub enum NodeIdentityError {
     /// The kernel does not give a file.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -65,9 +64,6 @@ struct Stored {
 }
 
 /// The identity that the agent stored.
-///
-/// # Errors
-/// [`NodeIdentityError::Read`], [`NodeIdentityError::Parse`].
 pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
     let Some(text) = read_file(&root.state().node_identity())? else {
         return Ok(None);
@@ -78,9 +74,6 @@ pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
 }
 
 /// Stores the identity for every later boot.
-///
-/// # Errors
-/// [`NodeIdentityError::Unsafe`], [`NodeIdentityError::Write`].
 pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
     check_identity(identity)?;
     let NodeIdentity { uuid, provider_id, owner } = identity.clone();
@@ -106,9 +99,6 @@ fn check_identity(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
 }
 
 /// Writes the identity wherever a kubelet of this host reads arguments.
-///
-/// # Errors
-/// [`NodeIdentityError`].
 pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
     check_identity(identity)?;
     let files = environment_files::find_files(root);
@@ -127,9 +117,6 @@ pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeId
 }
 
 /// Forgets the identity and takes it out of every kubelet's configuration.
-///
-/// # Errors
-/// [`NodeIdentityError`].
 pub fn forget_identity(root: &Root) -> Result<(), NodeIdentityError> {
     durable::remove(&root.state().node_identity())?;
     remove_arguments(root)?;
@@ -142,9 +129,6 @@ pub fn forget_identity(root: &Root) -> Result<(), NodeIdentityError> {
 /// Takes the identity out of every environment file. The unit of the agent may
 /// write only those that packages use; early boot writes all, and does this at
 /// each boot without an identity.
-///
-/// # Errors
-/// [`NodeIdentityError`].
 pub fn remove_arguments(root: &Root) -> Result<(), NodeIdentityError> {
     let usual = environment_files::usual_files(root);
     let files = environment_files::find_files(root);
@@ -163,9 +147,6 @@ pub fn remove_arguments(root: &Root) -> Result<(), NodeIdentityError> {
 }
 
 /// Whether any trace of an identity is left that the agent can remove.
-///
-/// # Errors
-/// [`NodeIdentityError::Read`].
 pub fn is_forgotten(root: &Root) -> Result<bool, NodeIdentityError> {
     for path in environment_files::usual_files(root) {
         let text = read_file(&path)?.unwrap_or_default();

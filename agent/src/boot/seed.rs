@@ -26,7 +26,6 @@ pub enum SeedError {
     /// The kernel does not give a file of it.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -46,21 +45,16 @@ impl NextAction for SeedError {
     }
 }
 
-/// What restoring did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
     /// There is no copy to restore from.
     NoSeed,
     /// It was as it should be.
     Same,
-    /// It was written.
     Written,
 }
 
 /// Makes `seed` the authoritative copy in `state`, all files at once.
-///
-/// # Errors
-/// [`DurableError`]; the former copy is still there then.
 pub fn store(state: &StateDir, seed: &Seed) -> Result<(), DurableError> {
     durable::create_directory(state.path())?;
     replace_files(&state.seed(), seed)
@@ -82,18 +76,11 @@ fn list_files(seed: &Seed) -> Vec<(String, &[u8])> {
     files
 }
 
-/// The authoritative copy.
-///
-/// # Errors
-/// [`SeedError::Read`].
 pub fn load(state: &StateDir) -> Result<Option<Seed>, SeedError> {
     read_directory(&state.seed())
 }
 
 /// The seed that cloud-init will read.
-///
-/// # Errors
-/// [`SeedError::Read`].
 pub fn load_nocloud(root: &Root) -> Result<Option<Seed>, SeedError> {
     read_directory(&root.nocloud_seed())
 }
@@ -135,9 +122,6 @@ pub(super) fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError>
 }
 
 /// Makes cloud-init's seed the authoritative one.
-///
-/// # Errors
-/// [`SeedError`].
 pub fn restore_seed(root: &Root) -> Result<Restored, SeedError> {
     match load(&root.state())? {
         None => Ok(Restored::NoSeed),
@@ -147,9 +131,6 @@ pub fn restore_seed(root: &Root) -> Result<Restored, SeedError> {
 
 /// Makes cloud-init's seed one that brings up the authoritative one's network
 /// and name, and nothing else: for a boot in which no node may start.
-///
-/// # Errors
-/// [`SeedError`].
 pub fn restore_network(root: &Root) -> Result<Restored, SeedError> {
     match load(&root.state())? {
         None => Ok(Restored::NoSeed),
@@ -173,7 +154,6 @@ fn network_only(seed: &Seed) -> Seed {
 }
 
 /// `instance-id` of a seed's meta-data.
-#[must_use]
 pub fn instance_id(meta_data: &str) -> Option<String> {
     let mut lines = meta_data.lines();
     let value = lines.find_map(|line| line.strip_prefix("instance-id:"))?.trim();
@@ -183,9 +163,6 @@ pub fn instance_id(meta_data: &str) -> Option<String> {
 /// Makes `seed` the one that cloud-init reads. Where `NetworkManager` has its
 /// connections, cloud-init stays away from the network: it would write further
 /// ones for the same interfaces.
-///
-/// # Errors
-/// [`SeedError`].
 pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
     let mut wanted = with_user_data(seed);
     let connections = std::mem::take(&mut wanted.connections);

@@ -36,7 +36,6 @@ pub enum WipeError {
     /// It is a link: what it leads to may belong to something else.
     #[error("{0} is a link, not a directory")]
     Link(PathBuf),
-    /// The kernel refused.
     #[error("cannot remove {path}")]
     Remove {
         /// What was to be removed, or looked at for that.
@@ -63,9 +62,6 @@ fn wipe_error_at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
 
 /// Empties `directory` of the host; the directory itself stays, since it may
 /// be a mount point. Returns the mount points inside, which stay too.
-///
-/// # Errors
-/// [`WipeError`]; a part may be removed then.
 pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
     let path = root.join(directory);
     match fs::symlink_metadata(&path) {
@@ -82,9 +78,6 @@ pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, Wip
 
 /// Makes the removals in these directories durable: no record of them may
 /// outlive them.
-///
-/// # Errors
-/// [`DurableError`].
 pub fn flush_directories(root: &Root, directories: &[&str]) -> Result<(), DurableError> {
     let directories: Vec<_> = directories.iter().map(|directory| root.join(directory)).collect();
     durable::flush_file_systems(&directories)
@@ -214,9 +207,6 @@ fn unescape_mount(text: &str) -> String {
 /// Removes what cloud-init rendered for the former node's network: older
 /// versions leave it behind, and a NIC that the new seed does not name would
 /// keep its old address.
-///
-/// # Errors
-/// [`WipeError::Remove`].
 pub fn remove_rendered_network(root: &Root) -> Result<(), WipeError> {
     let rendered = [
         ("/etc/systemd/network", "10-cloud-init-"),

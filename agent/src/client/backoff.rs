@@ -7,7 +7,6 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 /// Shortest upper bound of a wait.
 const FIRST: Duration = Duration::from_millis(500);
-/// Longest wait.
 const LONGEST: Duration = Duration::from_secs(30);
 /// A connection of this length forgets the failures before it.
 pub const STABLE_CONNECTION: Duration = Duration::from_secs(30);
@@ -28,7 +27,6 @@ impl Default for Backoff {
 
 impl Backoff {
     /// Waits whose upper bound doubles from `first` to `longest`.
-    #[must_use]
     pub const fn between(first: Duration, longest: Duration) -> Self {
         Self { failures: 0, first, longest }
     }

@@ -28,9 +28,7 @@ pub enum CallError {
     /// The coordinator rejected the call.
     #[error("refused ({code}): {message}", code = .refusal.code())]
     Refused {
-        /// The reason.
         refusal: Refusal,
-        /// The coordinator's message.
         message: String,
         /// What the operator does about it.
         next_action: String,
@@ -58,7 +56,6 @@ impl NextAction for CallError {
 
 impl CallError {
     /// The refusal, when it is one.
-    #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Refused { refusal, .. } => Some(*refusal),
@@ -107,7 +104,6 @@ fn with_deadline<T>(message: T, deadline: Duration) -> Request<T> {
 }
 
 /// The registration service with its limits.
-#[must_use]
 pub fn registration_client(channel: Channel) -> RegistrationClient<Channel> {
     RegistrationClient::new(channel)
         .max_decoding_message_size(limits::REGISTRATION_BYTES)
@@ -115,7 +111,6 @@ pub fn registration_client(channel: Channel) -> RegistrationClient<Channel> {
 }
 
 /// The host service with its limits.
-#[must_use]
 pub fn host_client(channel: Channel) -> HostClient<Channel> {
     HostClient::new(channel)
         .max_decoding_message_size(limits::PLAN_BYTES)
@@ -144,17 +139,11 @@ impl<N> Copy for Caller<'_, N> {}
 impl<N: Transport> Caller<'_, N> {
     /// Connects with the strongest certificate that is valid now; `rejection` tells, at
     /// any time, whether the coordinator rejected it.
-    ///
-    /// # Errors
-    /// [`CallError::Connect`].
     pub async fn connect_host(&self, rejection: &Rejection) -> Result<HostClient<Channel>, CallError> {
         Ok(host_client(self.open_session(rejection).await?.channel))
     }
 
     /// The connection of [`Caller::connect_host`].
-    ///
-    /// # Errors
-    /// [`CallError::Connect`].
     pub async fn open_session(&self, rejection: &Rejection) -> Result<Session, CallError> {
         let certificate = self.identity.certificate(SystemTime::now());
         let credentials = certificate.as_ref().map(|certificate| Credentials {
@@ -176,15 +165,11 @@ pub struct InstallReporter<'a, N> {
 
 impl<'a, N: Transport> InstallReporter<'a, N> {
     /// Connects at the first report.
-    #[must_use]
     pub const fn new(caller: Caller<'a, N>) -> Self {
         Self { caller, client: None }
     }
 
     /// Reports the state of the install.
-    ///
-    /// # Errors
-    /// [`CallError`]; the caller tries again.
     pub async fn report_outcome(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, CallError> {
         let mut client = match self.client.take() {
             Some(client) => client,

@@ -23,28 +23,19 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}", path = path.display())]
     Read {
-        /// Which file.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
     },
     /// The file is not what a coordinator writes.
     #[error("{path} is not the configuration of a seed ISO", path = path.display())]
-    Parse {
-        /// Which file.
-        path: PathBuf,
-        /// Where and why.
-        source: serde_norway::Error,
-    },
+    Parse { path: PathBuf, source: serde_norway::Error },
     /// The base ISO was booted as it is.
     #[error("this ISO belongs to no coordinator")]
     Unsigned,
     /// The URL does not lead to a registration.
     #[error("elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN")]
-    Url {
-        /// As found.
-        url: String,
-    },
+    Url { url: String },
     /// Without a CA no coordinator can be verified.
     #[error("elemental.registration.ca-cert is missing")]
     Authority,
@@ -67,7 +58,6 @@ impl NextAction for ConfigError {
 pub struct Config {
     /// Host name or address, without brackets.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// Opens a registration; never logged.
     pub token: String,
@@ -105,16 +95,11 @@ struct Registration {
 }
 
 impl Config {
-    /// For messages.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
     /// The same host with another coordinator.
-    ///
-    /// # Errors
-    /// [`ConfigError::Url`], [`ConfigError::Authority`].
     pub fn moved_to(&self, url: &str, authorities: &str) -> Result<Self, ConfigError> {
         let registration = Registration {
             url: url.to_owned(),
@@ -125,7 +110,6 @@ impl Config {
     }
 
     /// As the coordinator computes it.
-    #[must_use]
     pub fn checksum(&self) -> String {
         proto::proof::settings(&self.url, &self.authority)
     }
@@ -148,9 +132,6 @@ impl Config {
 }
 
 /// Reads the configuration of the live or of the installed system.
-///
-/// # Errors
-/// [`ConfigError`], each with its next action.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
     use io::Read as _;
     let mut text = String::new();
@@ -161,9 +142,6 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
 }
 
 /// Understands the document; `path` is for messages.
-///
-/// # Errors
-/// [`ConfigError`] but for [`ConfigError::Read`].
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
     // The base ISO holds this file as a page of newlines.
     if text.trim().is_empty() {

@@ -29,7 +29,6 @@ pub enum NameError {
     /// No file and no server resolves the name.
     #[error("the name {name} has no address: {reason}")]
     Unknown {
-        /// As asked.
         name: String,
         /// Which servers were asked, and what became of it.
         reason: String,
@@ -53,15 +52,11 @@ pub struct Names {
 
 impl Names {
     /// The names of the host below `root`.
-    #[must_use]
     pub fn below(root: &Root) -> Self {
         Self { root: root.clone(), port: 53, deadline: DEADLINE }
     }
 
     /// Addresses of `host`, IPv4 first.
-    ///
-    /// # Errors
-    /// [`NameError::Unknown`].
     pub async fn resolve_host(&self, host: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);

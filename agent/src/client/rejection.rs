@@ -19,7 +19,6 @@ pub struct Rejection(Arc<AtomicBool>);
 
 impl Rejection {
     /// Whether the server rejected the certificate.
-    #[must_use]
     pub fn is_rejected(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

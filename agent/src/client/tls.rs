@@ -44,53 +44,34 @@ pub enum ConnectError {
     /// The coordinator's name has no address.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// No connection.
     #[error("the coordinator at {address} does not answer")]
     Away {
-        /// Host and port.
         address: String,
         /// The error of the system call.
         source: io::Error,
     },
     /// Another authority signed the server's certificate.
     #[error("the certificate of the server at {address} is not signed by the CA of this configuration")]
-    WrongAuthority {
-        /// Host and port.
-        address: String,
-    },
+    WrongAuthority { address: String },
     /// The certificate does not name the address.
     #[error("the certificate of the coordinator at {address} is for another name")]
-    WrongName {
-        /// Host and port.
-        address: String,
-    },
+    WrongName { address: String },
     /// The certificate's time does not fit this host's clock.
     #[error("the certificate of the coordinator at {address} is not valid at this host's time ({now})")]
     WrongTime {
-        /// Host and port.
         address: String,
         /// Unix time of the host, seconds.
         now: u64,
     },
     /// Any other end of the handshake.
     #[error("no TLS connection to {address}")]
-    Handshake {
-        /// Host and port.
-        address: String,
-        /// The TLS error.
-        source: io::Error,
-    },
+    Handshake { address: String, source: io::Error },
     /// The CA or our certificate cannot be used.
     #[error("cannot use the configured certificates")]
     Configuration(#[source] rustls::Error),
     /// No HTTP/2 over the connection.
     #[error("the coordinator at {address} does not serve gRPC")]
-    Protocol {
-        /// Host and port.
-        address: String,
-        /// The transport error.
-        source: tonic::transport::Error,
-    },
+    Protocol { address: String, source: tonic::transport::Error },
 }
 
 impl NextAction for ConnectError {
@@ -112,7 +93,6 @@ impl NextAction for ConnectError {
     }
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Session {
     /// gRPC over the connection.
@@ -121,10 +101,8 @@ pub struct Session {
     pub exporter: Exporter,
 }
 
-/// The client certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials<'a> {
-    /// Its key.
     pub identity: &'a Identity,
     /// PEM.
     pub chain: &'a str,
@@ -133,9 +111,6 @@ pub struct Credentials<'a> {
 }
 
 /// Connects, with a client certificate when there are `credentials`.
-///
-/// # Errors
-/// [`ConnectError`].
 pub async fn connect_tls(
     config: &Config,
     transport: &impl Transport,

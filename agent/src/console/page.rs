@@ -17,7 +17,6 @@ const INDENT: usize = 12;
 
 /// The page for a screen of `columns`; no line is longer and no byte moves the
 /// cursor.
-#[must_use]
 pub fn render_page(root: &Root, now: SystemTime, columns: usize) -> String {
     let mut page = String::from("Bare-metal host\n\n");
     for line in render_status(root, now).lines() {

@@ -42,9 +42,6 @@ impl NextAction for ScreenError {
 }
 
 /// Draws the page on `terminal` at each change, for ever.
-///
-/// # Errors
-/// [`ScreenError`]; the service manager starts it again.
 pub fn draw_page(root: &Root, terminal: &mut impl Write) -> Result<Infallible, ScreenError> {
     let changes = watch_changes(root).map_err(ScreenError::wrap("watch for changes"))?;
     let mut drawn = String::new();

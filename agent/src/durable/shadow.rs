@@ -13,9 +13,6 @@ use std::path::{Path, PathBuf};
 
 /// Notes system call and path in the file that the variable `FLUSH_LOG` names, so that
 /// they can be compared with what the kernel was asked for.
-///
-/// # Errors
-/// As the file system has them.
 pub fn log_flush(call: &str, path: &Path) -> io::Result<()> {
     let Some(log) = std::env::var_os("FLUSH_LOG") else { return Ok(()) };
     let mut log = fs::OpenOptions::new().create(true).append(true).open(log)?;
@@ -30,30 +27,22 @@ pub struct Shadow {
 
 impl Shadow {
     /// The records in `directory`.
-    #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
     /// The records of this process; none outside of such tests.
-    #[must_use]
     pub fn of_process() -> Option<Self> {
         std::env::var_os("DURABLE_SHADOW").map(Self::at)
     }
 
     /// The file is on the disk, under whatever name.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn record_file(&self, path: &Path) -> io::Result<()> {
         let inode = fs::symlink_metadata(path)?.ino();
         self.record_entry("inodes", inode, &fs::read(path)?)
     }
 
     /// The names in the directory are on the disk.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn record_directory(&self, path: &Path) -> io::Result<()> {
         let mut entries = String::new();
         for entry in fs::read_dir(path)? {
@@ -66,9 +55,6 @@ impl Shadow {
     }
 
     /// Everything in the directory is on the disk; nothing where there is none.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn record_tree(&self, path: &Path) -> io::Result<()> {
         if !path.is_dir() {
             return Ok(());
@@ -93,9 +79,6 @@ impl Shadow {
     }
 
     /// Makes `directory` what a power cut leaves of it.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn lose_unflushed(&self, directory: &Path) -> io::Result<()> {
         let Ok(metadata) = fs::symlink_metadata(directory) else { return Ok(()) };
         let parent = directory.parent().unwrap_or(directory);

@@ -46,7 +46,6 @@ pub struct Captured {
 
 impl Invocation {
     /// A command line with a deadline and the agent's own environment.
-    #[must_use]
     pub fn new(program: &str, args: &[&str], deadline: Duration) -> Self {
         Self {
             program: program.to_owned(),
@@ -57,10 +56,6 @@ impl Invocation {
     }
 
     /// Runs it to its end.
-    ///
-    /// # Errors
-    /// [`SystemError::Run`], [`SystemError::Failed`] for any end but exit code
-    /// 0, [`SystemError::TimedOut`].
     pub async fn run(&self) -> Result<Captured, SystemError> {
         let mut child = self.spawn_child().map_err(|source| self.not_run(source))?;
         let group = Group::of(&child);
@@ -211,7 +206,6 @@ impl HeadTail {
     }
 
     /// What is left, with a mark where bytes are missing.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.head).into_owned();
         if self.left_out > 0 {

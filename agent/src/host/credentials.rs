@@ -16,14 +16,12 @@ const RANCHER: [&str; 4] = [
 ];
 
 /// Whether this system has some.
-#[must_use]
 pub fn are_in_system(root: &Root) -> bool {
     are_found(|path| vec![root.join(path)])
 }
 
 /// Whether the system of this persistent partition keeps some: in the directory of a persistent path,
 /// or in that of the layer above one.
-#[must_use]
 pub fn are_on_disk(partition: &Path) -> bool {
     are_found(|path| kept_places(partition, Path::new(path)))
 }

@@ -34,7 +34,6 @@ const LABEL_ATTEMPTS: u32 = 5;
 /// Number of the snapshot that booted.
 const BOOTED_SNAPSHOT: &str = "booted-snapshot";
 
-/// A real host.
 #[derive(Clone, Debug)]
 pub struct Elemental {
     root: Root,
@@ -43,7 +42,6 @@ pub struct Elemental {
 
 impl Elemental {
     /// The host below `root`.
-    #[must_use]
     pub fn new(root: Root) -> Self {
         Self { root, booted_snapshot: Arc::default() }
     }

@@ -24,7 +24,6 @@ use crate::version::own_version;
 
 /// Collects everything. A fact that cannot be read is an absent fact. The
 /// addresses of the interfaces are those of `network`.
-#[must_use]
 pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFacts {
     let (cpu_threads, cpu_model, memory_bytes) = processors_and_memory();
     let mut facts = HostFacts {
@@ -89,7 +88,6 @@ fn read_line(root: &Root, path: &str) -> String {
 /// What the `facts` verb prints: all that a registration sends, what a device
 /// selector can match, and the keys of name and label templates. No secret is
 /// in it.
-#[must_use]
 pub fn render_facts(root: &Root, network: Option<&ObservedNetwork>) -> Value {
     let facts = collect_facts(root, network);
     json!({

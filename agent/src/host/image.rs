@@ -4,14 +4,12 @@ use proto::plan::IMAGE_SCHEMES;
 
 /// Whether `wanted` and `seen` name the same image: the scheme and the form of
 /// its slashes are how one gets it, not what it is.
-#[must_use]
 pub fn is_same_image(wanted: &str, seen: &str) -> bool {
     !seen.is_empty() && normalize(wanted) == normalize(seen)
 }
 
 /// Whether a snapshot that was written from `source`, with this digest or none,
 /// holds `wanted`. A digest of another form, as that of an index, says nothing.
-#[must_use]
 pub fn is_written_from(wanted: &str, source: &str, digest: &str) -> bool {
     let wanted_digest = wanted.split_once('@').map(|(_, digest)| digest);
     is_same_image(wanted, source) || wanted_digest.is_some_and(|wanted| wanted == digest)
@@ -28,7 +26,6 @@ fn normalize(reference: &str) -> String {
 
 /// Whether the reference names the content of an image, which a tag or a path of
 /// this host does not.
-#[must_use]
 pub fn has_digest(reference: &str) -> bool {
     !is_local(reference) && reference.contains("@sha256:")
 }

@@ -17,14 +17,12 @@ const OF_UNITS: [(&str, &[&str]); 5] = [
 ];
 const RANCHER: &[&str] = &["/var/lib/kubelet", "/var/lib/rancher", "/etc/rancher"];
 const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
-/// In memory.
 const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 /// Overlays upon overlays are followed so far.
 const DEPTH: usize = 4;
 
 /// Paths that are as the image has them after the next reboot, or that cannot
 /// be written. None on a host whose mounts are not known.
-#[must_use]
 pub fn find_lost_paths(root: &Root) -> Vec<PathBuf> {
     let Ok(text) = fs::read_to_string(root.join("/proc/self/mountinfo")) else { return vec![] };
     let mounts: Vec<_> = text.lines().filter_map(Mount::parse).collect();

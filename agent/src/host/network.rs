@@ -26,7 +26,6 @@ pub enum NetworkError {
     /// The netlink socket gave no answer.
     #[error("cannot ask the kernel for {what}")]
     Dump {
-        /// Which table.
         what: &'static str,
         /// The error of the system call.
         source: io::Error,
@@ -56,13 +55,11 @@ pub struct KernelNetwork {
 
 impl KernelNetwork {
     /// With the files of resolver and `NetworkManager` below `root`.
-    #[must_use]
     pub fn below(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 
     /// Where those files are.
-    #[must_use]
     pub fn root(&self) -> &Root {
         &self.root
     }

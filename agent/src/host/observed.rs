@@ -33,9 +33,6 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
 }
 
 /// The kernel's name of this boot.
-///
-/// # Errors
-/// [`SystemError::Read`].
 pub fn boot_id(root: &Root) -> Result<String, SystemError> {
     read_file(root.boot_id()).map(|text| text.trim().to_owned())
 }

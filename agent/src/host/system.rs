@@ -41,7 +41,6 @@ pub trait System: Send + Sync {
         async { Ok(()) }
     }
 
-    /// What runs now.
     fn running(&self) -> impl Future<Output = Result<SystemState, SystemError>> + Send;
 
     /// Requests a reboot. `Ok` means that it was requested, nothing more: that
@@ -103,14 +102,12 @@ pub struct Snapshot {
     pub source: String,
     /// Of the image, where it has one.
     pub digest: String,
-    /// It boots next.
     pub active: bool,
 }
 
 /// Parameters of `elemental install`.
 #[derive(Clone, Copy)]
 pub struct Installation<'a> {
-    /// The whole disk.
     pub device: &'a Path,
     /// What the coordinator asks for; its device, selector, seed and power
     /// action are the caller's business.
@@ -124,15 +121,10 @@ pub struct Installation<'a> {
 /// What becomes of a file of a custom plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement<'a> {
-    /// Absolute.
     pub path: &'a Path,
-    /// Permissions.
     pub mode: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// What to do.
     pub action: PlacementAction<'a>,
 }
 
@@ -143,7 +135,6 @@ pub enum PlacementAction<'a> {
     Delete,
     /// Make it a directory.
     Directory,
-    /// Replace it.
     File {
         /// By the content of this file.
         staged: &'a Path,
@@ -187,19 +178,16 @@ pub struct Job(String);
 
 impl Job {
     /// The job of one step of one plan.
-    #[must_use]
     pub fn step(plan: &proto::plan::PlanId, index: usize) -> Self {
         Self(format!("{JOB_PREFIX}{plan}-{index}"))
     }
 
     /// Work that belongs to no plan.
-    #[must_use]
     pub fn named(name: &str) -> Self {
         Self(format!("{JOB_PREFIX}{name}"))
     }
 
     /// The unit's name without `.service`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0
     }
@@ -213,7 +201,6 @@ pub enum RebootMethod {
     Orderly,
     /// Kill every process, unmount, reboot.
     Forced,
-    /// Reboot at once.
     Immediate,
 }
 

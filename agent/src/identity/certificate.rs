@@ -16,9 +16,7 @@ pub(super) const SCHEME: &str = "baremetal://";
 /// What a certificate allows, by its URI; each role has its own file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Register, install, report.
     Live,
-    /// Receive plans.
     Installed,
 }
 
@@ -42,7 +40,6 @@ impl Role {
 /// A certificate and the time it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// What it allows.
     pub role: Role,
     /// Leaf first, PEM.
     pub chain: String,
@@ -56,9 +53,6 @@ pub struct Certificate {
 
 impl Certificate {
     /// Parses a chain for the key whose public part is `public_key`.
-    ///
-    /// # Errors
-    /// [`IdentityError::Certificate`], [`IdentityError::ForeignCertificate`].
     pub fn parse(chain: &str, public_key: &[u8]) -> Result<Self, IdentityError> {
         let failed = |reason: String| IdentityError::Certificate { reason };
         let leaf =
@@ -82,13 +76,11 @@ impl Certificate {
     }
 
     /// Whether it is valid at `now`.
-    #[must_use]
     pub fn is_valid(&self, now: SystemTime) -> bool {
         now < self.not_after
     }
 
     /// Two thirds of its life: the time to ask for the next one.
-    #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         self.not_before + self.life() * 2 / 3
     }

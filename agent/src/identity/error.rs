@@ -12,7 +12,6 @@ pub enum IdentityError {
     /// The key file cannot be read.
     #[error("cannot read {path}", path = path.display())]
     Read {
-        /// Which file.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
@@ -22,26 +21,13 @@ pub enum IdentityError {
     Keep(#[from] DurableError),
     /// The key file holds no P-256 key.
     #[error("{path} holds no P-256 key", path = path.display())]
-    Key {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: rcgen::Error,
-    },
+    Key { path: PathBuf, source: rcgen::Error },
     /// The file of the endorsement key is damaged.
     #[error("{path} holds no public key", path = path.display())]
-    EndorsementKey {
-        /// Which file.
-        path: PathBuf,
-    },
+    EndorsementKey { path: PathBuf },
     /// No randomness, or a signature failed.
     #[error("cannot {attempt} with the identity key")]
-    Cryptography {
-        /// What was tried.
-        attempt: &'static str,
-        /// Why.
-        source: rcgen::Error,
-    },
+    Cryptography { attempt: &'static str, source: rcgen::Error },
     /// The coordinator's answer is no certificate of a host.
     #[error("the certificate is invalid: {reason}")]
     Certificate {

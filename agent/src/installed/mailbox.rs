@@ -15,7 +15,6 @@ const PLANS: usize = 16;
 pub enum Order {
     /// A plan came; the answer goes back on the stream that brought it.
     Plan {
-        /// As it came.
         plan: Plan,
         /// The stream's other direction.
         answer: mpsc::Sender<HostMessage>,
@@ -83,7 +82,6 @@ impl Mailbox {
     }
 
     /// Whether the worker has taken every order.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

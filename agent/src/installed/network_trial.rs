@@ -102,7 +102,6 @@ impl<'a> NetworkTrial<'a> {
         Self { root, begin: Instant::now(), uptime: network_trial::read_uptime(root) }
     }
 
-    /// The coordinator answered.
     pub(super) fn keep_network(&self) {
         let kept = observed::boot_id(self.root).map(|boot| network_trial::confirm_network(self.root, &boot));
         if let Ok(Err(error)) = kept {

@@ -24,7 +24,6 @@ impl Pace {
         self.due = Some(self.allowed_at(now));
     }
 
-    /// Something changed.
     pub fn note_changed(&mut self, now: Instant) {
         if self.due.is_none() {
             self.due = Some(self.allowed_at(now + SETTLE));
@@ -37,7 +36,6 @@ impl Pace {
     }
 
     /// When to report; nothing while there is nothing new.
-    #[must_use]
     pub const fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -54,7 +52,6 @@ pub struct LastObserved(Option<ObservedReport>);
 impl LastObserved {
     /// Whether the coordinator lacks it: on a busy node the workload's network
     /// changes all the time, and the host's does not.
-    #[must_use]
     pub fn is_news(&self, report: &ObservedReport) -> bool {
         self.0.as_ref() != Some(report)
     }
@@ -82,7 +79,6 @@ impl ProgressPace {
     }
 
     /// When to send; nothing while there is nothing to send.
-    #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let running = self.unsent.as_ref()?;
         let same_step = |sent: &StepProgress| {

@@ -22,7 +22,6 @@ const PAUSE: Duration = Duration::from_mins(10);
 /// Why settings are not taken.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SettingsError {
-    /// They are none.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// They lead to no coordinator.

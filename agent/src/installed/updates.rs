@@ -68,7 +68,6 @@ impl<'a> Updates<'a> {
         self.version.to_string()
     }
 
-    /// For Hello.
     pub(super) fn state(&self) -> AgentUpdateState {
         let failed = read_record(self.root).failed;
         AgentUpdateState {

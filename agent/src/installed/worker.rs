@@ -18,7 +18,6 @@ use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE, Refu
 /// What the line can see of the worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// For Hello.
     pub newest: NewestPlan,
     /// To be reported until [`Order::Reported`].
     pub pending: Option<StepReport>,

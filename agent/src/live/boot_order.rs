@@ -43,7 +43,6 @@ impl std::fmt::Display for BootOrder {
 }
 
 /// Puts the entry of `disk` first in the firmware's boot order.
-#[must_use]
 pub fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
     change_order(root, |variables| variables.prefer_partitions(&partition_uuids(root, disk)))
 }
@@ -53,7 +52,6 @@ pub fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
 /// Not by `elemental install`: its entry comes before the record of the install,
 /// and a power cut in between leaves a firmware that boots a system without
 /// identity.
-#[must_use]
 pub fn add_disk(root: &Root, disk: &Disk) -> BootOrder {
     change_order(root, |variables| {
         let partitions = partition_uuids(root, disk);

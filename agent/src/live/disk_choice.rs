@@ -17,9 +17,7 @@ use crate::host::facts::disks::Disk;
 /// What the registration, or the inventory's annotation, asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiskRequest {
-    /// One path.
     Device {
-        /// As written.
         path: String,
         /// Kernel name that it leads to; nothing while the path is not there.
         name: Option<String>,
@@ -28,7 +26,6 @@ pub enum DiskRequest {
     Selector(Vec<DeviceRequirement>),
 }
 
-/// What else decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules<'a> {
     /// A selector may take a disk that is not empty.

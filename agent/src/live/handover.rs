@@ -15,7 +15,6 @@ use crate::paths::StateDir;
 /// Why the installed system would have no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// Key or certificate.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A file on the persistent partition.
@@ -23,10 +22,7 @@ pub enum HandoverError {
     File(#[from] DurableError),
     /// The configuration or the record cannot be written as text.
     #[error("cannot render what the installed system needs: {reason}")]
-    Render {
-        /// The serializer's words.
-        reason: String,
-    },
+    Render { reason: String },
 }
 
 impl NextAction for HandoverError {
@@ -42,7 +38,6 @@ impl NextAction for HandoverError {
 /// Who this host is, for the installed system.
 #[derive(Clone, Copy, Debug)]
 pub struct Handover<'a> {
-    /// The key.
     pub identity: &'a Identity,
     /// The live system's certificate; the installed one exchanges it.
     pub certificate: &'a Certificate,
@@ -51,9 +46,6 @@ pub struct Handover<'a> {
 }
 
 /// Leaves identity and configuration.
-///
-/// # Errors
-/// [`HandoverError`].
 pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), HandoverError> {
     durable::create_directory(state.path())?;
     handover.identity.copy_to(&state.identity())?.keep_certificate(handover.certificate)?;
@@ -65,9 +57,6 @@ pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), HandoverErr
 }
 
 /// Leaves the record: from here on this disk is never installed again.
-///
-/// # Errors
-/// [`HandoverError`].
 pub fn write_record(state: &StateDir, record: &InstallRecord) -> Result<(), HandoverError> {
     let text = serde_json::to_vec_pretty(record)
         .map_err(|error| HandoverError::Render { reason: error.to_string() })?;
@@ -85,9 +74,6 @@ struct LiveBoot {
 /// Whether this live boot may ask for a reboot into the disk: not when an
 /// earlier one did and the host came back to the ISO, or it would go on for
 /// ever. The installed agent removes it ([`forget_live_boot`]).
-///
-/// # Errors
-/// [`HandoverError`].
 pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, HandoverError> {
     let path = state.path().join(LIVE_BOOT);
     let earlier: Option<LiveBoot> =
@@ -102,9 +88,6 @@ pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, HandoverEr
 }
 
 /// The disk was booted: the next live boot may ask again.
-///
-/// # Errors
-/// [`HandoverError::File`].
 pub fn forget_live_boot(state: &StateDir) -> Result<(), HandoverError> {
     Ok(durable::remove(&state.path().join(LIVE_BOOT))?)
 }

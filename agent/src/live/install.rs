@@ -46,15 +46,10 @@ const PARTITION_DEADLINE: Duration = Duration::from_secs(30);
 /// The registered live system.
 #[derive(Debug)]
 pub struct Live<'a, S, M, N> {
-    /// Its files.
     pub root: &'a Root,
-    /// Its operating system.
     pub system: &'a S,
-    /// Its partitions.
     pub mounts: &'a M,
-    /// Its coordinator.
     pub caller: Caller<'a, N>,
-    /// Its console.
     pub console: Console,
     /// What the coordinator certified.
     pub certificate: Certificate,

@@ -65,7 +65,6 @@ impl InstallRecord {
 }
 
 /// UUID of this host's firmware.
-#[must_use]
 pub fn host_uuid(root: &Root) -> Option<String> {
     let sections = smbios::read_sections(root);
     let system = sections.into_iter().find(|section| section.title == "System Information");
@@ -105,7 +104,6 @@ pub trait Mounts: Sync {
     fn mount(&self, partition: &str, access: Access) -> io::Result<Mounted>;
 }
 
-/// A mounted partition.
 #[derive(Debug)]
 pub struct Mounted {
     path: PathBuf,
@@ -114,19 +112,15 @@ pub struct Mounted {
 
 impl Mounted {
     /// A directory in place of a partition, for tests.
-    #[must_use]
     pub fn directory(path: PathBuf) -> Self {
         Self { path, ours: false }
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The agent's state on it.
-    #[must_use]
     pub fn state(&self) -> StateDir {
         StateDir::on_persistent_partition(&self.path)
     }
@@ -159,7 +153,6 @@ pub struct KernelMounts {
 
 impl KernelMounts {
     /// Mounts below this root's `/run`.
-    #[must_use]
     pub fn below(root: &Root) -> Self {
         Self { directory: root.runtime() }
     }
@@ -235,7 +228,6 @@ pub enum FindError {
         "cannot read the persistent partition {partition}, so it is not known whether this host is installed"
     )]
     Mount {
-        /// Which.
         partition: String,
         /// The error of the system call.
         source: io::Error,
@@ -258,7 +250,6 @@ impl NextAction for FindError {
 /// The installed systems on the disks of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledDisks {
-    /// This host's own.
     pub own: Option<InstalledDisk>,
     /// Those of other hosts: volumes of a SAN, or disks that were moved. They
     /// are never adopted.
@@ -269,9 +260,6 @@ pub struct InstalledDisks {
 }
 
 /// Looks on every disk of the host with this UUID.
-///
-/// # Errors
-/// [`FindError`]: nothing may be installed then.
 pub fn find_installed_disks(
     disks: &[Disk],
     mounts: &impl Mounts,

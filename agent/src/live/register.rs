@@ -43,7 +43,6 @@ pub enum RegisterError {
     /// The disks do not show unambiguously whether this host is installed.
     #[error(transparent)]
     Find(#[from] FindError),
-    /// The key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// There is a TPM, but it does not say who this host is.
@@ -55,7 +54,6 @@ pub enum RegisterError {
         /// Kernel name and stable path.
         disk: String,
     },
-    /// After the registration.
     #[error(transparent)]
     Install(#[from] InstallError),
 }
@@ -77,10 +75,7 @@ pub enum AttemptError {
     Boot(#[from] SystemError),
     /// The response violates the contract.
     #[error("the coordinator's answer is invalid ({what}): agent and coordinator are of different versions")]
-    Answer {
-        /// Which part.
-        what: &'static str,
-    },
+    Answer { what: &'static str },
 }
 
 impl NextAction for RegisterError {
@@ -123,9 +118,6 @@ pub struct Registered {
 
 /// Registers the live system of `root` and carries out what comes next. Ends
 /// well when a reboot was asked for or nothing more is to be done here.
-///
-/// # Errors
-/// [`RegisterError`], each with its next action.
 pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     root: &Root,
     system: &S,
@@ -216,9 +208,6 @@ async fn until_registered<N: Transport + NetworkObserver>(
 
 /// One registration on one connection, by the system of that role; keeps the
 /// certificate.
-///
-/// # Errors
-/// [`AttemptError`].
 pub async fn attempt<N: Transport + NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,

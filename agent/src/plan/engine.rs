@@ -17,7 +17,6 @@ pub enum Next<'a> {
     Run {
         /// Counted from zero.
         index: usize,
-        /// The step itself.
         step: &'a Step,
     },
     /// The reboot that this step asked for has happened.
@@ -40,16 +39,10 @@ pub enum Next<'a> {
 pub enum Outdated {
     /// A newer plan was accepted before.
     #[error("generation {offered} is older than generation {accepted}, which this host has accepted")]
-    Generation {
-        /// Of the plan.
-        offered: Generation,
-        /// Of the journal.
-        accepted: Generation,
-    },
+    Generation { offered: Generation, accepted: Generation },
     /// Another plan was accepted under the same number.
     #[error("generation {generation} is taken by plan {accepted} with another name or content")]
     OtherPlan {
-        /// Of both.
         generation: Generation,
         /// The plan in the journal.
         accepted: String,
@@ -66,7 +59,6 @@ impl NextAction for Outdated {
 }
 
 /// What comes next for `plan` in the boot `boot`.
-#[must_use]
 pub fn next<'a>(plan: &'a Plan, journal: Option<&Journal>, boot: &str) -> Next<'a> {
     let Some(journal) = journal else {
         return Next::Begin;

@@ -100,7 +100,6 @@ impl<S: System> Executor<S> {
     }
 
     /// The newest plan that this host has accepted, and how far it is.
-    #[must_use]
     pub fn newest_plan(&self) -> NewestPlan {
         match self.progress.readable_journal() {
             Ok(None) => NewestPlan::None,
@@ -110,7 +109,6 @@ impl<S: System> Executor<S> {
     }
 
     /// The step that runs, as it starts and ends.
-    #[must_use]
     pub fn running_step(&self) -> watch::Receiver<Option<StepProgress>> {
         self.running.subscribe()
     }
@@ -161,9 +159,6 @@ impl<S: System> Executor<S> {
     ///
     /// A call that is dropped half-way leaves the step as a crash would: run it
     /// to its end.
-    ///
-    /// # Errors
-    /// [`ExecutorError`]; calling again is safe.
     pub async fn advance(&mut self) -> Result<Advance, ExecutorError> {
         if let Some(report) = self.progress.unreported() {
             return Ok(Advance::Report(report));
@@ -356,9 +351,6 @@ impl<S: System> Executor<S> {
 
     /// The coordinator has `report`: it is not returned again, unless
     /// [`Executor::accept`] shows that the coordinator has lost it.
-    ///
-    /// # Errors
-    /// [`JournalError::Write`]; the report is returned again then.
     pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
         self.progress.acknowledge_report(report)
     }

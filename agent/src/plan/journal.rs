@@ -48,7 +48,6 @@ pub struct LastOutcome {
     pub acknowledged: bool,
 }
 
-/// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// [`proto::plan::Step::name`]: tells a plan with the same name and other
@@ -109,7 +108,6 @@ impl NextAction for JournalError {
 
 impl LastOutcome {
     /// The report of this outcome, for `journal`'s plan.
-    #[must_use]
     pub fn report(&self, journal: &Journal) -> StepReport {
         StepReport {
             plan_id: journal.plan_id.clone(),
@@ -122,7 +120,6 @@ impl LastOutcome {
 
 impl Journal {
     /// The journal of a plan of which nothing has been done.
-    #[must_use]
     pub fn begin_plan(plan: &Plan) -> Self {
         let entry = |step: &proto::plan::Step| Entry { name: step.name().to_owned(), state: State::Pending };
         Self {
@@ -135,26 +132,20 @@ impl Journal {
         }
     }
 
-    /// The plan's id.
-    #[must_use]
     pub fn plan_id(&self) -> &str {
         &self.plan_id
     }
 
-    /// The plan's number.
-    #[must_use]
     pub fn generation(&self) -> Generation {
         Generation(self.generation)
     }
 
     /// What the plan is for.
-    #[must_use]
     pub fn kind(&self) -> PlanKind {
         self.kind
     }
 
     /// How far the plan is.
-    #[must_use]
     pub fn outcome(&self) -> PlanOutcome {
         if self.steps.iter().any(|entry| entry.state == State::Failed) {
             PlanOutcome::Failed
@@ -166,7 +157,6 @@ impl Journal {
     }
 
     /// What Hello states of the plan.
-    #[must_use]
     pub fn carried(&self) -> CarriedPlan {
         CarriedPlan {
             id: self.plan_id.clone(),
@@ -178,13 +168,11 @@ impl Journal {
     }
 
     /// Every step, in the plan's order.
-    #[must_use]
     pub fn steps(&self) -> &[Entry] {
         &self.steps
     }
 
     /// Whether this is the journal of `plan`, step by step.
-    #[must_use]
     pub fn is_of(&self, plan: &Plan) -> bool {
         self.plan_id == plan.id.as_str()
             && self.generation == plan.generation.0
@@ -194,13 +182,11 @@ impl Journal {
     }
 
     /// The outcome that the coordinator has not acknowledged.
-    #[must_use]
     pub fn unreported(&self) -> Option<&LastOutcome> {
         self.last.as_ref().filter(|last| !last.acknowledged)
     }
 
     /// The step begins, or begins again.
-    #[must_use]
     pub fn with_started(mut self, index: usize, boot_id: &str) -> Self {
         if let Some(entry) = self.steps.get_mut(index) {
             let (attempts, active_snapshot) = match &entry.state {
@@ -215,7 +201,6 @@ impl Journal {
     }
 
     /// The snapshot that is to boot next, unless this boot noted it before.
-    #[must_use]
     pub fn with_active_snapshot(mut self, index: usize, number: Option<u32>) -> Self {
         if let Some(Entry { state: State::Started { active_snapshot, .. }, .. }) = self.steps.get_mut(index) {
             *active_snapshot = active_snapshot.or(number);
@@ -224,7 +209,6 @@ impl Journal {
     }
 
     /// The step is over.
-    #[must_use]
     pub fn with_ended(mut self, index: usize, outcome: Outcome) -> Self {
         let Some(entry) = self.steps.get_mut(index) else {
             return self;
@@ -241,13 +225,11 @@ impl Journal {
     }
 
     /// The coordinator has the last outcome.
-    #[must_use]
     pub fn with_acknowledged(self) -> Self {
         self.with_last_acknowledged(true)
     }
 
     /// The coordinator asks as if it did not have the last outcome.
-    #[must_use]
     pub fn with_unacknowledged(self) -> Self {
         self.with_last_acknowledged(false)
     }
@@ -266,9 +248,6 @@ fn render_json(journal: &Journal) -> Vec<u8> {
 }
 
 /// The reverse of what [`write_journal`] leaves.
-///
-/// # Errors
-/// [`JournalError::Damaged`] for anything else, down to one bit.
 pub fn parse(bytes: &[u8]) -> Result<Journal, JournalError> {
     let text = std::str::from_utf8(bytes).map_err(|_| JournalError::Damaged("not text"))?;
     let (head, rest) = text.split_once('\n').ok_or(JournalError::Damaged("cut off"))?;
@@ -287,9 +266,6 @@ pub fn parse(bytes: &[u8]) -> Result<Journal, JournalError> {
 }
 
 /// The journal at `path`, `None` on a host that never had a plan.
-///
-/// # Errors
-/// [`JournalError::Read`], [`JournalError::Damaged`].
 pub fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
     match fs::read(path) {
         Ok(bytes) => parse(&bytes).map(Some),
@@ -299,9 +275,6 @@ pub fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
 }
 
 /// Makes `journal` the one at `path`, durably.
-///
-/// # Errors
-/// [`JournalError::Write`]; the former journal still holds then.
 pub fn write_journal(path: &Path, journal: &Journal) -> Result<(), JournalError> {
     durable::write(path, &render_json(journal)).map_err(JournalError::Write)
 }

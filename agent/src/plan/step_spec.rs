@@ -32,7 +32,6 @@ pub enum RetryPolicy {
     Backoff {
         /// Of the first wait.
         first: Duration,
-        /// Of the longest.
         longest: Duration,
     },
 }
@@ -42,7 +41,6 @@ const UNKNOWN_ATTEMPTS: u32 = 3;
 
 impl RetryPolicy {
     /// The waits, where another attempt may follow.
-    #[must_use]
     pub fn backoff(self) -> Option<Backoff> {
         match self {
             Self::Never => None,
@@ -51,7 +49,6 @@ impl RetryPolicy {
     }
 
     /// Whether another attempt follows this many that failed, the last one so.
-    #[must_use]
     pub fn allows_another(self, class: FailureClass, attempts: u32) -> bool {
         self != Self::Never
             && match class {
@@ -70,7 +67,6 @@ const CHECK_HOST: &str = "check the host's disk and its system log";
 
 impl StepSpec {
     /// The row of `step`.
-    #[must_use]
     pub fn spec_of(step: &Step) -> Self {
         let spec = |minutes| Self {
             name: step.name(),

@@ -16,7 +16,6 @@ const HEADER_BYTES: usize = 10;
 /// its own.
 const SOCKET_DEADLINE: Duration = Duration::from_mins(2);
 
-/// An open TPM.
 #[derive(Debug)]
 pub(super) enum Channel {
     /// `/dev/tpmrm0`.

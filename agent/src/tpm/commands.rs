@@ -75,9 +75,6 @@ const fn misfit(command: &'static str) -> impl Fn(ProtocolError) -> TpmError {
 
 impl Tpm {
     /// Opens the TPM at `path`.
-    ///
-    /// # Errors
-    /// [`TpmError::Open`].
     pub fn open(path: PathBuf) -> Result<Self, TpmError> {
         match Channel::open(&path) {
             Ok(channel) => Ok(Self { channel, loaded: vec![] }),
@@ -86,10 +83,6 @@ impl Tpm {
     }
 
     /// Runs a command, again while the TPM is busy.
-    ///
-    /// # Errors
-    /// [`TpmError::Refused`] with the TPM's answer, [`TpmError::Exchange`],
-    /// [`TpmError::Protocol`].
     pub fn run<C: TpmFrame, R: TpmUnmarshalBody>(
         &mut self,
         name: &'static str,
@@ -123,9 +116,6 @@ impl Tpm {
     }
 
     /// Makes a primary key of the endorsement hierarchy.
-    ///
-    /// # Errors
-    /// [`TpmError`].
     pub fn create_primary(&mut self, template: TpmtPublic) -> Result<(TpmHandle, TpmtPublic), TpmError> {
         let command = TpmCreatePrimaryCommand {
             handles: [handle_of(TpmRh::Endorsement)],
@@ -211,9 +201,6 @@ impl Tpm {
     }
 
     /// Quotes registers of the SHA-256 bank.
-    ///
-    /// # Errors
-    /// [`TpmError`].
     pub fn quote(&mut self, key: TpmHandle, binding: &[u8], pcrs: &[u32]) -> Result<TpmQuote, TpmError> {
         let command = TpmQuoteCommand {
             handles: [key],

@@ -13,7 +13,6 @@ pub enum TpmError {
     /// There is one, but it does not open.
     #[error("cannot open the TPM {path}", path = path.display())]
     Open {
-        /// Its device.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
@@ -21,27 +20,16 @@ pub enum TpmError {
     /// A command did not come back.
     #[error("the TPM does not answer {command}")]
     Exchange {
-        /// Which command.
         command: &'static str,
         /// The error of the system call.
         source: io::Error,
     },
     /// A command or its response violates the specification.
     #[error("{command} and the TPM do not fit together")]
-    Protocol {
-        /// Which command.
-        command: &'static str,
-        /// Where and why.
-        source: tpm2_protocol::TpmError,
-    },
+    Protocol { command: &'static str, source: tpm2_protocol::TpmError },
     /// The TPM answers with an error.
     #[error("the TPM refused {command} ({code})")]
-    Refused {
-        /// Which command.
-        command: &'static str,
-        /// Its answer.
-        code: TpmRc,
-    },
+    Refused { command: &'static str, code: TpmRc },
     /// The endorsement key that it made is none of the template.
     #[error("the TPM made an endorsement key that is not RSA with 2048 bits")]
     OddKey,

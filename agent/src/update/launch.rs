@@ -18,7 +18,6 @@ const AGAIN: &str = "correct the cause, then ask again: remove the annotation ba
 
 /// What `own` is to hand over to; `None`: it runs itself. `attaches`: the verb
 /// is the one by which an agent on trial proves itself.
-#[must_use]
 pub fn choose_program(root: &Root, own: &Version, attaches: bool) -> Option<Program> {
     match try_choose(root, own, attaches) {
         Ok(program) => program,
@@ -82,17 +81,11 @@ fn hash_file(path: &Path) -> io::Result<String> {
 }
 
 /// An agent that cannot be started, or did not attach, is not started again.
-///
-/// # Errors
-/// [`RecordError`].
 pub fn give_up(root: &Root, version: &Version, message: String) -> Result<(), RecordError> {
     refuse(root, fail(version, message))
 }
 
 /// An agent that was announced is not started.
-///
-/// # Errors
-/// [`RecordError`].
 pub fn refuse(root: &Root, failed: Failed) -> Result<(), RecordError> {
     let state = root.state();
     durable::create_directory(&state.updates())?;
@@ -100,9 +93,6 @@ pub fn refuse(root: &Root, failed: Failed) -> Result<(), RecordError> {
 }
 
 /// The agent of this version, which runs on trial, has attached.
-///
-/// # Errors
-/// [`RecordError`].
 pub fn keep_proven(root: &Root, version: &Version) -> Result<(), RecordError> {
     let state = root.state();
     let record = Record::read(&state)?;

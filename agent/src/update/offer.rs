@@ -28,20 +28,11 @@ pub enum OfferError {
     /// The message is not of the contract.
     #[error("the announced agent has no {0} that can be used")]
     Malformed(&'static str),
-    /// For other hosts.
     #[error("the announced agent is for {announced}, this host is {}", std::env::consts::ARCH)]
-    Architecture {
-        /// Its own.
-        announced: String,
-    },
+    Architecture { announced: String },
     /// It would be a step back.
     #[error("the announced agent {announced} is not newer than {running}, which runs")]
-    NotNewer {
-        /// Its version.
-        announced: Version,
-        /// Ours.
-        running: Version,
-    },
+    NotNewer { announced: Version, running: Version },
     /// None of the authorities signed it.
     #[error("the announced agent is not signed by an authority of the coordinator")]
     Signature,
@@ -83,9 +74,6 @@ impl NextAction for OfferError {
 
 impl Offer {
     /// An agent that one of the `authorities` signed, newer than the one that runs.
-    ///
-    /// # Errors
-    /// [`OfferError`].
     pub fn check(announced: &AgentUpdate, authorities: &str, running: &Version) -> Result<Self, OfferError> {
         let AgentUpdate { version, architecture, size, checksum, signature } = announced;
         let signed = proof::agent(version, architecture, *size, checksum);
@@ -110,9 +98,6 @@ impl Offer {
 
     /// Lays the agent beside the others, to be tried at the next start. Nothing
     /// has changed where this fails, and the former agent starts.
-    ///
-    /// # Errors
-    /// [`OfferError::Content`], [`OfferError::Keep`], [`OfferError::Record`].
     pub fn keep(&self, root: &Root, file: &[u8]) -> Result<(), OfferError> {
         if file.len() != self.size {
             return Err(OfferError::Content(format!("{} of {} bytes", file.len(), self.size)));

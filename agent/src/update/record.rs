@@ -19,7 +19,6 @@ pub const STARTS: u32 = 3;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// It has attached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<Program>,
     /// It has not attached yet.
@@ -30,10 +29,8 @@ pub struct Record {
     pub failed: Option<Failed>,
 }
 
-/// One agent's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Of the agent.
     pub version: Version,
     /// Lower-case hexadecimal SHA-256 of the file.
     pub checksum: String,
@@ -42,7 +39,6 @@ pub struct Program {
 /// An agent that has to prove itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Which.
     pub program: Program,
     /// How often it was started.
     pub starts: u32,
@@ -52,9 +48,7 @@ pub struct Trial {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failed {
-    /// Which.
     pub version: Version,
-    /// Why.
     pub message: String,
     /// What the operator does about it.
     pub next_action: String,
@@ -66,18 +60,14 @@ pub enum RecordError {
     /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
         source: io::Error,
     },
-    /// It is none.
     #[error("{path} is no record of updates")]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
@@ -112,7 +102,6 @@ pub enum Choice {
 impl Record {
     /// The newest of image and updates. An agent on trial is started by the verb
     /// that attaches alone (`attaches`).
-    #[must_use]
     pub fn choose(&self, own: &Version, attaches: bool) -> Choice {
         if let Some(trial) = self.trial.as_ref().filter(|trial| attaches && trial.program.version > *own) {
             let program = trial.program.clone();
@@ -123,19 +112,16 @@ impl Record {
     }
 
     /// Whether this version runs to prove itself.
-    #[must_use]
     pub fn is_on_trial(&self, own: &Version) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.program.version == *own)
     }
 
     /// A new agent is to be tried. What failed before is forgotten.
-    #[must_use]
     pub fn with_trial(self, program: Program) -> Self {
         Self { trial: Some(Trial { program, starts: 0 }), failed: None, ..self }
     }
 
     /// The agent on trial is about to be started.
-    #[must_use]
     pub fn with_start(mut self) -> Self {
         if let Some(trial) = &mut self.trial {
             trial.starts = trial.starts.saturating_add(1);
@@ -144,7 +130,6 @@ impl Record {
     }
 
     /// The agent on trial has attached.
-    #[must_use]
     pub fn with_kept(mut self) -> Self {
         if let Some(trial) = self.trial.take() {
             self.kept = Some(trial.program);
@@ -153,7 +138,6 @@ impl Record {
     }
 
     /// Every agent of this version is given up.
-    #[must_use]
     pub fn with_failed(mut self, failed: Failed) -> Self {
         self.trial.take_if(|trial| trial.program.version == failed.version);
         self.kept.take_if(|kept| kept.version == failed.version);
@@ -162,13 +146,11 @@ impl Record {
     }
 
     /// The failure was seen.
-    #[must_use]
     pub fn without_failed(self) -> Self {
         Self { failed: None, ..self }
     }
 
     /// The image brought this version: what is not newer is not needed.
-    #[must_use]
     pub fn without_older(mut self, image: &Version) -> Self {
         self.trial.take_if(|trial| trial.program.version <= *image);
         self.kept.take_if(|kept| kept.version <= *image);
@@ -177,16 +159,12 @@ impl Record {
     }
 
     /// Whether the file of this name is one that may be started.
-    #[must_use]
     pub fn needs(&self, name: &str) -> bool {
         let trial = self.trial.as_ref().map(|trial| &trial.program);
         [self.kept.as_ref(), trial].into_iter().flatten().any(|program| program.file_name() == name)
     }
 
     /// Reads it; empty where there is none.
-    ///
-    /// # Errors
-    /// [`RecordError::Read`], [`RecordError::Parse`].
     pub fn read(state: &StateDir) -> Result<Self, RecordError> {
         let path = state.update_record();
         let text = match fs::read(&path) {
@@ -198,9 +176,6 @@ impl Record {
     }
 
     /// Replaces the stored one.
-    ///
-    /// # Errors
-    /// [`RecordError::Parse`], [`RecordError::Write`].
     pub fn write(&self, state: &StateDir) -> Result<(), RecordError> {
         let path = state.update_record();
         let text =
@@ -211,13 +186,10 @@ impl Record {
 
 impl Program {
     /// Name of its file: no other agent has it, so a file that runs is never replaced.
-    #[must_use]
     pub fn file_name(&self) -> String {
         format!("baremetal-agent-{}-{}", self.version, self.checksum.get(..16).unwrap_or_default())
     }
 
-    /// Its file.
-    #[must_use]
     pub fn path(&self, state: &StateDir) -> PathBuf {
         state.updates().join(self.file_name())
     }

@@ -52,7 +52,6 @@ pub(crate) struct Memory {
     pub(crate) settings_refusals: Vec<SettingsRefusal>,
     /// Announced on every stream.
     pub(crate) update: Option<AgentUpdate>,
-    /// What is read.
     pub(crate) agent: Vec<u8>,
     pub(crate) updates: Vec<AgentUpdateState>,
     pub(crate) registrations: Vec<CompleteRequest>,

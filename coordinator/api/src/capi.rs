@@ -115,14 +115,12 @@ pub struct ClusterInitialization {
 
 impl ClusterStatus {
     /// Whether Cluster API takes the infrastructure of the cluster as provisioned.
-    #[must_use]
     pub fn is_infrastructure_provisioned(&self) -> bool {
         let new = self.initialization.as_ref().and_then(|done| done.infrastructure_provisioned);
         new.or(self.infrastructure_ready).unwrap_or_default()
     }
 
     /// Whether the API server of the cluster has answered once.
-    #[must_use]
     pub fn is_control_plane_initialized(&self) -> bool {
         let new = self.initialization.as_ref().and_then(|done| done.control_plane_initialized);
         new.or(self.control_plane_ready).unwrap_or_default()
@@ -134,13 +132,11 @@ fn api_resource(version: &str, kind: &str) -> ApiResource {
 }
 
 /// The API resource of Machine at `version`.
-#[must_use]
 pub fn machine(version: &str) -> ApiResource {
     api_resource(version, "Machine")
 }
 
 /// The API resource of Cluster at `version`.
-#[must_use]
 pub fn cluster_resource(version: &str) -> ApiResource {
     api_resource(version, "Cluster")
 }

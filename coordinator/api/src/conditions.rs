@@ -92,7 +92,6 @@ pub enum Type {
 
 impl Type {
     /// The text on the object.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -123,25 +122,21 @@ pub struct ConditionUpdate {
 }
 
 /// A condition that is true.
-#[must_use]
 pub fn condition_true(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
     ConditionUpdate { kind, status: ConditionStatus::True, reason, message: message.into() }
 }
 
 /// A condition that is false.
-#[must_use]
 pub fn condition_false(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
     ConditionUpdate { kind, status: ConditionStatus::False, reason, message: message.into() }
 }
 
 /// A condition whose status cannot be known now.
-#[must_use]
 pub fn condition_unknown(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
     ConditionUpdate { kind, status: ConditionStatus::Unknown, reason, message: message.into() }
 }
 
 /// Names the fields that are set and have no effect: a warning beside `Ready`.
-#[must_use]
 pub fn fields_ignored(fields: &[&str]) -> ConditionUpdate {
     match fields {
         [] => condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""),
@@ -226,13 +221,11 @@ pub fn set_undecided(
 
 /// The condition of that type. For status lines and tests: no decision reads
 /// a condition.
-#[must_use]
 pub fn find_condition(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
 /// Whether the condition exists with status True.
-#[must_use]
 pub fn is_true(conditions: &[Condition], kind: Type) -> bool {
     find_condition(conditions, kind).is_some_and(|condition| condition.status == "True")
 }

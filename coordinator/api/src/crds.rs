@@ -22,7 +22,6 @@ const CONTRACTS: [&str; 2] = ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1be
 const CATEGORY: &str = "cluster-api";
 
 /// Every definition, those of registration first.
-#[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         MachineRegistration::crd(),
@@ -130,9 +129,6 @@ fn make_spec_optional(crd: &mut CustomResourceDefinition) {
 }
 
 /// A definition as YAML.
-///
-/// # Errors
-/// Never for the definitions of [`all`].
 pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_norway::Error> {
     serde_norway::to_string(crd)
 }

@@ -58,7 +58,6 @@ const fn fine(cause: &'static str) -> Explanation {
 
 impl Reason {
     /// Cause and next action. A test proves that every reason has them.
-    #[must_use]
     pub fn explanation(self) -> Option<&'static Explanation> {
         let tables = [
             machine::REASONS,
@@ -73,7 +72,6 @@ impl Reason {
     }
 
     /// One sentence that says what the reason means.
-    #[must_use]
     pub fn meaning(self) -> String {
         join_lines(self.get_documentation())
     }
@@ -86,13 +84,11 @@ impl Reason {
 
 impl Type {
     /// What the condition says when it is true.
-    #[must_use]
     pub fn meaning(self) -> String {
         join_lines(self.get_documentation())
     }
 
     /// Whether the status `True` is what tells of a problem.
-    #[must_use]
     pub fn is_bad_when_true(self) -> bool {
         matches!(
             self,

@@ -134,13 +134,11 @@ pub struct MachineInventoryStatus {
 
 impl MachineInventory {
     /// The conditions, empty before the first status.
-    #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
 
     /// The plan of the status.
-    #[must_use]
     pub fn plan(&self) -> Option<&PlanStatus> {
         self.status.as_ref().and_then(|status| status.plan.as_ref())
     }

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use crate::crds;
 
 /// Every definition that `--metal3=full` needs.
-#[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         host::BareMetalHost::crd(),
@@ -74,7 +73,6 @@ pub struct ObjectRef {
 
 impl ObjectRef {
     /// An object of this namespace.
-    #[must_use]
     pub fn within(namespace: &str, name: &str) -> Self {
         Self { name: name.to_owned(), namespace: Some(namespace.to_owned()), ..Self::default() }
     }

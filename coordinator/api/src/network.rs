@@ -176,7 +176,6 @@ pub struct RegistrationNetwork {
 
 impl RegistrationNetwork {
     /// The same for one host. A pool is no address.
-    #[must_use]
     pub fn template(&self) -> NetworkTemplate {
         NetworkTemplate {
             configurator: self.configurator,

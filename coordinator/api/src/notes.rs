@@ -42,7 +42,6 @@ impl fmt::Display for HostNote<'_> {
 
 impl<'a> HostNote<'a> {
     /// `None` for any other note.
-    #[must_use]
     pub fn parse(note: &'a str) -> Option<Self> {
         if let Some(host) = note.strip_prefix(CLAIMED) {
             return Some(Self::Claimed { host });
@@ -55,7 +54,6 @@ impl<'a> HostNote<'a> {
     }
 
     /// The host, where the note names one.
-    #[must_use]
     pub fn host(self) -> Option<&'a str> {
         match self {
             Self::Claimed { host } | Self::Assigned { host, .. } => Some(host),
@@ -64,7 +62,6 @@ impl<'a> HostNote<'a> {
     }
 
     /// The plan that was assigned.
-    #[must_use]
     pub fn plan(self) -> Option<&'a str> {
         match self {
             Self::Assigned { plan, .. } | Self::Custom { plan } => Some(plan),

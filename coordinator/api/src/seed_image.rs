@@ -86,7 +86,6 @@ fn an_hour() -> i32 {
 
 /// The default of `spec.size`.
 #[allow(clippy::unnecessary_wraps)] // The type of the field.
-#[must_use]
 pub fn default_size() -> Option<Value> {
     Some(json!(6_u64 << 30))
 }

@@ -17,19 +17,16 @@ pub struct Entry {
 
 impl Entry {
     /// A file of root with mode 0644.
-    #[must_use]
     pub fn file(path: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         Self { path: path.into(), mode: 0o644, owner: 0, content: Some(content.into()) }
     }
 
     /// A program of root with mode 0755.
-    #[must_use]
     pub fn program(path: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         Self { mode: 0o755, ..Self::file(path, content) }
     }
 
     /// A directory of `owner`.
-    #[must_use]
     pub fn directory(path: impl Into<String>, mode: u32, owner: u64) -> Self {
         Self { path: path.into(), mode, owner, content: None }
     }
@@ -59,9 +56,6 @@ pub fn tar(mut entries: Vec<Entry>) -> io::Result<Vec<u8>> {
 }
 
 /// The same bytes, compressed.
-///
-/// # Errors
-/// Never, in memory.
 pub fn gzip(content: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     encoder.write_all(content)?;

@@ -13,9 +13,6 @@ const EXAMPLE: &str = "fleet";
 
 impl Sources {
     /// The files of the chart by path.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub fn chart(&self) -> Result<BTreeMap<String, String>, Error> {
         let mut files = BTreeMap::new();
         let written = [self.list("chart")?, self.list("chart/templates")?].concat();
@@ -41,9 +38,6 @@ impl Sources {
     }
 
     /// Alert rules and dashboard by path: the chart can install them, and the release has them as files.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub fn observability(&self) -> Result<BTreeMap<String, String>, Error> {
         let files = ["observability/alerts.yaml", "observability/dashboard.json"];
         files.into_iter().map(|file| Ok((file.to_owned(), self.text(file)?))).collect()

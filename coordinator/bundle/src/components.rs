@@ -60,24 +60,17 @@ pub struct Sources(PathBuf);
 
 impl Sources {
     /// Those of the checkout that this was built from.
-    #[must_use]
     pub fn of_checkout() -> Self {
         Self(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
     }
 
     /// The text of one file.
-    ///
-    /// # Errors
-    /// [`Error::Read`].
     pub fn text(&self, file: &str) -> Result<String, Error> {
         let path = self.0.join(file);
         std::fs::read_to_string(&path).map_err(|error| Error::Read(path, error))
     }
 
     /// Names of the files of a directory, in order.
-    ///
-    /// # Errors
-    /// [`Error::Read`].
     pub fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
         let path = self.0.join(directory);
         let entries = path.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -91,9 +84,6 @@ impl Sources {
     }
 
     /// The documents of one file.
-    ///
-    /// # Errors
-    /// [`Error::Read`], [`Error::Parse`].
     pub fn documents(&self, file: &str) -> Result<Vec<Value>, Error> {
         let text = self.text(file)?;
         let documents = serde_norway::Deserializer::from_str(&text).map(Value::deserialize);
@@ -101,9 +91,6 @@ impl Sources {
     }
 
     /// All objects of an installation, each behind what it needs.
-    ///
-    /// # Errors
-    /// [`Error::Read`], [`Error::Parse`].
     pub fn objects(&self, metal3: Metal3) -> Result<Vec<Value>, Error> {
         let mut files = vec!["config/rbac.yaml".to_owned(), "config/all-namespaces.yaml".to_owned()];
         files.extend(self.list("config/crd")?);
@@ -128,9 +115,6 @@ impl Sources {
     }
 
     /// The architecture of the nodes that the coordinator runs on, as images name it.
-    ///
-    /// # Errors
-    /// [`Error::Read`], [`Error::Parse`], [`Error::Place`].
     pub fn architecture(&self) -> Result<String, Error> {
         let documents = self.documents("config/manager.yaml")?;
         let deployment = documents.iter().find(|document| kind(document) == "Deployment");
@@ -141,9 +125,6 @@ impl Sources {
     }
 
     /// The components of the provider for `clusterctl`.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub fn components(&self, metal3: Metal3) -> Result<String, Error> {
         let mut text =
             format!("# Baremetal provider {VERSION} for clusterctl, made from coordinator/config.\n");
@@ -159,9 +140,6 @@ impl Sources {
     }
 
     /// The files of a release by name: what a repository of `clusterctl` holds for one version.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub fn repository(&self) -> Result<BTreeMap<&'static str, String>, Error> {
         let mut files = BTreeMap::from([
             ("metadata.yaml", self.text("config/metadata.yaml")?),

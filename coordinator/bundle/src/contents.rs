@@ -25,7 +25,6 @@ pub struct Package {
 }
 
 /// Whether a component of this name and version is one of the packages.
-#[must_use]
 pub fn has_package(packages: &BTreeSet<Package>, name: Option<&str>, version: Option<&str>) -> bool {
     packages.iter().any(|package| (name, version) == (Some(&package.name), Some(&package.version)))
 }
@@ -56,7 +55,6 @@ struct Component {
 
 /// The packages of `cargo tree --prefix none --format {p}`: a name, a version behind `v`, and of packages
 /// of the checkout their path.
-#[must_use]
 pub fn parse_tree(text: &str) -> BTreeSet<Package> {
     let parse = |line: &str| {
         let mut words = line.split_whitespace();
@@ -107,7 +105,6 @@ pub fn check_bill(
 
 /// The paths of the machine that are in a file of a release. Of programs: without the prefixes of the Makefile the compiler writes
 /// them into messages of panics.
-#[must_use]
 pub fn find_paths<'a>(file: &[u8], paths: &[&'a str]) -> Vec<&'a str> {
     let is_inside = |path: &&&str| memmem::find(file, path.as_bytes()).is_some();
     paths.iter().filter(is_inside).copied().collect()
@@ -115,7 +112,6 @@ pub fn find_paths<'a>(file: &[u8], paths: &[&'a str]) -> Vec<&'a str> {
 
 /// The packages without an entry among the licences of one program: the part behind `# PROGRAM`, where each
 /// entry is a line of name, version and repository.
-#[must_use]
 pub fn check_notices(text: &str, program: &str, packages: &BTreeSet<Package>) -> Vec<String> {
     let mut entries = BTreeSet::new();
     let mut is_inside = false;

@@ -46,19 +46,13 @@ pub enum Error {
     /// No image of ours is made for it.
     #[error("the {what} is built for {found:?}: build it for x86_64 or aarch64")]
     Architecture {
-        /// Which program.
         what: &'static str,
         /// What it is built for.
         found: Architecture,
     },
     /// One image runs on one architecture.
     #[error("the coordinator is built for {coordinator} and the agent for {agent}: build both for one")]
-    Mixed {
-        /// Of the coordinator.
-        coordinator: &'static str,
-        /// Of the agent.
-        agent: &'static str,
-    },
+    Mixed { coordinator: &'static str, agent: &'static str },
     /// The name is no reference.
     #[error("{0:?} is no NAME:TAG")]
     Reference(String),
@@ -70,7 +64,6 @@ pub enum Error {
 /// What goes into an image.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The static coordinator.
     pub coordinator: Vec<u8>,
     /// The static agent: every seed ISO brings it.
     pub agent: Vec<u8>,
@@ -108,9 +101,6 @@ impl Blob {
 
 impl Image {
     /// The archive of its layout.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub fn build(&self) -> Result<Vec<u8>, Error> {
         let architecture = self.architecture()?;
         let tag = match self.reference.rsplit_once(':') {

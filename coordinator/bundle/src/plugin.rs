@@ -10,7 +10,6 @@ const LICENSE: &str = include_str!("../../../LICENSE");
 /// What goes into the archive.
 #[derive(Debug, Clone)]
 pub struct Plugin {
-    /// The static program.
     pub program: Vec<u8>,
     /// Licences of what is linked into it.
     pub notices: Vec<u8>,
@@ -21,7 +20,6 @@ pub struct Plugin {
 pub struct Package {
     /// File name of the archive.
     pub name: String,
-    /// The archive.
     pub archive: Vec<u8>,
     /// The manifest, as YAML.
     pub manifest: String,

@@ -88,8 +88,6 @@ pub enum SecretRead<T = Secret> {
     Read(T),
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
     let demand = situation.demand;
     let owned = situation.host.filter(|host| is_claimed_by(host.record, demand));
@@ -128,7 +126,6 @@ fn await_clean(host: &HostRecord) -> Blocker {
 }
 
 /// Both sides name each other; the UID is a hint.
-#[must_use]
 pub fn is_claimed_by(host: &HostRecord, demand: &Demand) -> bool {
     let machine = &demand.machine;
     host.claim.as_ref().is_some_and(|claim| {
@@ -188,7 +185,6 @@ pub(crate) fn assign_clean(
 
 /// A clean plan holds no secret and follows from the host alone: what was announced
 /// needs no Secret that holds its record.
-#[must_use]
 pub fn render_clean_again(
     host: &HostRecord,
     spec: &MachineInventorySpec,
@@ -247,7 +243,6 @@ fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
 
 /// The allocation state that belongs to a plan; that of the host stays where the
 /// plan is no machine's.
-#[must_use]
 pub fn allocation_of(record: &PlanRecord) -> Option<AllocationState> {
     match crate::host::facts::plan_type(record.plan.kind) {
         PlanType::Clean => Some(AllocationState::Preparing),

@@ -26,7 +26,6 @@ pub use proof::{Expected, QuoteFault, Quoted, verify_proof};
 /// A TPM that has opened a registration, and what its answer is compared with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// Its identity.
     pub endorsement: EndorsementKey,
     /// The key that quotes.
     pub key: AttestationKey,
@@ -56,9 +55,6 @@ impl Opened {
     }
 
     /// Verifies the answer. `binding` is that of this connection (`proto::proof::tpm_binding`).
-    ///
-    /// # Errors
-    /// [`AttestationError`].
     pub fn verify_answer(
         &self,
         binding: &[u8; 32],
@@ -71,9 +67,6 @@ impl Opened {
     }
 
     /// Verifies the vendor's certificate against the operator's CAs, PEM.
-    ///
-    /// # Errors
-    /// [`AttestationError::Chain`].
     pub fn verify_certificate(&self, authorities: &[u8], now: Timestamp) -> Result<(), AttestationError> {
         verify_chain(&self.endorsement, &self.certificate, authorities, now).map_err(AttestationError::Chain)
     }
@@ -84,24 +77,13 @@ impl Opened {
 pub enum AttestationError {
     /// Longer than any TPM makes it.
     #[error("{what} has {bytes} bytes, {max} are allowed")]
-    TooLarge {
-        /// Which part.
-        what: &'static str,
-        /// Its length.
-        bytes: usize,
-        /// The bound.
-        max: usize,
-    },
+    TooLarge { what: &'static str, bytes: usize, max: usize },
     /// Not the structure that it must be, or more than that.
     #[error("{what} cannot be parsed")]
-    Malformed {
-        /// Which part.
-        what: &'static str,
-    },
+    Malformed { what: &'static str },
     /// A key that proves nothing.
     #[error("the {role} {fault}")]
     Key {
-        /// Which key.
         role: KeyRole,
         /// What is wrong with it.
         fault: KeyFault,
@@ -112,7 +94,6 @@ pub enum AttestationError {
     /// No TPM holds both keys, or the message is of another connection.
     #[error("the credential was not activated for this connection by the TPM that holds both keys")]
     Credential,
-    /// The quote.
     #[error("the quote of the TPM {0}")]
     Quote(QuoteFault),
     /// An installed system that does not prove its boot.
@@ -125,7 +106,6 @@ pub enum AttestationError {
 
 impl AttestationError {
     /// How the host is refused.
-    #[must_use]
     pub const fn refusal(&self) -> Refusal {
         match self {
             Self::TooLarge { .. } | Self::Malformed { .. } => Refusal::BadRequest,
@@ -136,7 +116,6 @@ impl AttestationError {
     }
 
     /// What the operator does about it.
-    #[must_use]
     pub const fn next_action(&self) -> &'static str {
         match self {
             Self::Quote(QuoteFault::Registers) => {

@@ -74,12 +74,7 @@ pub enum BootstrapError {
     },
     /// A kubeadm API that is not known here.
     #[error("{place} is of kubeadm.k8s.io/{version}: write it as v1beta3 or v1beta4")]
-    KubeadmVersion {
-        /// The file.
-        place: String,
-        /// Its version.
-        version: String,
-    },
+    KubeadmVersion { place: String, version: String },
     /// A value to be set is present in a form that cannot be edited.
     #[error(
         "{place}: {field} at line {line} is not of a form that can be edited: write it out plainly, without anchors, tags and merge keys, as a list of name and value in v1beta4 and as a map in v1beta3"
@@ -106,12 +101,7 @@ pub enum BootstrapError {
     TooLarge,
     /// A name of the node would be something else in YAML, jinja or a shell.
     #[error("{field} of the node is not usable: {allowed}")]
-    Name {
-        /// Which.
-        field: &'static str,
-        /// What is.
-        allowed: &'static str,
-    },
+    Name { field: &'static str, allowed: &'static str },
 }
 
 /// Detected format of bootstrap data that is no cloud-config.
@@ -119,11 +109,9 @@ pub enum BootstrapError {
 pub enum Looks {
     /// `#!`.
     Script,
-    /// JSON.
     Ignition,
     /// Several parts in one.
     Mime,
-    /// Anything else.
     Unknown,
 }
 

@@ -42,7 +42,6 @@ pub struct HostSituation<'a> {
     pub now: Timestamp,
 }
 
-/// What is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostOutcome {
     pub effect: Option<HostEffect>,
@@ -90,8 +89,6 @@ pub enum HostEffect {
     FinishReboot,
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
     let (session, session_wake) = check_session(situation);
     let mut hold = find_hold(situation);

@@ -41,13 +41,11 @@ impl Serialize for Document<'_> {
 }
 
 /// meta-data of a node.
-#[must_use]
 pub fn meta_data(data: &MetaData) -> String {
     to_yaml(&Document(list_keys(data)))
 }
 
 /// The same as values.
-#[must_use]
 pub fn meta_data_values(data: &MetaData) -> BTreeMap<String, String> {
     list_keys(data).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
@@ -72,7 +70,6 @@ fn list_keys(data: &MetaData) -> Vec<(&str, &str)> {
 
 /// meta-data as a Secret holds it: a map of texts, in YAML or JSON. `None` for
 /// anything else.
-#[must_use]
 pub fn parse_meta_data(text: &str) -> Option<BTreeMap<String, String>> {
     let Value::Object(map) = serde_norway::from_str(text).ok()? else { return None };
     let text = |value| match value {
@@ -85,19 +82,16 @@ pub fn parse_meta_data(text: &str) -> Option<BTreeMap<String, String>> {
 }
 
 /// meta-data of a host that is no node: it only identifies the seed.
-#[must_use]
 pub fn neutral_meta_data(instance_id: &str) -> String {
     to_yaml(&Document(vec![(INSTANCE, instance_id)]))
 }
 
 /// user-data of a cloud-config that is held as a value.
-#[must_use]
 pub fn user_data(cloud_config: &Value) -> String {
     format!("#cloud-config\n{}", to_yaml(cloud_config))
 }
 
 /// A cloud-config of yip, which knows nothing of the marker.
-#[must_use]
 pub fn stages(cloud_config: &Value) -> String {
     to_yaml(cloud_config)
 }

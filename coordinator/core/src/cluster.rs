@@ -46,7 +46,6 @@ pub const PAUSED_MESSAGE: &str =
 
 /// Whether reconciliation of an object is switched off, or it was moved to another
 /// management cluster: what remains of it for a moment shows no claim.
-#[must_use]
 pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
     let annotations = object.annotations();
     [annotation::PAUSED, annotation::DELETE_FOR_MOVE].into_iter().any(|key| annotations.contains_key(key))
@@ -55,15 +54,12 @@ pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
 
 /// The Cluster whose Nodes are left by Cluster API: it deletes those of a Cluster that
 /// names a control plane. Of a Cluster in deletion all Nodes go.
-#[must_use]
 pub fn leftover_cluster(cluster: Option<&Cluster>) -> Option<String> {
     let cluster = cluster?;
     let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
     (!is_managed && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
     if cluster.annotations().contains_key(annotation::MANAGED_BY) {
         return Decision::ExternallyManaged;
@@ -99,7 +95,6 @@ pub struct Observed {
 }
 
 /// The status that follows.
-#[must_use]
 pub fn cluster_status(
     cluster: &BaremetalCluster,
     decision: &Decision,
@@ -139,7 +134,6 @@ fn decided_types(cluster: &BaremetalCluster) -> Vec<Type> {
 
 /// As Cluster API reads failure domains at `version`: a list, or at v1beta1 a map
 /// by name. The values tell whether a domain is for the control plane.
-#[must_use]
 pub fn render_domains(domains: &BTreeMap<String, bool>, version: &str) -> Option<Value> {
     let domains = select_domains(domains);
     if domains.is_empty() {
@@ -163,7 +157,6 @@ fn select_domains(domains: &BTreeMap<String, bool>) -> Vec<(&String, &bool)> {
 }
 
 /// The status where the API server refused what was decided.
-#[must_use]
 pub fn failed_status(
     cluster: &BaremetalCluster,
     failed: ConditionUpdate,
@@ -178,7 +171,6 @@ pub fn failed_status(
 }
 
 /// The condition `Paused`, which Cluster API wants on every object.
-#[must_use]
 pub fn paused_condition(is_paused: bool) -> ConditionUpdate {
     if is_paused {
         condition_true(Type::Paused, Reason::Paused, PAUSED_MESSAGE)

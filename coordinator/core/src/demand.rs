@@ -39,7 +39,6 @@ pub struct Demand {
     pub want: Want,
 }
 
-/// Which machine asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineKey {
     /// Kind of the infrastructure machine.
@@ -130,17 +129,14 @@ pub enum Severity {
 }
 
 impl Blocker {
-    #[must_use]
     pub fn waiting_for(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, reason, message: message.into(), severity: Severity::Waiting }
     }
 
-    #[must_use]
     pub fn needs_operator(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, reason, message: message.into(), severity: Severity::NeedsOperator }
     }
 
-    #[must_use]
     pub fn failed_with(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, reason, message: message.into(), severity: Severity::Failed }
     }

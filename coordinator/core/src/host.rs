@@ -43,7 +43,6 @@ pub struct HostRecord {
     pub namespace: String,
     pub uid: Option<Uid>,
     pub created: Option<Timestamp>,
-    /// The owner annotations.
     pub claim: Option<Claim>,
     /// Changes with the claim and the plan.
     pub allocation: AllocationState,
@@ -114,7 +113,6 @@ pub struct AnnouncedPlan {
 
 impl HostRecord {
     /// `None` for an object without a name, which the API server never serves.
-    #[must_use]
     pub fn parse(inventory: &MachineInventory) -> Option<Self> {
         let status = inventory.status.as_ref();
         let host = status.and_then(|status| status.host.as_ref());
@@ -159,7 +157,6 @@ impl HostRecord {
     }
 
     /// Whether its installed system has an open stream.
-    #[must_use]
     pub fn is_attached(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.ended.is_none())
     }
@@ -174,14 +171,12 @@ impl HostRecord {
     }
 
     /// Since when it is unreachable, once the grace is over at `now`.
-    #[must_use]
     pub fn unreachable_since(&self, now: Timestamp) -> Option<Timestamp> {
         let ended = self.session_end()?;
         (now >= grace_end(ended)).then_some(ended)
     }
 
     /// When it becomes unreachable, unless it attaches before.
-    #[must_use]
     pub fn grace_ends(&self, now: Timestamp) -> Option<Timestamp> {
         let end = grace_end(self.session_end()?);
         (end > now).then_some(end)
@@ -189,7 +184,6 @@ impl HostRecord {
 
     /// Whether it is attached and states that it carries nothing of any node. A free
     /// host runs the plans of operators only while it carries nothing.
-    #[must_use]
     pub fn carries_nothing(&self) -> bool {
         let is_free = self.claim.is_none();
         self.is_attached() && self.carried.as_ref().is_some_and(|carried| is_empty(carried, is_free))
@@ -197,21 +191,18 @@ impl HostRecord {
 
     /// Whether nothing is lost when its disk is installed again: no machine holds it,
     /// and it states that it carries nothing.
-    #[must_use]
     pub fn may_be_reinstalled(&self) -> bool {
         let carries_nothing = self.carried.as_ref().is_none_or(|carried| is_empty(carried, true));
         self.claim.is_none() && carries_nothing && !self.is_deleting
     }
 
     /// The plan of an operator that it executes.
-    #[must_use]
     pub fn running_custom_plan(&self) -> Option<&AnnouncedPlan> {
         self.plan.as_ref().filter(|plan| plan.kind == PlanType::Custom && plan.state.is_none())
     }
 
     /// Whether an operator's plan was announced after the claim was made: then the
     /// host was a node before.
-    #[must_use]
     pub fn ran_custom_plan_in_claim(&self) -> bool {
         let claim = self.claim.as_ref();
         let is_of_claim = |plan: &AnnouncedPlan| {
@@ -221,19 +212,16 @@ impl HostRecord {
     }
 
     /// Whether it is attached and stated what it carries.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.is_attached() && self.carried.is_some()
     }
 
     /// Whether it states to carry the node of this providerID.
-    #[must_use]
     pub fn carries_node_of(&self, provider_id: &ProviderId) -> bool {
         self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str())
     }
 
     /// Whose node it states to carry, where that is not `owner`.
-    #[must_use]
     pub fn owner_other_than(&self, owner: &str) -> Option<&str> {
         let stated = self.carried_node()?.owner.as_str();
         (!stated.is_empty() && stated != owner).then_some(stated)
@@ -241,21 +229,18 @@ impl HostRecord {
 
     /// Whose node it states to carry, where the claim is another one's: the claim was restored from a
     /// backup, and the host was given to another machine after it.
-    #[must_use]
     pub fn foreign_owner(&self) -> Option<&str> {
         self.claim.as_ref()?;
         self.owner_other_than(&self.claim_text())
     }
 
     /// Whose the host is, as its plans and its node name it; nothing without a claim.
-    #[must_use]
     pub fn claim_text(&self) -> String {
         let claim = self.claim.as_ref();
         claim.map(|claim| owner_text(&claim.kind, &claim.baremetal_machine)).unwrap_or_default()
     }
 
     /// The node that it states to carry.
-    #[must_use]
     pub fn carried_node(&self) -> Option<&CarriedNode> {
         self.carried.as_ref()?.node.as_ref()
     }
@@ -264,7 +249,6 @@ impl HostRecord {
     /// reported done, or the host has attached before, and the boot is not that
     /// of the live system. A status of before that was recorded has no live
     /// boot, and its host may not state its own.
-    #[must_use]
     pub fn is_installed_boot(&self, boot_id: &str) -> bool {
         let has_attached = self.carried.is_some();
         let is_done = self.install.as_ref().is_some_and(|install| install.state == InstallState::Installed);
@@ -276,7 +260,6 @@ impl HostRecord {
 
     /// The plan of the claim: announced after the claim was made, and not by an
     /// operator.
-    #[must_use]
     pub fn claimed_plan(&self) -> Option<&AnnouncedPlan> {
         let claim = self.claim.as_ref()?;
         let is_of_claim =
@@ -285,7 +268,6 @@ impl HostRecord {
     }
 
     /// The highest generation that status, claim or host have seen.
-    #[must_use]
     pub fn newest_generation(&self) -> Generation {
         let carried = self.carried.as_ref().and_then(|carried| carried.plan.as_ref());
         let carried = carried.and_then(|plan| u64::try_from(plan.generation).ok());
@@ -296,20 +278,17 @@ impl HostRecord {
     }
 
     /// Where it is, as its label says.
-    #[must_use]
     pub fn failure_domain(&self) -> Option<&str> {
         self.labels.get(label::FAILURE_DOMAIN).map(String::as_str).filter(|domain| !domain.is_empty())
     }
 
     /// Name of the Secret that holds its plan record.
-    #[must_use]
     pub fn plan_secret_name(&self) -> &str {
         self.plan_secret.as_deref().unwrap_or(self.name.as_str())
     }
 }
 
 /// An object that holds a host, as its plans and its node name it.
-#[must_use]
 pub fn owner_text(kind: &str, name: &str) -> String {
     format!("{kind}/{name}")
 }
@@ -347,12 +326,10 @@ impl AnnouncedPlan {
         })
     }
 
-    #[must_use]
     pub fn is_applied_clean(&self) -> bool {
         self.kind == PlanType::Clean && self.state == Some(PlanState::Applied)
     }
 
-    #[must_use]
     pub fn is_failed_clean(&self) -> bool {
         self.kind == PlanType::Clean && self.state == Some(PlanState::Failed)
     }

@@ -12,12 +12,10 @@ macro_rules! text_id {
 
         impl $name {
             /// `None` for the empty text.
-            #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 (!text.is_empty()).then(|| Self(text.to_owned()))
             }
 
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }

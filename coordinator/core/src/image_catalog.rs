@@ -46,7 +46,6 @@ pub enum ImageError {
     Invalid {
         /// `spec.version` of the Machine.
         version: String,
-        /// What is wrong.
         source: proto::plan::PlanError,
     },
 }
@@ -54,9 +53,6 @@ pub enum ImageError {
 /// The image of a version: the catalog's, on `registry` where one is given, whatever
 /// host it names itself. Name, tag and digest stay. The key `VERSION_ARCHITECTURE`, as in
 /// `v1.36.3_arm64`, comes before `VERSION` where the host reported that architecture.
-///
-/// # Errors
-/// [`ImageError`], which names the next action.
 pub fn resolve_image(
     catalog: &BTreeMap<String, String>,
     version: &str,
@@ -91,7 +87,6 @@ pub fn resolve_image(
 }
 
 /// The reference as registries know it; `None` where no registry is asked.
-#[must_use]
 pub fn registry_reference(image: &str) -> Option<&str> {
     let (scheme, reference) = split_image(image);
     (!LOCAL.contains(&scheme)).then_some(reference)
@@ -100,7 +95,6 @@ pub fn registry_reference(image: &str) -> Option<&str> {
 /// The parts of a reference of a registry that stay when its host is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageName<'a> {
-    /// Without host.
     pub path: &'a str,
     pub tag: Option<&'a str>,
 }

@@ -54,7 +54,6 @@ pub struct Draft {
 /// A label or annotation that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its key.
     pub key: String,
     /// Cause and next action, for the message.
     pub why: String,

@@ -69,14 +69,12 @@ pub struct Internal {
 impl Internal {
     /// `None` where the load balancer is outside the cluster, or its host is no
     /// IP address.
-    #[must_use]
     pub fn parse(balancer: &LoadBalancer) -> Option<Self> {
         let address = balancer.host.parse().ok().filter(|_| balancer.kind == LoadBalancerType::Internal)?;
         let router_id = balancer.vrid.filter(|id| (1..=255).contains(id)).unwrap_or(DEFAULT_ROUTER_ID);
         Some(Self { address, port: balancer.port, router_id })
     }
 
-    #[must_use]
     pub fn of_cluster(cluster: &BaremetalCluster) -> Option<Self> {
         Self::parse(cluster.spec.control_plane_load_balancer.as_ref()?)
     }
@@ -118,14 +116,12 @@ pub struct RouterIdWait {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     pub host: String,
-    /// Its duty.
     pub duty: LoadBalancerDuty,
     /// It differs from the one that was announced.
     pub is_new: bool,
 }
 
 /// The network of the address: that of the members, else one of the usual size.
-#[must_use]
 pub fn find_network(internal: Internal, candidates: &[Candidate<'_>]) -> Option<IpNet> {
     member::find_network(candidates, internal.address).or_else(|| {
         let prefix = if internal.address.is_ipv4() { USUAL_PREFIXES.0 } else { USUAL_PREFIXES.1 };
@@ -135,7 +131,6 @@ pub fn find_network(internal: Internal, candidates: &[Candidate<'_>]) -> Option<
 
 /// Decides who takes part. `neighbours` are the clusters that may have its address or
 /// its router id; others do no harm.
-#[must_use]
 pub fn decide_members(
     cluster: &BaremetalCluster,
     internal: Internal,
@@ -252,7 +247,6 @@ fn renumber(candidate: &Candidate<'_>, duty: LoadBalancerDuty) -> Member {
 
 /// The empty duty for a host that is no member any more; `None` where it has
 /// none.
-#[must_use]
 pub fn end_duty(known: Option<&LoadBalancerStatus>, carried_generation: i64) -> Option<LoadBalancerDuty> {
     let announced = &known.filter(|known| !known.duty.address.is_empty())?.duty;
     let generation = announced.generation.max(carried_generation).saturating_add(1);
@@ -260,7 +254,6 @@ pub fn end_duty(known: Option<&LoadBalancerStatus>, carried_generation: i64) -> 
 }
 
 /// The message that carries a duty; `None` where its numbers are none.
-#[must_use]
 pub fn message_of(duty: &LoadBalancerDuty) -> Option<wire::LoadBalancerDuty> {
     Some(wire::LoadBalancerDuty {
         generation: u64::try_from(duty.generation).ok().filter(|generation| *generation > 0)?,

@@ -68,9 +68,6 @@ pub fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, NetworkE
 }
 
 /// The network of an explicit template, for hosts that nothing is known of.
-///
-/// # Errors
-/// [`NetworkError`], which names the next action.
 pub fn template_network(template: &NetworkTemplate) -> Result<HostNetwork, NetworkError> {
     Ok(explicit::explicit_network(template, None)?.unwrap_or_default())
 }
@@ -99,7 +96,6 @@ pub fn network_data(text: &str, observed: Option<&ObservedNetwork>) -> Result<Ho
 /// What a registration says of the network of each of its hosts: they boot
 /// with it before anything is known of them. `None` where an address is still
 /// to be filled in, and where it says nothing.
-#[must_use]
 pub fn live_network(registration: &MachineRegistration) -> Option<LiveNetwork> {
     let network = registration.spec.config.as_ref()?.network.as_ref()?;
     LiveNetwork::of_host(template_network(&network.template()).ok()?)

@@ -51,7 +51,6 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// The Node has that expected providerID.
@@ -65,7 +64,6 @@ pub enum Link {
 }
 
 /// Decides which of `nodes` is that of the machine.
-#[must_use]
 pub fn decide_link(expected: &Expected, nodes: &[NodeFacts]) -> Link {
     let named: Vec<_> = nodes.iter().filter(|node| has_expected_id(expected, node)).collect();
     match named.as_slice() {
@@ -192,13 +190,10 @@ pub struct NodeSearch {
 }
 
 impl NodeSearch {
-    /// One Node.
-    #[must_use]
     pub fn of_node(cluster: &str, node: &str) -> Self {
         Self { cluster: cluster.to_owned(), selector: None, node: Some(node.to_owned()) }
     }
 
-    #[must_use]
     pub fn new(cluster: &str, label: &str, values: &[String]) -> Self {
         let usable: Vec<_> =
             values.iter().map(String::as_str).filter(|value| is_label_value(value)).collect();
@@ -228,13 +223,11 @@ pub fn distinct_texts(texts: impl IntoIterator<Item = Option<String>>) -> Vec<St
 
 /// Whether a Node that waits to join is overdue. `provisioned` is when its host
 /// reported the plan done.
-#[must_use]
 pub fn is_overdue(provisioned: Option<Timestamp>, now: Timestamp) -> bool {
     provisioned.is_some_and(|at| now.duration_since(at) >= JOIN_DEADLINE)
 }
 
 /// When the Node is looked for, unless Cluster API has found it before.
-#[must_use]
 pub fn search_at(provisioned: Option<Timestamp>) -> Option<Timestamp> {
     provisioned?.checked_add(SEARCH_AFTER).ok()
 }

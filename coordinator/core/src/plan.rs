@@ -44,7 +44,6 @@ pub struct Reprovision {
     pub image: Image,
     /// For the registry of the image.
     pub registry: Option<Box<RegistryAccess>>,
-    /// Bootstrap data, normalised.
     pub user_data: Secret,
     pub network: HostNetwork,
     pub names: Names,
@@ -97,7 +96,6 @@ pub enum StoredPlan {
 }
 
 impl StoredPlan {
-    #[must_use]
     pub fn parse(bytes: Option<&Secret>) -> Self {
         let Some(bytes) = bytes else { return Self::Missing };
         match read_record(bytes.expose()) {
@@ -108,7 +106,6 @@ impl StoredPlan {
     }
 
     /// The generation that a new plan must exceed.
-    #[must_use]
     pub fn generation(&self) -> Generation {
         match self {
             Self::Missing | Self::Empty => Generation(0),

@@ -89,7 +89,6 @@ pub struct Traits {
 }
 
 impl Traits {
-    #[must_use]
     pub fn of_host(host: Option<&HostRecord>) -> Self {
         Self {
             failure_domain: host.and_then(HostRecord::failure_domain).map(str::to_owned),
@@ -116,7 +115,6 @@ fn explain_returning(host: &str) -> String {
 
 impl Roster {
     /// A roster on which every listed member is missing and none is selected.
-    #[must_use]
     pub fn new(pool: Arc<MachineInventoryPool>) -> Self {
         let selector = pool.spec.selector.clone().and_then(|selector| Selector::try_from(selector).ok());
         let listed: Vec<_> = pool.spec.machine_inventories.iter().map(|member| member.name.clone()).collect();
@@ -135,14 +133,12 @@ impl Roster {
         roster
     }
 
-    #[must_use]
     pub fn pool(&self) -> &Arc<MachineInventoryPool> {
         &self.pool
     }
 
     /// Takes a newer version of the pool; `false` when its members may differ:
     /// then a new roster is needed.
-    #[must_use]
     pub fn update_pool(&mut self, pool: &Arc<MachineInventoryPool>) -> bool {
         let version = |pool: &MachineInventoryPool| {
             let is_control_plane = pool.labels().contains_key(label::CONTROL_PLANE);
@@ -161,7 +157,6 @@ impl Roster {
     }
 
     /// The entry of a host.
-    #[must_use]
     pub fn member(&self, host: &str) -> Option<&PoolMember> {
         self.find_entry(&self.members.get(host)?.place)
     }
@@ -174,13 +169,11 @@ impl Roster {
     }
 
     /// Whether the pool may have members that it does not list.
-    #[must_use]
     pub fn has_selector(&self) -> bool {
         self.selector.is_some()
     }
 
     /// Whether the pool selects a host with these labels.
-    #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
     }
@@ -225,7 +218,6 @@ impl Roster {
     }
 
     /// The state of a member.
-    #[must_use]
     pub fn standing(&self, host: &str) -> Option<Standing> {
         self.members.get(host).map(|member| member.standing)
     }
@@ -262,7 +254,6 @@ impl Roster {
 
     /// What a node on any member can use: the least of each, and the architecture where
     /// all have one.
-    #[must_use]
     pub fn least_capacity(&self) -> Capacity {
         let mut architectures = self.tallies.architectures.values();
         let architecture = architectures.next().copied().filter(|_| architectures.next().is_none());
@@ -304,7 +295,6 @@ impl Roster {
 
     /// A member that the group held and that is being cleaned: where none can be chosen, it is waited
     /// for.
-    #[must_use]
     pub fn find_returning(&self, wish: &Wish<'_>) -> Option<&PoolMember> {
         let group = wish.reuse_group?;
         let mut preparing = self.places.of_group(Standing::Preparing, wish.failure_domain, Some(group));
@@ -335,8 +325,6 @@ impl Roster {
         i32::try_from(counted.map(|(_, count)| count).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
-    /// The pool's status.
-    #[must_use]
     pub fn project_status(&self, now: Timestamp) -> MachineInventoryPoolStatus {
         let known = self.pool.status.as_ref();
         let mut status = MachineInventoryPoolStatus {

@@ -13,25 +13,21 @@ const METAL3: &str = "metal3://";
 pub struct ProviderId(String);
 
 impl ProviderId {
-    #[must_use]
     pub fn of_host(host: &HostName) -> Self {
         Self(format!("{PREFIX}{host}"))
     }
 
-    #[must_use]
     pub fn of_metal3(namespace: &str, host: &str, machine: &str) -> Self {
         Self(format!("{METAL3}{namespace}/{host}/{machine}"))
     }
 
     /// The older form of Metal3.
-    #[must_use]
     pub fn of_uid(uid: &str) -> Self {
         Self(format!("{METAL3}{uid}"))
     }
 
     /// `None` for one of another provider, and for a form that was proposed for
     /// Metal3 and never used (`metal3://<namespace>/<host>?owner=<machine>`).
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let parts = |name: &str| {
             let parts: Vec<_> = name.split('/').collect();
@@ -46,7 +42,6 @@ impl ProviderId {
     }
 
     /// For an error: whether it is of the form that was proposed and never used.
-    #[must_use]
     pub fn proposed_form(text: &str) -> &'static str {
         if text.starts_with(METAL3) && text.contains("?owner=") {
             " (the form with ?owner= was proposed for Metal3 and is not accepted)"
@@ -56,24 +51,20 @@ impl ProviderId {
     }
 
     /// Without the scheme of Metal3, as its metadata has it.
-    #[must_use]
     pub fn without_scheme(text: &str) -> &str {
         text.strip_prefix(METAL3).unwrap_or(text)
     }
 
     /// Whether it is of one machine of Metal3.
-    #[must_use]
     pub fn names_machine(&self) -> bool {
         self.0.strip_prefix(METAL3).is_some_and(|name| name.split('/').count() == 3)
     }
 
     /// The host that it names.
-    #[must_use]
     pub fn host(&self) -> Option<HostName> {
         HostName::parse(self.0.strip_prefix(PREFIX)?)
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

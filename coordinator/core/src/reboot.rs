@@ -17,12 +17,10 @@ pub enum RebootStep {
     Begin(String),
     /// The host runs another boot: remove request and record.
     Finish,
-    /// Nothing, and why.
     Wait(Problem),
 }
 
 /// Decides; `None` where nothing is asked for.
-#[must_use]
 pub fn decide_reboot(host: &HostRecord, now: Timestamp) -> Option<RebootStep> {
     let boot = current_boot(host);
     match &host.rebooting_from {
@@ -37,20 +35,17 @@ pub fn decide_reboot(host: &HostRecord, now: Timestamp) -> Option<RebootStep> {
 }
 
 /// The boot that the host attached from last, which may have ended.
-#[must_use]
 pub fn current_boot(host: &HostRecord) -> Option<&str> {
     host.session.as_ref().map(|session| session.boot_id.as_str()).filter(|boot| !boot.is_empty())
 }
 
 /// Whether the host has attached from another boot.
-#[must_use]
 pub fn has_left(host: &HostRecord, boot: &str) -> bool {
     current_boot(host).is_some_and(|current| current != boot)
 }
 
 /// Why no request can be taken now. A host that is away is asked when it attaches;
 /// where it comes back from another boot, it has been rebooted.
-#[must_use]
 pub fn find_obstacle(host: &HostRecord) -> Option<Problem> {
     let waits = |message: &str| Some(Problem { reason: Reason::RebootWaiting, message: message.to_owned() });
     if host.refusal().is_some() {
@@ -68,7 +63,6 @@ fn never_attached() -> Problem {
 }
 
 /// How far a request is that was taken.
-#[must_use]
 pub fn describe_progress(host: &HostRecord, now: Timestamp) -> Problem {
     let problem = |reason, message: &str| Problem { reason, message: message.to_owned() };
     if host.unreachable_since(now).is_some() {

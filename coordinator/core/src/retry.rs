@@ -9,7 +9,6 @@ pub const RETRY_MAX: Duration = Duration::from_mins(5);
 
 /// Interval after the `attempt`th failure in a row, counted from one: doubles from
 /// [`RETRY_MIN`] to [`RETRY_MAX`].
-#[must_use]
 pub fn failure_backoff(attempt: u32) -> Duration {
     double_interval(attempt, RETRY_MIN, RETRY_MAX)
 }
@@ -19,7 +18,6 @@ const PROBE_RETRY_MIN: Duration = Duration::from_secs(30);
 
 /// Interval after the `attempt`th question in a row that an endpoint did not answer,
 /// counted from one.
-#[must_use]
 pub fn probe_backoff(attempt: u32) -> Duration {
     double_interval(attempt, PROBE_RETRY_MIN, RETRY_MAX)
 }
@@ -31,7 +29,6 @@ pub const CONFLICT_RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Interval after the `attempt`th conflict in a row, counted from one. The first
 /// is short; a cache that stays behind must not make a storm of conflicts.
-#[must_use]
 pub fn conflict_backoff(attempt: u32) -> Duration {
     double_interval(attempt, CONFLICT_RETRY_MIN, CONFLICT_RETRY_MAX)
 }

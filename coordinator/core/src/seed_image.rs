@@ -46,7 +46,6 @@ pub enum Base {
     Fresh,
 }
 
-/// How it went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It cannot be made as it is written.
@@ -78,8 +77,6 @@ pub struct Download {
     pub base: BaseRecord,
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_build(
     image: &SeedImage,
     registration: Option<&MachineRegistration>,
@@ -114,7 +111,6 @@ pub fn decide_build(
 
 impl Decision {
     /// What the status says of it; `None` while the outcome of the build decides.
-    #[must_use]
     pub fn progress(&self, registration: &str) -> Option<Progress> {
         match self {
             Self::Refuse(why) => Some(Progress::Refused(why)),
@@ -128,7 +124,6 @@ impl Decision {
 
 /// The download of what was built: its token is the one that is open, or a new one, because to
 /// begin closes it.
-#[must_use]
 pub fn open_download(
     image: &SeedImage,
     server_url: &str,
@@ -161,7 +156,6 @@ fn is_current(image: &SeedImage) -> bool {
 /// Whether `spec.retriggerBuild` is still to be done. It is done once for each
 /// change of the spec, also when it cannot be taken back: a token that is
 /// recreated for ever could never be used.
-#[must_use]
 pub fn is_asked(image: &SeedImage) -> bool {
     let done =
         is_current(image) && (recorded_state(image) == Some(SeedImageState::Completed) || has_expired(image));
@@ -170,28 +164,24 @@ pub fn is_asked(image: &SeedImage) -> bool {
 
 /// Whether `spec.retriggerBuild` is done and still there. It is taken back only
 /// after the new token is in the status: a crash before does all of it again.
-#[must_use]
 pub fn is_answered(image: &SeedImage) -> bool {
     image.spec.retrigger_build && !is_asked(image)
 }
 
 /// Which base ISO to make it from. A fresh one is fetched once: while other replicas fetch it,
 /// the status names it.
-#[must_use]
 pub fn base_image(image: &SeedImage) -> Base {
     let is_fetched = recorded_base(image).is_some();
     if is_asked(image) && !is_fetched { Base::Fresh } else { Base::Kept }
 }
 
 /// The base ISO that the status names, as long as it was decided on this spec.
-#[must_use]
 pub fn recorded_base(image: &SeedImage) -> Option<BaseRecord> {
     image.status.as_ref().filter(|_| is_current(image)).and_then(BaseRecord::of)
 }
 
 /// Whether it may be downloaded as `file` now. Beside the status, which may
 /// lag, this checks what invalidates a link.
-#[must_use]
 pub fn may_download(
     image: &SeedImage,
     registration: Option<&MachineRegistration>,
@@ -206,7 +196,6 @@ pub fn may_download(
 }
 
 /// How long the download stays open; `None` is for ever, or not yet open.
-#[must_use]
 pub fn remaining_lifetime(image: &SeedImage, now: Timestamp) -> Option<Duration> {
     let minutes = u64::try_from(image.spec.cleanup_after_minutes).ok().filter(|minutes| *minutes > 0)?;
     let opened = image.status.as_ref()?.opened.as_ref()?.0;

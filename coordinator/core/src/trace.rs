@@ -21,7 +21,6 @@ pub struct TraceId(pub u128);
 
 impl TraceId {
     /// `None` for a UID that is no UUID: the API server gives none such.
-    #[must_use]
     pub fn of_machine(uid: &str) -> Option<Self> {
         let digits: String = uid.split('-').collect();
         let is_uuid = digits.len() == 32 && uid.len() == 36;
@@ -30,7 +29,6 @@ impl TraceId {
     }
 
     /// Of the machine that has claimed a host.
-    #[must_use]
     pub fn of_claim(claim: &Claim) -> Option<Self> {
         Self::of_machine(claim.uid.as_deref()?)
     }
@@ -85,7 +83,6 @@ pub struct Period {
 }
 
 /// The whole: from the creation of the machine to its providerID.
-#[must_use]
 pub fn machine_span(machine: &MachineKey, host: &str, provider_id: &str, period: Period) -> Option<Span> {
     let mut attributes = name_machine(machine);
     attributes.push(("baremetal.host", host.to_owned()));
@@ -95,7 +92,6 @@ pub fn machine_span(machine: &MachineKey, host: &str, provider_id: &str, period:
 }
 
 /// From the creation of the machine to the claim of its host.
-#[must_use]
 pub fn claim_span(machine: &MachineKey, host: &str, period: Period) -> Option<Span> {
     let mut attributes = name_machine(machine);
     attributes.push(("baremetal.host", host.to_owned()));
@@ -104,7 +100,6 @@ pub fn claim_span(machine: &MachineKey, host: &str, period: Period) -> Option<Sp
 }
 
 /// From the announcement of a plan to the report of its end.
-#[must_use]
 pub fn plan_span(claim: &Claim, host: &str, plan: &Plan, end: &PlanEnd, period: Period) -> Option<Span> {
     let failure = match end {
         PlanEnd::Applied => None,
@@ -116,7 +111,6 @@ pub fn plan_span(claim: &Claim, host: &str, plan: &Plan, end: &PlanEnd, period: 
 }
 
 /// One step of a plan, counted from zero.
-#[must_use]
 pub fn step_span(
     claim: &Claim,
     host: &str,

@@ -15,7 +15,6 @@ const EXCLUDE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
 /// Label of what Cluster API makes of the topology of a Cluster.
 const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
 
-/// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Annotate { object: Id, key: &'static str, value: String },
@@ -57,7 +56,6 @@ pub(crate) enum Removal {
     WithoutClean,
 }
 
-/// Admits a host.
 pub(crate) fn approve(inventory: &MachineInventory, identity: Option<&str>) -> Result<Decision, String> {
     let id =
         Id::new(Kind::MachineInventory, &inventory.namespace().unwrap_or_default(), &inventory.name_any());

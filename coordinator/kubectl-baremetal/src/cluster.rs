@@ -151,7 +151,6 @@ impl Cluster {
         self.watch_with(kinds, needed, &watcher::Config::default())
     }
 
-    /// Follows one object.
     pub(crate) fn watch_one(&self, id: &Id) -> Result<Live, Failure> {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
         self.watch_with(&[id.kind], &[id.kind], &config)

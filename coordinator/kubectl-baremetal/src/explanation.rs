@@ -22,7 +22,6 @@ pub struct Explanation {
 impl Explanation {
     /// Whether it names this reason, with these words of its cause, and as the next action
     /// these.
-    #[must_use]
     pub fn names(&self, reason: &str, cause: &str, action: &str) -> bool {
         let (told, next) = self.text.split_once("\n  next ").unwrap_or_default();
         let mut words = told.split(|letter: char| !letter.is_alphanumeric());

@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use crate::kind::Kind;
 
-/// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub(crate) struct Id {
     pub(crate) kind: Kind,
@@ -74,7 +73,6 @@ impl Object {
         self.data.metadata.deletion_timestamp.is_some()
     }
 
-    /// Of a Cluster.
     pub(crate) fn is_paused(&self) -> bool {
         self.spec()["paused"] == true
     }
@@ -129,7 +127,6 @@ impl Object {
         fields.into_iter().filter_map(|field| self.reference(&self.spec()[field])).collect()
     }
 
-    /// Of a Machine.
     pub(crate) fn infrastructure(&self) -> Option<Id> {
         self.reference(&self.spec()["infrastructureRef"])
     }

@@ -41,7 +41,6 @@ pub use crate::explanation::{Explanation, explain, list_kinds};
 const COMPLETER: &str = "kubectl_complete-baremetal";
 
 /// What the command line may have, for tests of documents.
-#[must_use]
 pub fn command() -> clap::Command {
     Arguments::command()
 }

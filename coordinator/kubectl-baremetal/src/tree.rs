@@ -16,7 +16,6 @@ use crate::steps::{PlanView, StepView};
 pub(crate) struct Branch {
     /// `kind/name`.
     pub(crate) name: String,
-    /// What it does.
     pub(crate) state: String,
     #[serde(serialize_with = "serialize_attention")]
     pub(crate) attention: Attention,

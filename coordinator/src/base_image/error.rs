@@ -18,34 +18,20 @@ pub enum BaseImageError {
     Refused(#[from] BaseRefusal),
     /// The server did not answer, or stopped in the middle.
     #[error("cannot fetch {url}: {reason}; it is tried again")]
-    Fetch {
-        /// From where.
-        url: String,
-        /// What happened.
-        reason: String,
-    },
+    Fetch { url: String, reason: String },
     /// The server answered something else.
     #[error("{url} answers {status}: correct spec.baseImage or the server")]
-    Status {
-        /// From where.
-        url: String,
-        /// The error.
-        status: StatusCode,
-    },
+    Status { url: String, status: StatusCode },
     /// DNS has no address.
     #[error(
         "the host of {url}, or one that it redirects to, has no address: correct spec.baseImage or DNS; it is tried again"
     )]
-    HostUnknown {
-        /// From where.
-        url: String,
-    },
+    HostUnknown { url: String },
     /// The certificate of the server is not accepted.
     #[error(
         "the certificate of {url} is not accepted ({reason}): name a Secret with the authority that signed it in spec.baseImageCASecret, or correct the server"
     )]
     Untrusted {
-        /// From where.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -53,17 +39,14 @@ pub enum BaseImageError {
     /// 401 or 403.
     #[error("the registry refuses to show {image} to {user}: {action}, or correct spec.baseImage")]
     Unauthorized {
-        /// Which image.
         image: String,
         /// As whom it was asked.
         user: String,
-        /// What to do.
         action: String,
     },
     /// A Secret cannot be read now.
     #[error("cannot read Secret {name}; it is tried again")]
     SecretUnread {
-        /// Its name.
         name: String,
         /// The error of the request.
         #[source]
@@ -72,59 +55,31 @@ pub enum BaseImageError {
     /// A Secret does not exist.
     #[error("Secret {name} of {field} does not exist in the namespace of the SeedImage: create it")]
     SecretMissing {
-        /// Its name.
         name: String,
         /// Where it is named.
         field: &'static str,
     },
     /// The pull Secret is not one for the image.
     #[error("Secret {name} of spec.baseImagePullSecret {source}: correct it")]
-    PullSecret {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        source: PullSecretError,
-    },
+    PullSecret { name: String, source: PullSecretError },
     /// The Secret has no certificates.
     #[error("Secret {name} of spec.baseImageCASecret has no certificates in PEM under ca.crt: correct it")]
-    AuthoritySecret {
-        /// Its name.
-        name: String,
-    },
+    AuthoritySecret { name: String },
     /// 404, or no such file.
     #[error("{url} does not exist: correct spec.baseImage, or put it there")]
-    NotFound {
-        /// Which.
-        url: String,
-    },
+    NotFound { url: String },
     /// What the registry sent is no image.
     #[error("{image} is not usable: {reason}: push it again, or correct spec.baseImage")]
-    Malformed {
-        /// Which image.
-        image: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Malformed { image: String, reason: String },
     /// No layer has an ISO.
     #[error("{image} has no ISO 9660 file in its layers: use an image with one in /elemental-iso/")]
-    NoIso {
-        /// Which image.
-        image: String,
-    },
+    NoIso { image: String },
     /// The layers have several.
     #[error("{image} has several ISO 9660 files, {files}: use an image with one in /elemental-iso/")]
-    SeveralIsos {
-        /// Which image.
-        image: String,
-        /// Their paths.
-        files: String,
-    },
-    /// For other hosts.
+    SeveralIsos { image: String, files: String },
     #[error("{image} is for {found}: use an image for {hosts}")]
     Platform {
-        /// Which image.
         image: String,
-        /// Its platforms.
         found: String,
         /// That of the agent.
         hosts: Platform,
@@ -139,52 +94,35 @@ pub enum BaseImageError {
     },
     /// Larger than `--base-image-size`.
     #[error("{url} is larger than --base-image-size allows: correct spec.baseImage, or raise the flag")]
-    TooLarge {
-        /// From where.
-        url: String,
-    },
+    TooLarge { url: String },
     /// Not what `spec.baseImageDigest` says.
     #[error("{url} is not what spec.baseImageDigest says: correct the digest or the server's file")]
-    Digest {
-        /// From where.
-        url: String,
-    },
+    Digest { url: String },
     /// Not what a `SeedImage` was made from.
     #[error(
         "{url} does not have the base ISO any more that the SeedImage was made from: set spec.retriggerBuild: true to make it from what is there now"
     )]
-    Changed {
-        /// From where.
-        url: String,
-    },
+    Changed { url: String },
     /// The registry sent other bytes than it was asked for.
     #[error(
         "the registry sent something else as {digest} of {image}: correct the registry; it is tried again"
     )]
     Corrupt {
-        /// Which image.
         image: String,
         /// Of the manifest or layer.
         digest: String,
     },
     /// Slower than `--base-image-timeout`.
     #[error("{url} did not arrive within --base-image-timeout; it is tried again")]
-    Slow {
-        /// From where.
-        url: String,
-    },
+    Slow { url: String },
     /// No directory is configured, or the path is not below it.
     #[error(
         "{url} is not below --base-image-directory of the coordinator: put the file there, or use an OCI reference or an http(s) URL"
     )]
-    Outside {
-        /// Which file.
-        url: String,
-    },
+    Outside { url: String },
     /// A file of the directory cannot be read.
     #[error("cannot read {url}: check the volume of --base-image-directory; it is tried again")]
     Unreadable {
-        /// Which file.
         url: String,
         /// The error of the system call.
         source: io::Error,
@@ -195,7 +133,6 @@ pub enum BaseImageError {
     /// The cache directory does not do its work.
     #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
     Cache {
-        /// Which directory.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
@@ -221,7 +158,6 @@ impl BaseImageError {
 
     /// What the status of an object says: what the coordinator's network answered
     /// is for its log alone.
-    #[must_use]
     pub fn neutral_text(&self) -> Option<&'static str> {
         match self {
             Self::Fetch { .. } | Self::Status { .. } | Self::Slow { .. } => Some(
@@ -238,7 +174,6 @@ impl BaseImageError {
     }
 
     /// The cause, for a condition.
-    #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
             Self::Refused(_) | Self::Malformed { .. } | Self::Outside { .. } => Reason::BaseImageInvalid,
@@ -266,7 +201,6 @@ impl BaseImageError {
     }
 
     /// Whether a retry is useless until the configuration changes.
-    #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Refused(_)
@@ -301,7 +235,6 @@ impl BaseImageError {
     }
 
     /// Whether a retry would fetch the base whole, and in vain.
-    #[must_use]
     pub fn is_fetched_in_vain(&self) -> bool {
         matches!(
             self,

@@ -128,7 +128,6 @@ impl Extraction {
         scanned
     }
 
-    /// The one ISO.
     pub(super) fn finish(self) -> Result<Arrived, Ambiguous> {
         self.search.finish()?;
         self.kept.ok_or_else(Ambiguous::default)

@@ -22,7 +22,6 @@ pub enum Role {
 
 impl Role {
     /// Last part of the name in the certificate.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -115,7 +114,6 @@ impl Peer {
     }
 
     /// Whether its certificate has ended.
-    #[must_use]
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.not_after
     }

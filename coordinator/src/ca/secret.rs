@@ -19,9 +19,6 @@ const ISSUED_KEY: &str = "tls.key";
 
 /// Reads the authority, or makes it when there is none. Of two replicas that
 /// start at once one creates the Secret, and the other reads what it made.
-///
-/// # Errors
-/// [`CaError`].
 pub async fn read_or_create(secrets: &Api<Secret>, now: Timestamp) -> Result<Authority, CaError> {
     if let Some(stored) = read_secret(secrets).await? {
         return parse_authority(&stored);

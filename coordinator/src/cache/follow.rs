@@ -30,7 +30,6 @@ pub(super) trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + S
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers;
 }
 
-/// Starts watches.
 pub(super) struct Watch<'a> {
     pub client: &'a Client,
     /// Those that are watched; all when there is none.
@@ -129,7 +128,6 @@ where
         Self { writer, kind, listings: HashMap::new(), unlisted_scopes, unlisted, sinks }
     }
 
-    /// For ever.
     async fn run_watches(mut self, apis: Vec<Api<DeserializeGuard<K>>>, config: watcher::Config) {
         let mut events = select_all(apis.into_iter().map(|api| {
             let scope = api.namespace().map(str::to_owned);

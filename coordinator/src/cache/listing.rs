@@ -18,7 +18,6 @@ impl Default for Unlisted {
 }
 
 impl Unlisted {
-    /// A watch starts.
     pub(super) fn add_kind(&self) {
         self.0.send_modify(|kinds| *kinds += 1);
     }
@@ -45,12 +44,10 @@ impl<K> Default for Listing<K> {
 }
 
 impl<K: Hash + Eq + Clone> Listing<K> {
-    /// A list begins.
     pub(super) fn begin(&mut self) {
         self.0 = Some(HashSet::new());
     }
 
-    /// An object exists.
     pub(super) fn note_key(&mut self, key: &K) {
         if let Some(listed) = &mut self.0 {
             listed.insert(key.clone());

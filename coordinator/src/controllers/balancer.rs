@@ -39,9 +39,6 @@ pub(super) struct Distributed {
 }
 
 /// Announces the duties that changed.
-///
-/// # Errors
-/// [`StoreError`]; the rest follows with the next reconcile.
 pub(super) async fn distribute_duties(
     context: &Context,
     cluster: &BaremetalCluster,
@@ -87,9 +84,6 @@ pub(super) async fn distribute_duties(
 }
 
 /// Ends the duty of a host that is no member any more; `false` when it has none.
-///
-/// # Errors
-/// [`StoreError`] of the status.
 pub(super) async fn dismiss_host(
     context: &Context,
     inventory: &MachineInventory,

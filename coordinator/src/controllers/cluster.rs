@@ -30,9 +30,6 @@ struct Applied {
 }
 
 /// Decides, applies the effects, projects the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub async fn reconcile_cluster(
     cluster: Arc<BaremetalCluster>,
     context: Arc<Context>,

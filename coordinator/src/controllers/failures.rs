@@ -60,7 +60,6 @@ impl Intervals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[must_use]
     pub fn next_interval(&self, kind: &'static str, key: &Key) -> Duration {
         let mut attempts = self.lock_counts();
         let attempt = attempts.entry((kind, key.clone())).or_default();

@@ -82,7 +82,6 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    #[must_use]
     pub fn new(demand: Demand, inventory: Option<Arc<MachineInventory>>, now: Timestamp) -> Self {
         let host = inventory.as_deref().and_then(HostRecord::parse);
         Self { demand, inventory, host, now }
@@ -104,9 +103,6 @@ impl Gathered {
 }
 
 /// Gathers, decides, applies one effect, writes the status.
-///
-/// # Errors
-/// [`StoreError`] of the effect or the status.
 pub async fn reconcile_machine<K: FrontDoor>(
     machine: Arc<K>,
     context: Arc<Context>,

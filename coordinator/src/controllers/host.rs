@@ -30,9 +30,6 @@ use crate::store::{StoreError, host};
 use crate::traces::note_trace;
 
 /// Gathers, decides, applies one effect, projects the conditions.
-///
-/// # Errors
-/// [`StoreError`].
 pub async fn reconcile_host(
     inventory: Arc<MachineInventory>,
     context: Arc<Context>,

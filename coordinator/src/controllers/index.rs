@@ -62,19 +62,16 @@ impl Key {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    #[must_use]
     pub fn of(object: &impl ResourceExt) -> Self {
         Self::new(object.namespace().unwrap_or_default(), object.name_any())
     }
 
     /// For a look-up in a store.
-    #[must_use]
     pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
         ObjectRef::new(&self.name).within(&self.namespace)
     }
 
     /// For a look-up in the store of a kind that is known by its version.
-    #[must_use]
     pub fn object_ref_with<K: Lookup>(&self, kind: K::DynamicType) -> ObjectRef<K> {
         ObjectRef::new_with(&self.name, kind).within(&self.namespace)
     }
@@ -166,7 +163,6 @@ impl Index {
         self.write_inner().update_host(&Key::of(inventory), record.map(Arc::new).as_ref())
     }
 
-    #[allow(clippy::must_use_candidate, reason = "what it triggers is often not of interest in tests")]
     pub fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
         let pool_key = Key::of(&**pool);
         match presence {
@@ -267,7 +263,6 @@ impl Index {
     }
 
     /// The hosts whose session is served by a replica.
-    #[must_use]
     pub fn hosts_by_replica(&self, replica: &str) -> BTreeSet<Key> {
         self.read_inner().hosts_by_replica.group_members(&replica.to_owned()).cloned().collect()
     }
@@ -292,7 +287,6 @@ impl Index {
     }
 
     /// The control-plane machines of a Cluster.
-    #[must_use]
     pub fn control_plane_machines(&self, cluster: &Key) -> BTreeSet<Key> {
         self.read_inner().control_planes.group_members(cluster).cloned().collect()
     }
@@ -304,7 +298,6 @@ impl Index {
 
     /// Failure domains of the hosts of a Cluster, and whether each is for its control
     /// plane: those of the pools that are labelled so, or all where none is.
-    #[must_use]
     pub fn failure_domains(&self, cluster: &Key) -> BTreeMap<String, bool> {
         let inner = self.read_inner();
         let rosters: Vec<_> = inner
@@ -325,7 +318,6 @@ impl Index {
     }
 
     /// Members of a pool that no pool holds: it may take them.
-    #[must_use]
     pub fn unheld_members(&self, pool: &Key) -> Vec<Arc<str>> {
         let mut members: Vec<_> = self.read_inner().unheld.group_members(pool).cloned().collect();
         members.sort_unstable();
@@ -340,14 +332,12 @@ impl Index {
     }
 
     /// Whether something holds the deletion of a machine: others wait for its host no longer.
-    #[must_use]
     pub(super) fn set_stuck(&self, machine: &Key, is_stuck: bool) -> Triggers {
         self.write_inner().set_stuck(machine, is_stuck)
     }
 
     /// Reserves `host` for `machine` until it is claimed; `false` when it is
     /// reserved for another machine. A machine has one reservation.
-    #[must_use]
     pub fn reserve_host(&self, host: &str, machine: &Key) -> bool {
         self.write_inner().reserve_host(&machine.in_namespace_of(host), machine)
     }

@@ -73,9 +73,6 @@ impl FrontDoor for BaremetalMachine {
 }
 
 /// Gathers, decides, applies one effect, writes the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub async fn reconcile_baremetal_machine(
     machine: Arc<BaremetalMachine>,
     context: Arc<Context>,
@@ -84,7 +81,6 @@ pub async fn reconcile_baremetal_machine(
 }
 
 /// Looks up the machine of a claim in the API server itself.
-#[must_use]
 pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
     async move {
         let api: Api<BaremetalMachine> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -96,7 +92,6 @@ pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<Claim
 }
 
 /// Fields of a machine that a claim needs.
-#[must_use]
 pub fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingMachine {
     let cluster = machine.labels().get(label::CLUSTER_NAME);
     let namespace = machine.namespace().unwrap_or_default();

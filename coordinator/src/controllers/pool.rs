@@ -45,9 +45,6 @@ impl Throttle {
 }
 
 /// Takes the members that no pool holds, and writes the counters.
-///
-/// # Errors
-/// [`StoreError`].
 pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, StoreError> {
     let key = Key::of(&*pool);
     let cluster = context.cache.find_cluster(&key.in_namespace_of(&pool.spec.cluster_name));

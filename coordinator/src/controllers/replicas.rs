@@ -60,7 +60,6 @@ struct Death {
 
 impl ReplicaTracker {
     /// `own` is the identity of this process.
-    #[must_use]
     pub fn new(own: &str, clock: Clock) -> Self {
         let state = State { leases: HashMap::new(), dead: HashMap::new(), observing_since: Instant::now() };
         Self { own: own.into(), clock, state: Arc::new(Mutex::new(state)) }
@@ -101,7 +100,6 @@ impl ReplicaTracker {
 
     /// Since when a replica is dead; `None` while it is alive, or while nothing
     /// can be known. A replica without a Lease is dead since this was noticed.
-    #[must_use]
     pub fn died_at(&self, replica: &str) -> Option<Timestamp> {
         let now = Instant::now();
         let mut state = self.lock_state();
@@ -119,7 +117,6 @@ impl ReplicaTracker {
     }
 
     /// What the other live replicas announce. While nothing can be known, none is dead.
-    #[must_use]
     pub fn list_others(&self) -> Vec<ReplicaBases> {
         let now = Instant::now();
         let state = self.lock_state();

@@ -26,9 +26,6 @@ const REPLICA_INTERVAL: Duration = Duration::from_secs(2);
 const BUILD_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Decides, prepares the ISO, projects the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub async fn reconcile_seed_image(
     image: Arc<SeedImage>,
     context: Arc<Context>,

@@ -10,10 +10,6 @@ use super::Context;
 use super::index::pool_key;
 use crate::store::{StoreError, status};
 
-/// Projects the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub async fn reconcile_template(
     template: Arc<BaremetalMachineTemplate>,
     context: Arc<Context>,

@@ -48,7 +48,6 @@ struct Queues {
 pub struct Router(Arc<RwLock<Option<Queues>>>);
 
 impl Router {
-    /// Opens new queues.
     pub(super) fn open_queues(&self) -> Keys {
         let (hosts, host_keys) = unbounded_channel();
         let (machines, machine_keys) = unbounded_channel();

@@ -25,7 +25,6 @@ const PREFIX: &str = "baremetal-coordinator-replica-";
 pub const LABEL_SELECTOR: &str = "baremetal.cluster.io/replica=true";
 
 /// The pod whose Lease has that name.
-#[must_use]
 pub fn instance_of(lease: &str) -> &str {
     lease.strip_prefix(PREFIX).unwrap_or(lease)
 }
@@ -42,13 +41,11 @@ pub struct ReplicaLease {
 impl ReplicaLease {
     /// `instance` names the Lease, and outlives a restart of the container;
     /// `identity` holds it, and does not.
-    #[must_use]
     pub fn new(leases: Api<Lease>, instance: &str, identity: String, clock: Clock) -> Self {
         Self { leases, name: format!("{PREFIX}{instance}"), identity, bases: Arc::new(String::new), clock }
     }
 
     /// With the base ISOs that the replica holds, as each renewal announces them.
-    #[must_use]
     pub fn with_bases(self, bases: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { bases: Arc::new(bases), ..self }
     }

@@ -32,7 +32,6 @@ impl Activity {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request arrived.
     pub(super) fn start_request(&self) -> Running {
         let mut state = self.lock_state();
         state.was_used = true;

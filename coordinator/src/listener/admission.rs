@@ -70,7 +70,6 @@ pub(super) struct Connection {
 }
 
 impl Admission {
-    /// Without connections.
     pub(super) fn new(limits: ConnectionLimits, known: Arc<KnownHosts>) -> Self {
         let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
         Self {

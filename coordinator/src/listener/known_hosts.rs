@@ -76,7 +76,6 @@ impl KnownHosts {
     }
 
     /// How many hosts are known there.
-    #[must_use]
     pub fn count_hosts(&self, source: Source) -> usize {
         let index = self.lock_index();
         let count = |counts: &HashMap<Source, usize>| counts.get(&source).copied().unwrap_or_default();

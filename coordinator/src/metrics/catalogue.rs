@@ -18,7 +18,6 @@ pub enum Kind {
     Histogram,
 }
 
-/// A metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Without prefix and, of a counter, without `_total`.
@@ -31,7 +30,6 @@ pub struct Entry {
 
 impl Entry {
     /// The names of the series that a scrape has.
-    #[must_use]
     pub fn exported(&self) -> Vec<String> {
         let name = format!("{PREFIX}_{}", self.name);
         match self.kind {

@@ -25,7 +25,6 @@ use crate::tls::Session;
 pub(super) use agent_update::ServedAgent;
 pub(super) use reports::parse_network;
 
-/// The service.
 pub struct HostService {
     context: Context,
 }
@@ -37,7 +36,6 @@ fn call_span(call: Call, peer: &Peer) -> Span {
 
 impl HostService {
     /// Serves with that context.
-    #[must_use]
     pub fn new(context: Context) -> Self {
         Self { context }
     }

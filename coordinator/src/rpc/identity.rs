@@ -14,11 +14,8 @@ use crate::tls::Session;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(strum::VariantArray))]
 pub enum Call {
-    /// Open a registration.
     Begin,
-    /// Prove it.
     Complete,
-    /// Receive plans.
     Attach,
     /// Accept or refuse a plan, on the stream.
     Acknowledge,
@@ -26,18 +23,13 @@ pub enum Call {
     ReportProgress,
     /// Report a step of a plan.
     ReportStep,
-    /// Report the installation.
     ReportInstall,
-    /// Report the network.
     ReportObserved,
-    /// A new certificate.
     RenewCertificate,
-    /// Read another agent.
     ReadAgent,
 }
 
 /// Which role may call what; `None` shows no certificate.
-#[must_use]
 pub fn may_call(role: Option<Role>, call: Call) -> bool {
     match (call, role) {
         // Each registration proves its key, whatever certificate is shown.
@@ -62,9 +54,6 @@ pub fn tls_session<T>(request: &Request<T>) -> Result<Session, RpcError> {
 
 /// The host that calls, when it may. The certificate is checked at each call:
 /// a connection can outlive it.
-///
-/// # Errors
-/// [`Refusal::RoleNotAllowed`], [`RpcError::CertificateExpired`].
 pub fn authenticate_peer<T>(request: &Request<T>, call: Call, now: Timestamp) -> Result<Peer, RpcError> {
     let session = tls_session(request)?;
     let refused = |detail: &str| Err(RpcError::from_refusal(Refusal::RoleNotAllowed, detail));
@@ -77,9 +66,6 @@ pub fn authenticate_peer<T>(request: &Request<T>, call: Call, now: Timestamp) ->
 }
 
 /// A host that does not know its boot id sends none.
-///
-/// # Errors
-/// [`Refusal::BadRequest`].
 pub fn check_boot_id(boot_id: &str) -> Result<(), RpcError> {
     if boot_id.is_empty() || is_boot_id(boot_id) {
         return Ok(());

@@ -89,7 +89,6 @@ impl PlanInFlight {
 }
 
 /// The identity that an inventory has.
-#[must_use]
 pub fn host_key(inventory: &MachineInventory) -> Option<HostKey> {
     let tpm_hash = inventory.spec.tpm_hash.clone().filter(|hash| !hash.is_empty())?;
     Some(HostKey { namespace: inventory.namespace()?, tpm_hash })
@@ -132,7 +131,6 @@ impl PlanNotifications {
     }
 
     /// Name of the inventory with that identity.
-    #[must_use]
     pub fn find_name(&self, key: &HostKey) -> Option<String> {
         let index = self.lock_index();
         let entry = index.entries.get(key).filter(|entry| !entry.state.borrow().is_deleted)?;
@@ -140,7 +138,6 @@ impl PlanNotifications {
     }
 
     /// The identity with that hash, when only one namespace has it.
-    #[must_use]
     pub fn find_only_key(&self, tpm_hash: &str) -> Option<HostKey> {
         let first = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: String::new() };
         let index = self.lock_index();
@@ -154,20 +151,17 @@ impl PlanNotifications {
     }
 
     /// Number of inventories of a registration.
-    #[must_use]
     pub fn count_registered(&self, namespace: &str, registration: &str) -> usize {
         self.lock_index().registered.count_hosts(namespace, registration)
     }
 
     /// Whether an inventory of the registration has the identity.
-    #[must_use]
     pub fn is_registered(&self, registration: &str, key: &HostKey) -> bool {
         self.lock_index().registered.contains_host(registration, key)
     }
 
     /// Follows the inventory with that identity, also through its deletion and
     /// recreation. `inventory` is what was read of it before the watch saw it.
-    #[must_use]
     pub fn subscribe(self: &Arc<Self>, key: &HostKey, inventory: &MachineInventory) -> Subscription {
         let mut index = self.lock_index();
         let entry = index.entries.entry(key.clone()).or_insert_with(|| Entry {
@@ -235,7 +229,6 @@ impl Index {
 
 impl Subscription {
     /// The newest state.
-    #[must_use]
     pub fn latest_state(&mut self) -> HostState {
         self.state.borrow_and_update().clone()
     }

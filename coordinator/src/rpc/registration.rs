@@ -40,7 +40,6 @@ use inventories::Reported;
 
 pub use file::registration_router;
 
-/// The service.
 pub struct RegistrationService {
     context: Context,
 }
@@ -137,7 +136,6 @@ fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Resul
 
 impl RegistrationService {
     /// Serves with that context.
-    #[must_use]
     pub fn new(context: Context) -> Self {
         Self { context }
     }

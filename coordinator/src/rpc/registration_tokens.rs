@@ -92,13 +92,11 @@ impl<K: WithToken> TokenIndex<K> {
     }
 
     /// Marked whenever an object gets another token or URL.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
     /// The object with that token.
-    #[must_use]
     pub fn find_object(&self, token: &str) -> Option<ObjectRef<K>> {
         if token.is_empty() {
             return None;

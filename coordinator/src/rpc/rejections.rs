@@ -55,15 +55,12 @@ pub struct Rejections {
     metrics: Metrics,
     client: Client,
     events: Events,
-    /// By reason.
     log: Mutex<HashMap<&'static str, LogState>>,
-    /// By UID.
     written: Mutex<HashMap<String, Written>>,
 }
 
 impl Rejections {
     /// Counts in `metrics`.
-    #[must_use]
     pub fn new(client: Client, metrics: Metrics, events: Events) -> Self {
         Self { metrics, events, client, log: Mutex::default(), written: Mutex::default() }
     }

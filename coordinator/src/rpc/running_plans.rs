@@ -43,9 +43,6 @@ pub(super) enum PlanReadError {
 
 /// Reads the record that was announced, and no other. A clean plan needs none:
 /// `inventory`, where it is known, tells what it is.
-///
-/// # Errors
-/// [`PlanReadError`].
 pub(super) async fn read_plan(
     secrets: &Api<Secret>,
     announced: &PlanInFlight,
@@ -101,7 +98,6 @@ struct RunningPlan {
     reported: u32,
 }
 
-/// By host.
 #[derive(Default)]
 pub(super) struct RunningPlans(Mutex<HashMap<HostKey, RunningPlan>>);
 

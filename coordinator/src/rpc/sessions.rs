@@ -32,7 +32,6 @@ pub enum CloseReason {
     Replaced,
     /// Two live hosts claim the identity.
     Quarantined,
-    /// This replica ends.
     ShuttingDown,
 }
 
@@ -88,19 +87,15 @@ impl SessionTable {
     }
 
     /// A table whose size is shown in `metrics`.
-    #[must_use]
     pub fn counted_in(metrics: Metrics) -> Self {
         Self { metrics, ..Self::default() }
     }
 
-    /// Number of streams.
-    #[must_use]
     pub fn count_sessions(&self) -> usize {
         self.lock_sessions().open.len()
     }
 
     /// Whether the host has a stream here.
-    #[must_use]
     pub fn contains_host(&self, key: &HostKey) -> bool {
         self.lock_sessions().open.contains_key(key)
     }
@@ -185,7 +180,6 @@ impl SessionGuard {
     }
 
     /// Removes the session; whether it was still the newest of its host.
-    #[must_use]
     pub fn close_session(&self) -> bool {
         let mut sessions = self.table.lock_sessions();
         let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);

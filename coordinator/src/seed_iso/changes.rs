@@ -17,15 +17,11 @@ pub struct Changes {
 
 impl Changes {
     /// None yet; `appended` is where new blocks begin.
-    #[must_use]
     pub fn new(appended: u64) -> Self {
         Self { blocks: BTreeMap::new(), appended }
     }
 
     /// The bytes of a block, to be changed.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub fn edit<R: Read + Seek>(&mut self, base: &mut Base<R>, block: u64) -> Result<&mut [u8], ReadError> {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.blocks.entry(block) {
             entry.insert(base.read_block(block, "directory")?);
@@ -39,7 +35,6 @@ impl Changes {
     }
 
     /// Whether the block is a new one.
-    #[must_use]
     pub fn is_appended(&self, block: u64) -> bool {
         block >= self.appended
     }
@@ -60,19 +55,16 @@ pub struct Appended {
 
 impl Appended {
     /// None yet; the first is to be `first`.
-    #[must_use]
     pub fn new(first: u64) -> Self {
         Self { first, next: first, contents: BTreeMap::new() }
     }
 
     /// The place of the first.
-    #[must_use]
     pub fn first(&self) -> u64 {
         self.first
     }
 
     /// How many there are.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.next - self.first
     }
@@ -89,7 +81,6 @@ impl Appended {
         self.contents.insert(at, Piece::Patch(bytes.into()));
     }
 
-    /// Both at once.
     pub fn append(&mut self, piece: Piece) -> u64 {
         let at = self.reserve(piece.size());
         self.contents.insert(at, piece);

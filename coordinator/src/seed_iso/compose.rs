@@ -35,9 +35,6 @@ pub enum Content {
 }
 
 /// Lays `files` over a base.
-///
-/// # Errors
-/// [`ReadError`].
 pub fn compose<R: Read + Seek>(base: &mut Base<R>, files: &[NewFile]) -> Result<Overlay, ReadError> {
     let partitions = Partitions::read(base)?;
     let mut trees = Tree::read_all(base, 0)?;

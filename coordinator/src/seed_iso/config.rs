@@ -34,7 +34,6 @@ pub enum ConfigError {
     /// YAML cannot hold it.
     #[error("the cloud-config of the SeedImage cannot be written as YAML ({0}): correct spec.cloud-config")]
     Yaml(String),
-    /// Too much.
     #[error("spec.cloud-config of the SeedImage has more than {FILES_BYTES} bytes: shorten it")]
     TooLarge,
     /// Too many networks of single hosts.
@@ -59,7 +58,6 @@ struct Elemental {
 
 /// The files of every seed, where the agent has so many bytes: whether the live
 /// system carries it, is for the live system to see.
-#[must_use]
 pub fn agent_files(len: u64) -> [NewFile; 2] {
     let agent = NewFile { directory: None, name: AGENT, content: Content::Agent { len } };
     [agent, new_file(Some(STAGES), "baremetal-agent.yaml", AGENT_STAGES.to_owned())]
@@ -68,9 +66,6 @@ pub fn agent_files(len: u64) -> [NewFile; 2] {
 /// What a seed adds: where to register with the CA certificate, and the live
 /// system's own cloud-config. A host receives everything else after it has
 /// authenticated, but for the network that it needs before.
-///
-/// # Errors
-/// [`ConfigError`].
 pub fn render_files(
     seed: &SeedImage,
     registration: &MachineRegistration,

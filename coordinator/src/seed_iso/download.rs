@@ -27,7 +27,6 @@ const RETRY_AFTER: &str = "10";
 /// Bytes that one download holds in memory.
 const CHUNK: usize = 64 * 1024;
 
-/// The routes.
 pub fn download_router(isos: Arc<SeedIsos>) -> Router {
     Router::new().route("/elemental/seedimage/{token}/{file}", get(answer_request)).with_state(isos)
 }

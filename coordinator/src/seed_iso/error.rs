@@ -25,7 +25,6 @@ pub enum SeedIsoError {
     /// The agent's file cannot be read.
     #[error("cannot read the agent of --agent-path {path}", path = path.display())]
     Agent {
-        /// Which file.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
@@ -33,7 +32,6 @@ pub enum SeedIsoError {
     /// The base image cannot be read back.
     #[error("cannot read the base image {path}", path = path.display())]
     Read {
-        /// Which file.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
@@ -48,7 +46,6 @@ impl From<LayoutError> for SeedIsoError {
 
 impl SeedIsoError {
     /// Whether a retry is useless until the configuration changes.
-    #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Layout(_)
@@ -61,14 +58,12 @@ impl SeedIsoError {
     }
 
     /// What the status of the `SeedImage` says.
-    #[must_use]
     pub fn status_text(&self) -> String {
         let neutral = if let Self::Base(error) = self { error.neutral_text() } else { None };
         neutral.map_or_else(|| chain(self), str::to_owned)
     }
 
     /// The cause, for a condition.
-    #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
             Self::Base(error) => error.reason(),
@@ -78,7 +73,6 @@ impl SeedIsoError {
     }
 
     /// Whether a retry would fetch the base in vain.
-    #[must_use]
     pub fn is_fetched_in_vain(&self) -> bool {
         matches!(self, Self::Base(error) if error.is_fetched_in_vain())
     }

@@ -60,7 +60,6 @@ impl HostNetworks {
     }
 
     /// The hosts of a registration as its ISOs have them.
-    #[must_use]
     pub fn published(&self, registration: &MachineRegistration) -> Arc<Hosts> {
         let state = self.state();
         state.published.get(&ObjectRef::from_obj(registration)).cloned().unwrap_or_default()

@@ -52,16 +52,12 @@ pub struct Base<R> {
 
 impl<R: Read + Seek> Base<R> {
     /// Takes the size from where the reader ends.
-    ///
-    /// # Errors
-    /// Those of the reader.
     pub fn new(mut reader: R) -> io::Result<Self> {
         let size = reader.seek(SeekFrom::End(0))?;
         Ok(Self { reader, size })
     }
 
     /// Bytes.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -83,23 +79,17 @@ impl<R: Read + Seek> Base<R> {
         Ok(bytes)
     }
 
-    /// Reads one block.
-    ///
-    /// # Errors
-    /// As [`Base::read`].
     pub fn read_block(&mut self, block: u64, what: &'static str) -> Result<Vec<u8>, ReadError> {
         self.read(Extent { at: block.saturating_mul(BLOCK), len: BLOCK }, what)
     }
 }
 
 /// The number at an offset, little end first; nothing beyond the end.
-#[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
 /// The number at an offset, little end first; nothing beyond the end.
-#[must_use]
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
@@ -112,7 +102,6 @@ pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 /// A number in both orders, as ISO 9660 keeps most of them.
-#[must_use]
 pub fn both_endian(value: u32) -> [u8; 8] {
     let mut both = [0; 8];
     both[..4].copy_from_slice(&value.to_le_bytes());
@@ -121,9 +110,6 @@ pub fn both_endian(value: u32) -> [u8; 8] {
 }
 
 /// A block number as ISO 9660 keeps it.
-///
-/// # Errors
-/// [`LayoutError::TooLarge`].
 pub fn block_number(block: u64) -> Result<u32, LayoutError> {
     u32::try_from(block).map_err(|_| LayoutError::TooLarge)
 }

@@ -11,13 +11,11 @@ pub enum Piece {
     Base(Extent),
     /// From the agent's file.
     Agent(Extent),
-    /// From memory.
     Patch(Bytes),
 }
 
 impl Piece {
     /// Bytes.
-    #[must_use]
     pub fn size(&self) -> u64 {
         match self {
             Self::Base(extent) | Self::Agent(extent) => extent.len,
@@ -64,20 +62,17 @@ impl Overlay {
     }
 
     /// Bytes of the whole.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
     /// Bytes that are held in memory.
-    #[must_use]
     pub fn stored(&self) -> u64 {
         let held = self.pieces.iter().filter(|(_, piece)| matches!(piece, Piece::Patch(_)));
         held.map(|(_, piece)| piece.size()).sum()
     }
 
     /// The pieces of a range, in order; a range that sticks out is cut.
-    #[must_use]
     pub fn pieces(&self, range: Extent) -> Vec<Piece> {
         let end = range.at.saturating_add(range.len).min(self.size);
         let first = self.pieces.partition_point(|(at, piece)| at + piece.size() <= range.at);

@@ -139,9 +139,6 @@ impl Guid {
 
 impl Partitions {
     /// Reads the tables of a base.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub fn read<R: Read + Seek>(base: &mut Base<R>) -> Result<Self, ReadError> {
         if base.size() < 2 * SECTOR {
             return Err(LayoutError::NotIso.into());
@@ -160,9 +157,6 @@ impl Partitions {
     /// Behind the first partition that is a volume of its own: a system on a
     /// USB stick mounts that, and reads nothing behind it. Without one, at the
     /// end.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub fn find_place<R: Read + Seek>(&self, base: &mut Base<R>) -> Result<Place, ReadError> {
         let backup = self.guid.as_ref().map(|guid| guid.backup_at.saturating_mul(SECTOR));
         let kept = backup.unwrap_or(base.size()).min(base.size());
@@ -178,9 +172,6 @@ impl Partitions {
 
     /// What follows the kept part of the base, and its offset; and the first
     /// blocks, changed.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub fn move_for<R: Read + Seek>(
         mut self,
         base: &mut Base<R>,

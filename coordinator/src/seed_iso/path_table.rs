@@ -5,7 +5,6 @@ use super::layout::LayoutError;
 
 const GARBLED: LayoutError = LayoutError::Garbled("path table");
 
-/// One directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
     /// Its name; of the root one zero byte.
@@ -31,9 +30,6 @@ pub struct PathTable(Vec<Directory>);
 
 impl PathTable {
     /// Reads the table whose numbers have the little end first.
-    ///
-    /// # Errors
-    /// [`LayoutError::Garbled`].
     pub fn parse(mut bytes: &[u8]) -> Result<Self, LayoutError> {
         let mut directories = vec![];
         while let [len, _, b0, b1, b2, b3, p0, p1, rest @ ..] = bytes {
@@ -54,7 +50,6 @@ impl PathTable {
     }
 
     /// The bytes of the table.
-    #[must_use]
     pub fn render(&self, order: Order) -> Vec<u8> {
         let mut bytes = vec![];
         for directory in &self.0 {
@@ -76,7 +71,6 @@ impl PathTable {
         bytes
     }
 
-    /// All directories.
     pub fn directories(&self) -> impl Iterator<Item = &Directory> {
         self.0.iter()
     }

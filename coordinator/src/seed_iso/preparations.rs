@@ -136,7 +136,6 @@ impl SeedIsos {
     }
 
     /// What the Lease of this replica says: digests of bases, separated by commas.
-    #[must_use]
     pub fn announce_bases(&self) -> String {
         let mut held = self.bases.list_held(MAX_ANNOUNCED);
         held.sort_unstable();

@@ -27,13 +27,11 @@ impl Record {
     }
 
     /// Name of the file as the record sorts it.
-    #[must_use]
     pub fn id(&self) -> &[u8] {
         self.0.get(33..33 + usize::from(self.0[32])).unwrap_or_default()
     }
 
     /// What follows the name: Rock Ridge and its like.
-    #[must_use]
     pub fn system_use(&self) -> &[u8] {
         let id = usize::from(self.0[32]);
         // The name is padded to an even offset.
@@ -41,25 +39,21 @@ impl Record {
     }
 
     /// Whether it is a directory.
-    #[must_use]
     pub fn is_directory(&self) -> bool {
         self.0[25] & DIRECTORY != 0
     }
 
     /// First block of the content, counted from the start of the tree's volume.
-    #[must_use]
     pub fn block(&self) -> u32 {
         u32_at(&self.0, 2).unwrap_or_default()
     }
 
     /// Bytes of the content.
-    #[must_use]
     pub fn content_len(&self) -> u32 {
         u32_at(&self.0, 10).unwrap_or_default()
     }
 
     /// Bytes of the record itself.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -71,7 +65,6 @@ impl Record {
     }
 
     /// The name that a reader of the tree shows.
-    #[must_use]
     pub fn name(&self, names: Names, skip: usize) -> String {
         let name = match names {
             Names::Plain => {
@@ -112,7 +105,6 @@ fn rock_ridge_name(mut entries: &[u8]) -> Option<Vec<u8>> {
 pub struct Style {
     /// How names are written.
     pub names: Names,
-    /// With Rock Ridge.
     rock_ridge: Option<RockRidge>,
     /// Of the root: a seed has no clock of its own.
     date: [u8; 7],
@@ -140,7 +132,6 @@ pub enum Kind {
 
 impl Style {
     /// Reads it from the root's entry for itself.
-    #[must_use]
     pub fn read(names: Names, root: &Record) -> Self {
         let mut date = [0; 7];
         date.copy_from_slice(root.0.get(18..25).unwrap_or(&[0; 7]));
@@ -153,7 +144,6 @@ impl Style {
     }
 
     /// Bytes before the Rock Ridge entries of each record.
-    #[must_use]
     pub fn skip(&self) -> usize {
         self.rock_ridge.as_ref().map_or(0, |style| style.skip)
     }
@@ -168,13 +158,11 @@ impl Style {
     }
 
     /// A record for content that is placed later.
-    #[must_use]
     pub fn make(&self, name: &str, kind: Kind) -> Record {
         self.make_with_id(&self.id(name, kind), Some(name), kind)
     }
 
     /// The entries for itself and its parent of a new directory.
-    #[must_use]
     pub fn make_dots(&self) -> [Record; 2] {
         [0, 1].map(|id| self.make_with_id(&[id], None, Kind::Directory))
     }
@@ -240,7 +228,6 @@ pub fn parse_records(bytes: &[u8]) -> Result<Vec<Record>, LayoutError> {
 }
 
 /// The bytes of a directory: whole blocks.
-#[must_use]
 pub fn pack_records(records: &[Record]) -> Vec<u8> {
     let block = usize::try_from(BLOCK).unwrap_or(usize::MAX);
     let mut bytes = vec![];

@@ -23,7 +23,6 @@ const DESCRIPTOR: LayoutError = LayoutError::Garbled("volume descriptor");
 pub struct PlacedFile<'a> {
     /// In the root, or in this directory of the root.
     pub directory: Option<&'static str>,
-    /// Its name.
     pub name: &'a str,
     /// Mode 0755.
     pub executable: bool,
@@ -33,7 +32,6 @@ pub struct PlacedFile<'a> {
     pub len: u32,
 }
 
-/// One tree.
 #[derive(Debug)]
 pub struct Tree {
     /// Block of the image that the tree counts from.
@@ -47,9 +45,6 @@ pub struct Tree {
 }
 
 /// Whether a volume begins at this block of the image.
-///
-/// # Errors
-/// Those of the file.
 pub fn is_volume<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<bool, ReadError> {
     match base.read_block(volume.saturating_add(DESCRIPTORS), "volume descriptor") {
         Ok(bytes) => Ok(bytes.starts_with(b"\x01CD001")),
@@ -59,9 +54,6 @@ pub fn is_volume<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<bool
 }
 
 /// The catalog of boot images, block of the image.
-///
-/// # Errors
-/// [`ReadError`].
 pub fn find_boot_catalog<R: Read + Seek>(base: &mut Base<R>) -> Result<Option<u64>, ReadError> {
     for (_, descriptor) in read_descriptors(base, 0)? {
         if descriptor.starts_with(b"\x00CD001\x01EL TORITO SPECIFICATION") {
@@ -123,9 +115,6 @@ impl Tree {
     }
 
     /// The block of the image right behind the last file or directory.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub fn find_end<R: Read + Seek>(&self, base: &mut Base<R>) -> Result<u64, ReadError> {
         let mut end = 0;
         for directory in self.table.directories() {
@@ -156,9 +145,6 @@ impl Tree {
 
     /// Adds files: the directories that change, and the path tables, are
     /// appended again, and what points to the old ones is changed.
-    ///
-    /// # Errors
-    /// [`ReadError`].
     pub fn add_files<R: Read + Seek>(
         &mut self,
         base: &mut Base<R>,
@@ -282,9 +268,6 @@ impl Tree {
     }
 
     /// Writes the descriptor for a volume that has grown by what was appended.
-    ///
-    /// # Errors
-    /// [`LayoutError::TooLarge`].
     pub fn finish(mut self, appended: &Appended, changes: &mut Changes) -> Result<(), LayoutError> {
         let known = u64::from(u32_at(&self.descriptor, 80).unwrap_or_default());
         let reached = appended.first().saturating_sub(self.volume);

@@ -18,9 +18,6 @@ const RESOLVED: &str = "resolved-value";
 
 /// Writes what of the bootstrap data went into the plan beside it; no request when
 /// it is there, when the Secret is not one of Cluster API, or when it cannot be changed.
-///
-/// # Errors
-/// Conflict when the Secret has changed since it was read.
 pub async fn write_resolved(
     client: &Client,
     secret: &KubeSecret,

@@ -52,9 +52,6 @@ pub async fn claim(
 }
 
 /// Updates the UID of a claim whose names hold.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn adopt(client: &Client, inventory: &MachineInventory, uid: &Uid) -> Result<(), StoreError> {
     let annotations = json!({ annotation::OWNER_UID: uid.as_str() });
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
@@ -62,9 +59,6 @@ pub async fn adopt(client: &Client, inventory: &MachineInventory, uid: &Uid) -> 
 }
 
 /// Adds the finalizer to a host that a machine holds.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn protect(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
     patch(client, inventory, "protect", &json!({}), Some(finalizers)).await.map(drop)
@@ -72,9 +66,6 @@ pub async fn protect(client: &Client, inventory: &MachineInventory) -> Result<()
 
 /// Removes the claim. The annotation of the pool stays, as the seeds' systems
 /// have it.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn release(
     client: &Client,
     inventory: &MachineInventory,
@@ -98,9 +89,6 @@ pub async fn release(
 }
 
 /// Keeps the owner and gives the host to no machine until it was cleaned.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn abandon(
     client: &Client,
     inventory: &MachineInventory,
@@ -116,9 +104,6 @@ pub async fn abandon(
 }
 
 /// Records the allocation state. A move waits while a plan is in flight.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn mark(
     client: &Client,
     inventory: &MachineInventory,
@@ -136,9 +121,6 @@ pub async fn mark(
 /// Has `clusterctl move` wait for a plan, and records the allocation state where the plan is of a
 /// machine. The plan is named: another one is another version of the inventory, so that nothing is
 /// announced by what was read before.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn begin_plan(
     client: &Client,
     inventory: &MachineInventory,
@@ -153,27 +135,18 @@ pub async fn begin_plan(
 }
 
 /// The plan that an operator wants run was announced.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn forget_custom_plan(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::CUSTOM_PLAN: null });
     patch(client, inventory, "end the request of a plan on", &annotations, None).await.map(drop)
 }
 
 /// Another clean of an abandoned host was announced.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn forget_retry(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::RETRY_PLAN: null });
     patch(client, inventory, "end the request of a clean on", &annotations, None).await.map(drop)
 }
 
 /// Records that a reboot ends this boot of the host, which is asked to from then on.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn begin_reboot(
     client: &Client,
     inventory: &MachineInventory,
@@ -184,27 +157,18 @@ pub async fn begin_reboot(
 }
 
 /// The host runs another boot.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn finish_reboot(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::REBOOT: null, annotation::REBOOTING_FROM: null });
     patch(client, inventory, "end the request of a reboot of", &annotations, None).await.map(drop)
 }
 
 /// The disk was installed again.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn forget_reinstall(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::REINSTALL: null });
     patch(client, inventory, "end the request of an install on", &annotations, None).await.map(drop)
 }
 
 /// Lets `clusterctl move` go on.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn allow_move(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::BLOCK_MOVE: null });
     patch(client, inventory, "allow the move of", &annotations, None).await.map(drop)
@@ -234,9 +198,6 @@ pub async fn take(client: &Client, inventory: &MachineInventory, host: &str) -> 
 }
 
 /// Lets pools and other hosts have the inventory.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn give_back(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::OWNER_BARE_METAL_HOST: null });
     patch(client, inventory, "give back", &annotations, None).await.map(drop)
@@ -244,9 +205,6 @@ pub async fn give_back(client: &Client, inventory: &MachineInventory) -> Result<
 
 /// Makes the network that was reported last the intended one, whole: what the
 /// host has no more must not stay.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn accept_network(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let mut change = json!({ "metadata": { "annotations": { annotation::ACCEPT_OBSERVED_NETWORK: null } } });
     let observed = inventory.status.as_ref().and_then(|status| status.observed_network.as_ref());
@@ -276,9 +234,6 @@ async fn patch(
 /// Changes the facts of a host, projects its conditions, and writes what
 /// differs: no request when nothing does. `known` may be stale: a conflict
 /// reads the object and applies the change again.
-///
-/// # Errors
-/// [`StoreError::Gone`], [`StoreError::Contended`], [`StoreError::Request`].
 pub async fn update_status(
     client: &Client,
     known: Arc<MachineInventory>,
@@ -308,9 +263,6 @@ pub async fn update_status(
 
 /// Writes the status once, with the precondition of the object as it was
 /// decided on: a stale decision must not be announced.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn change_status(
     client: &Client,
     known: &MachineInventory,
@@ -322,9 +274,6 @@ pub async fn change_status(
 
 /// Writes the conditions where they differ. `told` replaces what the stored
 /// facts tell.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn write_conditions(
     client: &Client,
     known: &MachineInventory,
@@ -349,9 +298,6 @@ fn project_status(
 
 /// Reads an inventory, which must have the identity `tpm_hash` where one is
 /// given.
-///
-/// # Errors
-/// [`StoreError::Gone`], [`StoreError::Request`].
 pub async fn read(
     inventories: &Api<MachineInventory>,
     name: &str,
@@ -366,9 +312,6 @@ pub async fn read(
 
 /// Marks an inventory whose identity two live hosts claim; an operator removes
 /// the mark.
-///
-/// # Errors
-/// [`StoreError::Gone`], [`StoreError::Request`].
 pub async fn quarantine(
     inventories: &Api<MachineInventory>,
     known: &MachineInventory,

@@ -73,9 +73,6 @@ pub async fn delete<K: Kind>(client: &Client, object: &K) -> Result<Option<K>, S
 }
 
 /// Deletes an object that `finalizer` holds.
-///
-/// # Errors
-/// Conflict when the object has changed.
 pub async fn delete_held<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
     let left = delete(client, object).await?;
     match left.filter(|left| left.finalizers().iter().any(|held| held == finalizer)) {
@@ -86,9 +83,6 @@ pub async fn delete_held<K: Kind>(client: &Client, object: &K, finalizer: &str) 
 
 /// Makes sure that a Secret with rendered data exists. What was rendered for this
 /// data stays as it is; a Secret of former data is replaced.
-///
-/// # Errors
-/// [`StoreError::Taken`] for a Secret that was not rendered.
 pub async fn ensure_secret(
     client: &Client,
     data: &Metal3Data,
@@ -129,9 +123,6 @@ pub async fn ensure_secret(
 }
 
 /// Adds a finalizer.
-///
-/// # Errors
-/// Conflict when the object has changed.
 pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
     let finalizers = with_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers } });
@@ -139,9 +130,6 @@ pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str
 }
 
 /// Adds what is missing of a finalizer and labels, unless the object is in deletion; whether it wrote.
-///
-/// # Errors
-/// Conflict when the object has changed.
 pub async fn hold_labelled<K: Kind>(
     client: &Client,
     object: &K,
@@ -159,9 +147,6 @@ pub async fn hold_labelled<K: Kind>(
 }
 
 /// Removes a finalizer.
-///
-/// # Errors
-/// Conflict when the object has changed.
 pub async fn drop_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
     let finalizers = without_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers } });
@@ -170,9 +155,6 @@ pub async fn drop_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &st
 
 /// Has the owner of a Machine replace it, by the condition that Cluster API's own health
 /// check sets. The Machine is read again: its conditions are written as a whole.
-///
-/// # Errors
-/// Conflict when the Machine has changed since it was read.
 pub async fn request_replacement(
     client: &Client,
     machine: &Machine,
@@ -197,9 +179,6 @@ pub async fn request_replacement(
 
 /// Records on a claim what it will take, with the finalizer that holds it until
 /// that is given back.
-///
-/// # Errors
-/// Conflict when the claim has changed.
 pub async fn record_choice<K: Kind>(
     client: &Client,
     claim: &K,
@@ -212,9 +191,6 @@ pub async fn record_choice<K: Kind>(
 }
 
 /// Forgets what a claim has chosen.
-///
-/// # Errors
-/// Conflict when the claim has changed.
 pub async fn drop_choice<K: Kind>(client: &Client, claim: &K, annotation: &str) -> Result<(), StoreError> {
     let change = json!({ "metadata": { "annotations": { annotation: null } } });
     patch(client, claim, "drop the choice of", change).await.map(drop)

@@ -66,7 +66,6 @@ pub async fn read_key(
 }
 
 /// The value of the first of these keys.
-#[must_use]
 pub fn value_of(secret: &KubeSecret, keys: &[&str]) -> Option<Secret> {
     let data = secret.data.as_ref()?;
     keys.iter().find_map(|key| data.get(*key)).map(|value| Secret::new(value.0.clone()))
@@ -93,9 +92,6 @@ pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret,
 /// Writes a plan record. The results of the plan before are blanked in the same
 /// write: an old success must not pass as the new one's. A missing Secret is
 /// created; in a namespace that is being deleted a clean plan does without.
-///
-/// # Errors
-/// Conflict when the Secret has changed since it was read.
 pub async fn write(
     client: &Client,
     inventory: &MachineInventory,

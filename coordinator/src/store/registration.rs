@@ -71,9 +71,6 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
 
 /// Writes labels and annotations that differ, as `decide` says. `known` may be
 /// stale: a conflict reads the inventory and decides again.
-///
-/// # Errors
-/// [`StoreError::Gone`], [`StoreError::Contended`], [`StoreError::Request`].
 pub async fn refresh_metadata(
     client: &Client,
     known: Arc<MachineInventory>,
@@ -100,9 +97,6 @@ pub async fn refresh_metadata(
 /// names it in the status, with what the registration says of the host. A lost
 /// one is recreated, that of another host is emptied, and one that is not a plan
 /// Secret is never adopted.
-///
-/// # Errors
-/// [`StoreError::Taken`], and those of every write.
 pub async fn ensure_plan_secret(
     client: &Client,
     inventory: Arc<MachineInventory>,
@@ -143,9 +137,6 @@ async fn create_plan_secret(
 
 /// Gives the inventory of a host that was never installed to another key: one
 /// compare-and-swap. `approval` is what the new key needs.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn replace_identity(
     client: &Client,
     inventory: &MachineInventory,
@@ -161,9 +152,6 @@ pub async fn replace_identity(
 }
 
 /// Brings the label of the class up to date; no request when it is so already.
-///
-/// # Errors
-/// Conflict when the inventory has changed.
 pub async fn show_class(
     client: &Client,
     inventory: Arc<MachineInventory>,

@@ -19,9 +19,6 @@ const CACHE_INTERVAL: Duration = Duration::from_millis(20);
 /// Takes a place by one compare-and-swap; `false` when there is none. `latest` is
 /// the registration in the cache: after a conflict the decision waits until that
 /// has moved on.
-///
-/// # Errors
-/// [`StoreError::Contended`], [`StoreError::Request`].
 pub async fn reserve_place(
     client: &Client,
     latest: impl Fn() -> Arc<MachineRegistration>,
@@ -38,9 +35,6 @@ pub async fn reserve_place(
 }
 
 /// Records a refused host, where `decide` says so.
-///
-/// # Errors
-/// [`StoreError::Contended`], [`StoreError::Request`].
 pub async fn record_refusal(
     client: &Client,
     latest: impl Fn() -> Arc<MachineRegistration>,

@@ -22,7 +22,6 @@ pub struct Token {
 }
 
 /// Name of the Secret of a registration.
-#[must_use]
 pub fn secret_name(registration: &str) -> String {
     format!("{registration}{}", registration_secret::SUFFIX)
 }
@@ -55,9 +54,6 @@ pub async fn ensure(client: &Client, registration: &MachineRegistration) -> Resu
 }
 
 /// Replaces the token that `stored` holds.
-///
-/// # Errors
-/// Conflict when the Secret has changed.
 pub async fn replace(
     client: &Client,
     registration: &MachineRegistration,

@@ -13,9 +13,6 @@ use super::{StoreError, diff, kind_name};
 
 /// Brings the status of `object` to `status`, with its `resourceVersion` as
 /// precondition. `None` when it is so already.
-///
-/// # Errors
-/// Conflict when the object has changed.
 pub async fn write_status<K, S>(client: &Client, object: &K, status: &S) -> Result<Option<K>, StoreError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>

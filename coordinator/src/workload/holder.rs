@@ -24,9 +24,6 @@ impl WorkloadClients {
     }
 
     /// Writes the holder when it is another than was written last.
-    ///
-    /// # Errors
-    /// [`StoreError`], of either cluster.
     pub async fn show_holder(
         &self,
         management: &Client,

@@ -20,9 +20,6 @@ pub enum KubeconfigError {
 }
 
 /// A client whose requests have a deadline.
-///
-/// # Errors
-/// [`KubeconfigError`].
 pub(super) async fn connect_workload(kubeconfig: Secret) -> Result<Client, KubeconfigError> {
     let parsed = parse_kubeconfig(kubeconfig.expose())?;
     let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await;

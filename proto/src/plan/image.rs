@@ -22,7 +22,6 @@ impl Image {
     }
 
     /// The text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,7 +68,6 @@ pub const IMAGE_SCHEMES: [&str; 4] = ["oci:", "docker:", "file:", "dir:"];
 
 /// The reference as `elemental --system` takes it: without a scheme it reads an
 /// IP address with a port as one, and fails.
-#[must_use]
 pub fn to_source(reference: &str) -> String {
     if IMAGE_SCHEMES.iter().any(|scheme| reference.starts_with(scheme)) {
         return reference.to_owned();

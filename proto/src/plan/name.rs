@@ -23,7 +23,6 @@ impl PlanId {
     }
 
     /// The text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -51,7 +50,6 @@ pub struct Checksum(String);
 
 impl Checksum {
     /// The checksum of `bytes`.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(crate::proof::identity(bytes))
     }
@@ -68,7 +66,6 @@ impl Checksum {
     }
 
     /// The text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

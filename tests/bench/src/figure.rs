@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// One measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -28,9 +27,13 @@ pub(crate) enum Plot {
     #[default]
     None,
     /// By the number of hosts; the figures of one series are a line.
-    Size { series: String, size: usize },
-    /// By all measurements.
-    Distribution { samples: Vec<f64> },
+    Size {
+        series: String,
+        size: usize,
+    },
+    Distribution {
+        samples: Vec<f64>,
+    },
 }
 
 impl Figure {
@@ -101,7 +104,6 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Three significant digits.
 fn round(value: f64) -> String {
     let digits = match value.abs() {
         value if value >= 100.0 || value == 0.0 => 0,

@@ -20,7 +20,6 @@ use crate::site::{Coordinator, Site};
 use crate::usage;
 use crate::wait::Observed;
 
-/// Registrations in flight.
 pub(crate) const IN_FLIGHT: usize = 32;
 const TIME_LIMIT: Duration = Duration::from_mins(15);
 

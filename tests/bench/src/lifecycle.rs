@@ -14,7 +14,6 @@ struct Part {
     writes: usize,
     /// Requests for Events among them.
     events: usize,
-    /// Most writes.
     goal: f64,
 }
 

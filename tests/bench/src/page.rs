@@ -15,7 +15,6 @@ use crate::plot::{Line, Share, draw_distribution, draw_shares, draw_sizes};
 /// Where the plots are, beside the page.
 const PLOTS: &str = "performance";
 
-/// A drawn plot.
 struct Drawn {
     file: String,
     title: String,

@@ -25,7 +25,6 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// One line of a plot by size.
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Size and cost.
     pub(crate) points: Vec<(f64, f64)>,
 }
 

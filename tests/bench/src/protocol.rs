@@ -107,7 +107,6 @@ pub(crate) struct Host {
     tls: Arc<ClientConfig>,
 }
 
-/// An open stream.
 pub(crate) struct Attached {
     pub(crate) client: HostClient<Channel>,
     pub(crate) inbound: Streaming<wire::CoordinatorMessage>,

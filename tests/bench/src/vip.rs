@@ -24,10 +24,6 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Clients that give a write up try it again.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Measures the distribution.
-///
-/// # Errors
-/// Without root, keepalived, or `vip-agent` beside this program.
 pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
     let program = std::env::current_exe()?.with_file_name("vip-agent");
     program.is_file().then_some(()).context("there is no vip-agent beside this program: run `make bench`")?;
@@ -49,7 +45,6 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
 
 /// What a loss of the holder took, in seconds.
 struct Loss {
-    /// It led etcd.
     led_etcd: bool,
     connection: f64,
     write: f64,

@@ -76,7 +76,6 @@ pub const RUN: &[(&str, &str, &str)] = &[
 const FENCE: &str = "```";
 const NOT_RUN: &str = "<!-- not run: ";
 
-/// A fenced block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// The heading above it.
@@ -91,7 +90,6 @@ pub struct Block {
 
 impl Block {
     /// Whether it is commands.
-    #[must_use]
     pub fn is_commands(&self) -> bool {
         self.language == "sh"
     }
@@ -99,7 +97,6 @@ impl Block {
 
 /// A file of the checkout in which the test is run: checkouts that share a target directory share
 /// what was built, and `UPDATE=1` must not write into another one.
-#[must_use]
 pub fn checkout(path: &str) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let root = here.ancestors().find(|directory| directory.join("Cargo.lock").exists());
@@ -107,7 +104,6 @@ pub fn checkout(path: &str) -> PathBuf {
 }
 
 /// All fenced blocks of a document, in order.
-#[must_use]
 pub fn parse_blocks(text: &str) -> Vec<Block> {
     let mut blocks = vec![];
     let (mut section, mut reason, mut open): (String, Option<String>, Option<(usize, Block)>) =
@@ -139,7 +135,6 @@ pub fn parse_blocks(text: &str) -> Vec<Block> {
 
 /// Puts values where the document has placeholders: whole words, or names that it gives as an
 /// example.
-#[must_use]
 pub fn fill(text: &str, values: &[(&str, String)]) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     values.iter().fold(text.to_owned(), |text, (name, value)| {
@@ -164,7 +159,6 @@ pub struct Reader {
 
 impl Reader {
     /// Of what [`RUN`] has for this test.
-    #[must_use]
     pub fn of(test: &str) -> Self {
         let own = RUN.iter().filter(|(_, _, runner)| *runner == test);
         Self { left: own.map(|(document, section, _)| (*document, *section)).collect() }
@@ -186,9 +180,6 @@ impl Reader {
     }
 
     /// What the test was to run and did not.
-    ///
-    /// # Errors
-    /// Names it.
     pub fn finish(self) -> io::Result<()> {
         if self.left.is_empty() {
             return Ok(());

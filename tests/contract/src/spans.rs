@@ -7,19 +7,16 @@ use crate::documents::checkout;
 
 const FENCE: &str = "```";
 
-/// A code span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The heading above it.
     pub section: String,
     /// The number of its paragraph, item of a list, or row of a table.
     pub paragraph: usize,
-    /// On one line.
     pub text: String,
 }
 
 /// All code spans of a document, in order.
-#[must_use]
 pub fn parse_spans(text: &str) -> Vec<Span> {
     let mut spans = vec![];
     let (mut section, mut paragraph, mut is_fenced) = (String::new(), 0, false);

@@ -29,42 +29,19 @@ pub enum Error {
     Parse(#[from] serde_norway::Error),
     /// An object has no `apiVersion` or `kind`.
     #[error("object {name:?} names no apiVersion and kind")]
-    Untyped {
-        /// Its name.
-        name: String,
-    },
+    Untyped { name: String },
     /// The API server does not serve the kind.
     #[error("find the resource of {kind}")]
-    Discover {
-        /// The kind.
-        kind: String,
-        /// Why.
-        source: kube::Error,
-    },
+    Discover { kind: String, source: kube::Error },
     /// The API server refused an object.
     #[error("apply {kind} {name}")]
-    Apply {
-        /// Its kind.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// Why.
-        source: kube::Error,
-    },
+    Apply { kind: String, name: String, source: kube::Error },
     /// A CRD is there but not served.
     #[error("{name} was not established within {} s", ESTABLISHED.as_secs())]
-    Established {
-        /// The CRD.
-        name: String,
-    },
+    Established { name: String },
     /// A CRD could not be read.
     #[error("read {name}")]
-    Read {
-        /// The CRD.
-        name: String,
-        /// Why.
-        source: kube::Error,
-    },
+    Read { name: String, source: kube::Error },
 }
 
 /// Parses a stream of YAML documents; empty ones are left out.
@@ -91,9 +68,6 @@ pub async fn objects(client: &Client, objects: &[DynamicObject]) -> Result<Vec<D
 }
 
 /// As [`objects`], with `fieldValidation=Strict`: a field that the schema does not have is an error.
-///
-/// # Errors
-/// As [`objects`].
 pub async fn objects_strictly(
     client: &Client,
     objects: &[DynamicObject],
@@ -103,9 +77,6 @@ pub async fn objects_strictly(
 }
 
 /// As [`objects_strictly`], without storing anything.
-///
-/// # Errors
-/// As [`objects`].
 pub async fn try_objects_strictly(
     client: &Client,
     objects: &[DynamicObject],
@@ -141,10 +112,6 @@ async fn apply_objects(
     Ok(applied)
 }
 
-/// Parses and applies.
-///
-/// # Errors
-/// As [`parse_manifest`] and [`objects`].
 pub async fn manifest(client: &Client, text: &str) -> Result<Vec<DynamicObject>, Error> {
     objects(client, &parse_manifest(text)?).await
 }

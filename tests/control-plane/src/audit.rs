@@ -43,7 +43,6 @@ pub struct Counts {
     pub gets: u64,
     /// Reads of a collection.
     pub lists: u64,
-    /// Watches opened.
     pub watches: u64,
     /// Creates, updates, patches and deletes that the server accepted; Leases and Events are among
     /// them, see `by`.
@@ -57,7 +56,6 @@ pub struct Counts {
 
 impl Counts {
     /// The requests of one verb on one resource, as in `("patch", "machines/status")`.
-    #[must_use]
     pub fn of(&self, verb: &str, resource: &str) -> u64 {
         let key = format!("{verb} {resource}");
         self.by.get(&key).copied().unwrap_or(0)
@@ -99,7 +97,6 @@ impl Audit {
     }
 
     /// The log file: one JSON event of `audit.k8s.io/v1` a line.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -44,7 +44,6 @@ pub enum Error {
     /// Its role has no rules.
     #[error("the ClusterRole {role} got no rules within {} s: {seen}", TIME_LIMIT.as_secs())]
     Aggregation {
-        /// The role.
         role: &'static str,
         /// What was seen instead.
         seen: String,
@@ -80,9 +79,6 @@ impl ClusterApi {
     }
 
     /// The same for kubeadm's bootstrap data and control planes.
-    ///
-    /// # Errors
-    /// As [`ClusterApi::start`].
     pub async fn start_kubeadm(&mut self, parts: &Parts, control_plane: &ControlPlane) -> Result<(), Error> {
         for provider in [Provider::Bootstrap, Provider::ControlPlane] {
             self.managers.push(Manager::start(parts, control_plane, provider).await?);
@@ -91,9 +87,6 @@ impl ClusterApi {
     }
 
     /// What was applied for each provider, as a manifest.
-    ///
-    /// # Errors
-    /// Never for what could be applied.
     pub fn components(&self) -> Result<Vec<(Provider, String)>, serde_norway::Error> {
         let render = |manager: &Manager| {
             let documents = manager.objects.iter().map(serde_norway::to_string);

@@ -80,20 +80,16 @@ impl Clusterctl {
         Ok(clusterctl)
     }
 
-    /// The program itself.
-    #[must_use]
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
     /// Its configuration: until [`Clusterctl::configure`] with Cluster API's own providers alone.
-    #[must_use]
     pub fn configuration(&self) -> PathBuf {
         self.path("clusterctl.yaml")
     }
 
     /// A program that runs it with this configuration and these variables.
-    #[must_use]
     pub fn script(&self) -> String {
         let variables = self.variables.iter().map(|(name, value)| format!("export {name}='{value}'\n"));
         let (binary, configuration) = (self.binary.display(), self.configuration());
@@ -147,9 +143,6 @@ impl Clusterctl {
     }
 
     /// Runs a command; the answer is what it wrote to standard output and standard error.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn run(&self, arguments: &[&str]) -> Result<String, Error> {
         let output = self.command(arguments).output().await?;
         let (said, result) = (text(&output.stderr), text(&output.stdout));
@@ -160,9 +153,6 @@ impl Clusterctl {
     }
 
     /// Runs a command that writes a manifest.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn render(&self, arguments: &[&str]) -> Result<String, Error> {
         let output = self.command(arguments).output().await?;
         if output.status.success() {

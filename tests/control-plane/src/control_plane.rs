@@ -74,13 +74,11 @@ pub struct Settings {
 
 impl Settings {
     /// A management cluster in a temporary directory.
-    #[must_use]
     pub fn management() -> Self {
         Self { role: Role::Management, addresses: Vec::new(), directory: None }
     }
 
     /// The same, with its files kept in `directory`.
-    #[must_use]
     pub fn kept_in(mut self, directory: &Path) -> Self {
         self.directory = Some(directory.to_owned());
         self
@@ -169,31 +167,26 @@ impl ControlPlane {
     }
 
     /// `https://127.0.0.1:<port>`.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// The loopback port of the API server: guests are forwarded to it.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// The authority that signs everything here.
-    #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
     /// The directory of its files: `*.kubeconfig`, `*.log`, `audit.jsonl`.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
     /// The audit log: who asked for what.
-    #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.audit
     }
@@ -218,7 +211,6 @@ impl ControlPlane {
     }
 
     /// The administrator's kubeconfig file.
-    #[must_use]
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.directory.path().join(file_name("admin"))
     }

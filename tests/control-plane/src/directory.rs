@@ -48,8 +48,6 @@ impl Directory {
         Ok(Self { path: path.to_owned(), lock: None })
     }
 
-    /// Its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

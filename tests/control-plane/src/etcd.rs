@@ -18,20 +18,10 @@ const TRANSACTION: usize = 128;
 pub enum Error {
     /// The request could not be made or sent, or its answer not be read.
     #[error("{attempt} of etcd")]
-    Request {
-        /// What was tried.
-        attempt: &'static str,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Request { attempt: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     /// etcd answered with an error.
     #[error("etcd answered {status}: {answer}")]
-    Answer {
-        /// HTTP status.
-        status: http::StatusCode,
-        /// The body.
-        answer: String,
-    },
+    Answer { status: http::StatusCode, answer: String },
     /// A transaction would not be one.
     #[error("{0} keys are more than one transaction takes")]
     TooMany(usize),
@@ -44,7 +34,6 @@ pub struct Key(String);
 impl Key {
     /// `resource` is the plural for a built-in kind, as in `secrets`, and `<group>/<plural>` for a
     /// custom one, as in `cluster.x-k8s.io/machines`.
-    #[must_use]
     pub fn new(resource: &str, namespace: &str, name: &str) -> Self {
         Self(format!("/registry/{resource}/{namespace}/{name}"))
     }

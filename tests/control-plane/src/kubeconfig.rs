@@ -25,7 +25,6 @@ pub enum Error {
 
 /// A kubeconfig for `user` at `server` (a URL); the certificates are inside, so that the file can
 /// be handed to another program or put into a Secret.
-#[must_use]
 pub fn render(server: &str, authority: &str, user: &str, pair: &Pair) -> String {
     let certificate = STANDARD.encode(&pair.certificate);
     let key = STANDARD.encode(&pair.key);
@@ -34,7 +33,6 @@ pub fn render(server: &str, authority: &str, user: &str, pair: &Pair) -> String 
 }
 
 /// The same with a token.
-#[must_use]
 pub fn render_token(server: &str, authority: &str, user: &str, token: &str) -> String {
     render_with(server, authority, user, &format!("token: {token}"))
 }

@@ -52,21 +52,18 @@ impl Parts {
     }
 
     /// The same, but blind to the directory of ready binaries.
-    #[must_use]
     pub fn without_ready(mut self) -> Self {
         self.ready = None;
         self
     }
 
     /// The same, but with the earlier release of what Kubernetes runs on hosts.
-    #[must_use]
     pub fn earlier(mut self) -> Self {
         self.earlier = true;
         self
     }
 
     /// The module that `part` is built from.
-    #[must_use]
     pub fn module(&self, part: Part) -> Module {
         match (part, part.module()) {
             (Part::Kubectl, module) => module,
@@ -85,7 +82,6 @@ impl Parts {
     }
 
     /// The path of `part` if it is there.
-    #[must_use]
     pub fn find(&self, part: Part) -> Option<PathBuf> {
         let ready = self.ready.iter().map(|ready| ready.join(part.name()));
         let mut places = ready.chain([self.cached(part)]);
@@ -132,7 +128,6 @@ impl Parts {
 
     /// The cache directory of a module at the version of its `go.mod`. Where the module has sources of
     /// ours, it is one of their content too.
-    #[must_use]
     pub fn directory(&self, module: Module) -> PathBuf {
         let name = format!("{}-{}", module.name(), module.version());
         match module {

@@ -20,7 +20,6 @@ pub struct Error {
 /// A certificate with its private key, both PEM.
 #[derive(Clone)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: String,
     /// The private key, PKCS 8.
     pub key: String,
@@ -32,7 +31,6 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// A certificate authority.
 pub struct Authority {
     pair: Pair,
     issuer: Issuer<'static, KeyPair>,
@@ -66,13 +64,11 @@ impl Authority {
     }
 
     /// Its certificate and key: a controller manager signs with them.
-    #[must_use]
     pub fn pair(&self) -> &Pair {
         &self.pair
     }
 
     /// What kubeadm calls `caCertHashes`: `sha256:` and the hash of the public key's PKIX DER.
-    #[must_use]
     pub fn pin(&self) -> &str {
         &self.pin
     }

@@ -28,7 +28,6 @@ pub enum Error {
     Start {
         /// The process as its log calls it.
         name: String,
-        /// Why.
         source: io::Error,
     },
     /// It ended although it should run.
@@ -36,7 +35,6 @@ pub enum Error {
     Ended {
         /// The process as its log calls it.
         name: String,
-        /// Its exit status.
         status: ExitStatus,
         /// Where its output is.
         log: PathBuf,
@@ -62,9 +60,7 @@ pub enum Error {
     Signal {
         /// The process as its log calls it.
         name: String,
-        /// The signal.
         signal: Signal,
-        /// Why.
         source: nix::Error,
     },
 }
@@ -74,9 +70,7 @@ pub enum Error {
 pub struct Spec {
     /// Its name in errors.
     pub name: String,
-    /// The binary.
     pub binary: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// What is added to our environment.
     pub environment: Vec<(String, String)>,
@@ -105,21 +99,15 @@ impl Process {
     }
 
     /// What it was started with.
-    #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Its process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Fails if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Ended`] with the end of its log.
     pub fn check(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
             Ok(Some(status)) => Err(Error::Ended {
@@ -160,7 +148,6 @@ impl Process {
     }
 
     /// The error for a process that runs but does not get ready.
-    #[must_use]
     pub fn not_ready(&self, waited: Duration, seen: String) -> Error {
         Error::NotReady {
             name: self.spec.name.clone(),
@@ -191,26 +178,17 @@ pub struct Server {
 
 impl Server {
     /// Starts `spec`.
-    ///
-    /// # Errors
-    /// [`Error::Start`].
     pub fn start(spec: Spec) -> Result<Self, Error> {
         let process = Process::start(spec.clone())?;
         Ok(Self { spec, running: Mutex::new(Some(process)) })
     }
 
     /// Starts it again; ends it first when it runs.
-    ///
-    /// # Errors
-    /// [`Error::Start`].
     pub fn restart(&self) -> Result<(), Error> {
         self.restart_with(&[])
     }
 
     /// The same with `further` arguments, until the next restart.
-    ///
-    /// # Errors
-    /// [`Error::Start`].
     pub fn restart_with(&self, further: &[&str]) -> Result<(), Error> {
         let mut spec = self.spec.clone();
         spec.arguments.extend(further.iter().map(|argument| (*argument).to_owned()));
@@ -221,13 +199,10 @@ impl Server {
     }
 
     /// Where its output is appended.
-    #[must_use]
     pub fn log(&self) -> &Path {
         &self.spec.log
     }
 
-    /// Whether it runs.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.running().as_mut().is_some_and(|process| process.check().is_ok())
     }
@@ -356,7 +331,6 @@ fn serve(jobs: &Receiver<Job>) {
 }
 
 /// The last lines of a log, for an error.
-#[must_use]
 pub fn tail(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

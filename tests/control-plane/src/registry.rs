@@ -31,7 +31,6 @@ const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/
 
 /// Who may use a registry of [`Access::Password`].
 pub const USER: &str = "puller";
-/// And how.
 pub const PASSWORD: &str = "correct horse";
 /// The registry takes bcrypt alone.
 const PASSWORD_HASH: &str = "$2a$05$JQb4p6tJ2Gqq1eMHY9JLv.nkRFwfbYdadujV7aHnOMaMjrQukQGB2";
@@ -56,20 +55,12 @@ pub enum Error {
     Request(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It answered with an error.
     #[error("the registry answers {status} to {what}: {answer}")]
-    Answer {
-        /// The request.
-        what: String,
-        /// HTTP status.
-        status: StatusCode,
-        /// The body.
-        answer: String,
-    },
+    Answer { what: String, status: StatusCode, answer: String },
 }
 
 /// Who may read and write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Every client.
     Anonymous,
     /// [`USER`] with [`PASSWORD`].
     Password,
@@ -133,28 +124,22 @@ impl Registry {
     }
 
     /// `127.0.0.1:PORT`, the first part of a reference.
-    #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
     /// PEM of the certificate that signs for it.
-    #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
     /// What [`Registry::push_blob`] and the others say that they are.
-    #[must_use]
     pub fn authorized_by(mut self, authorization: String) -> Self {
         self.authorization = Some(authorization);
         self
     }
 
     /// Stores a blob; the answer is its descriptor.
-    ///
-    /// # Errors
-    /// [`Error::Request`], [`Error::Answer`].
     pub async fn push_blob(&self, repository: &str, media: &str, content: &[u8]) -> Result<Value, Error> {
         let digest = sha256(content);
         let path = format!("/v2/{repository}/blobs/uploads/");
@@ -169,9 +154,6 @@ impl Registry {
     }
 
     /// Stores a manifest or an index under a tag; the answer is its descriptor.
-    ///
-    /// # Errors
-    /// [`Error::Request`], [`Error::Answer`].
     pub async fn push_manifest(&self, repository: &str, tag: &str, manifest: &Value) -> Result<Value, Error> {
         let media = manifest["mediaType"].as_str().unwrap_or_default();
         let content = manifest.to_string().into_bytes();
@@ -182,9 +164,6 @@ impl Registry {
     }
 
     /// Stores an image of layers (media type, content), from the bottom up.
-    ///
-    /// # Errors
-    /// [`Error::Request`], [`Error::Answer`].
     pub async fn push_image(
         &self,
         repository: &str,
@@ -209,18 +188,11 @@ impl Registry {
     }
 
     /// What it serves of a repository, as `manifests/TAG` or `blobs/DIGEST`.
-    ///
-    /// # Errors
-    /// [`Error::Request`], [`Error::Answer`].
     pub async fn read(&self, repository: &str, path: &str) -> Result<Bytes, Error> {
         let answer = self.request(Method::GET, &format!("/v2/{repository}/{path}"), "", vec![]).await?;
         Ok(answer.into_body())
     }
 
-    /// Removes a tag.
-    ///
-    /// # Errors
-    /// [`Error::Request`], [`Error::Answer`].
     pub async fn delete_tag(&self, repository: &str, tag: &str) -> Result<(), Error> {
         let path = format!("/v2/{repository}/manifests/{tag}");
         self.request(Method::DELETE, &path, "", vec![]).await.map(drop)
@@ -278,7 +250,6 @@ impl Registry {
 }
 
 /// `sha256:` and hexadecimal digits.
-#[must_use]
 pub fn sha256(content: &[u8]) -> String {
     format!("sha256:{}", hex::encode(ring::digest::digest(&ring::digest::SHA256, content)))
 }

@@ -37,7 +37,6 @@ impl Shell {
     }
 
     /// A file or directory of the shell.
-    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -32,22 +32,15 @@ pub enum Error {
     /// A file could not be written or a command not be run.
     #[error("run kubeadm for the workload cluster")]
     Run(#[from] io::Error),
-    /// kubeadm failed.
     #[error("kubeadm {phase} failed; its output is:\n{output}")]
     Kubeadm {
         /// The phase of `kubeadm init`.
         phase: String,
-        /// Its output.
         output: String,
     },
     /// The API server refused something.
     #[error("{attempt} in the workload cluster")]
-    Request {
-        /// What was tried.
-        attempt: String,
-        /// Why.
-        source: Box<kube::Error>,
-    },
+    Request { attempt: String, source: Box<kube::Error> },
     /// The cluster-info that kubeadm made is not as expected.
     #[error("ConfigMap kube-public/cluster-info has no kubeconfig")]
     ClusterInfo,
@@ -83,14 +76,11 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Its control plane.
-    #[must_use]
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
 
     /// The address by which guests reach it.
-    #[must_use]
     pub fn endpoint(&self) -> SocketAddr {
         self.endpoint
     }
@@ -98,14 +88,12 @@ impl Workload {
     /// Bootstrap data of a worker: cloud-config with real kubeadm join data of v1beta4, in the
     /// shape of Cluster API's own. It lacks the host's name, provider id, labels or
     /// container runtime. The token in it lives for a day.
-    #[must_use]
     pub fn join_config(&self) -> String {
         let endpoint = self.endpoint.to_string();
         documents::join(&endpoint, self.control_plane.authority().pin(), &self.token)
     }
 
     /// The token of the bootstrap data: what must not be left on a host that was cleaned.
-    #[must_use]
     pub fn bootstrap_token(&self) -> &str {
         self.token.as_str()
     }

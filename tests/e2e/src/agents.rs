@@ -32,7 +32,6 @@ pub fn with_version(mut file: Vec<u8>, version: &str) -> Result<Vec<u8>> {
 }
 
 /// A program that ends at once, with the mark of an agent.
-#[must_use]
 pub fn failing_agent(version: &str) -> Vec<u8> {
     let architecture = std::env::consts::ARCH;
     format!("#!/bin/sh\n# baremetal-agent-version:{version}:{architecture};\nexit 1\n").into_bytes()

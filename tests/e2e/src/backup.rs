@@ -36,7 +36,6 @@ pub const TREE: [Kind; 11] = [
 /// objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owners {
-    /// Left out.
     Dropped,
     /// Kept with the old UIDs.
     Stale,
@@ -67,14 +66,12 @@ impl Backup {
     }
 
     /// Keeps the objects for which `keep` holds.
-    #[must_use]
     pub fn filtered(&self, keep: impl Fn(&str, &DynamicObject) -> bool) -> Self {
         let objects = self.objects.iter().filter(|(resource, object)| keep(&resource.kind, object));
         Self { objects: objects.cloned().collect() }
     }
 
     /// The same objects in an order that follows from `seed`.
-    #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         fastrand::Rng::with_seed(seed).shuffle(&mut self.objects);
         self
@@ -88,7 +85,6 @@ impl Backup {
     }
 
     /// Kinds and names, in order.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.objects
             .iter()
@@ -97,7 +93,6 @@ impl Backup {
     }
 
     /// Where etcd stores the objects.
-    #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         let key = |(resource, object): &(ApiResource, DynamicObject)| {
             let place = match resource.group.as_str() {

@@ -28,9 +28,6 @@ const VLAN: u16 = 77;
 const MACS: [&str; 2] = ["52:54:00:4c:01:01", "52:54:00:4c:01:02"];
 
 /// Runs it on images of `network`, through two reprovisions.
-///
-/// # Errors
-/// Whatever is not as it should be.
 pub fn run(network: Network) -> anyhow::Result<()> {
     let inputs = ImageInputs::from_env().context(
         "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",

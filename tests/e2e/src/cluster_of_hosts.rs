@@ -59,7 +59,6 @@ pub enum Endpoint {
 pub struct ClusterOfHosts<'a> {
     site: &'a Site,
     progress: &'a Arc<Progress>,
-    /// Its hosts.
     pub hosts: Hosts<'a>,
     endpoint: Endpoint,
     /// How many hosts are control planes.
@@ -67,7 +66,6 @@ pub struct ClusterOfHosts<'a> {
     /// Release of Kubernetes that it begins with.
     release: &'static str,
     _load_balancer: Option<LoadBalancer>,
-    /// One line each.
     pub proven: Vec<String>,
 }
 
@@ -143,9 +141,6 @@ impl<'a> ClusterOfHosts<'a> {
 
     /// Waits until the cluster is available with its control plane and its
     /// worker of these releases.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn await_available(&mut self, control_plane: &str, worker: &str) -> anyhow::Result<()> {
         let count = self.control_planes;
         self.progress
@@ -245,9 +240,6 @@ impl<'a> ClusterOfHosts<'a> {
     }
 
     /// Rolls both to the newest release.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn upgrade(&mut self) -> anyhow::Result<()> {
         let [_, spare, _] = hosts::CONTROL_PLANES;
         self.hosts.register(&[spare]).await?;
@@ -263,9 +255,6 @@ impl<'a> ClusterOfHosts<'a> {
 
     /// Deletes the Cluster: every host is available, and nothing of it is left
     /// there.
-    ///
-    /// # Errors
-    /// What stays.
     pub async fn delete(&mut self) -> anyhow::Result<()> {
         self.progress.step("the Cluster is deleted, and every host is available");
         delete_cluster(self.client(), NAME, DEADLINE).await?;
@@ -305,9 +294,6 @@ fn describe_failure(machine: &BaremetalMachine) -> Option<String> {
 
 /// Applies a part of docs/examples/ as an operator does, with what the lab changes
 /// of it.
-///
-/// # Errors
-/// What kubectl says.
 pub async fn apply_examples(site: &Site, what: &str, values: &[(&str, &str)]) -> anyhow::Result<()> {
     let kubectl = site.parts.path(Part::Kubectl)?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/hosts").join(what);

@@ -18,13 +18,11 @@ use tonic::{Request, Response, Status};
 pub struct Received {
     /// `service.name`.
     pub service: String,
-    /// The span.
     pub span: Span,
 }
 
 impl Received {
     /// The text of an attribute; empty without it.
-    #[must_use]
     pub fn attribute(&self, key: &str) -> String {
         find_text(&self.span.attributes, key)
     }
@@ -65,7 +63,6 @@ impl Collector {
     }
 
     /// What a process that sends to it has in its environment.
-    #[must_use]
     pub fn environment(&self) -> (String, String) {
         ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), format!("http://{}", self.address))
     }

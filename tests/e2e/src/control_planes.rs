@@ -151,9 +151,6 @@ impl<'a> Cluster<'a> {
 
     /// Waits until the cluster is available in this shape, checks that machines,
     /// hosts and Nodes agree, and returns the providerIDs.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn await_shape(&self, shape: Shape<'_>) -> anyhow::Result<BTreeSet<String>> {
         // The statuses come last: at first they are those of the former shape.
         self.await_nodes(shape, None).await?;
@@ -272,7 +269,6 @@ pub(crate) fn kubelet_version(node: &Node) -> &str {
 }
 
 /// The kind of control planes.
-#[must_use]
 pub fn control_plane_kind() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta2", "KubeadmControlPlane"))
 }

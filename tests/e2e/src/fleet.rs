@@ -25,7 +25,6 @@ const DEADLINE: Duration = Duration::from_mins(4);
 struct Member {
     name: String,
     disk: Disk,
-    /// Effects so far.
     effects: Vec<String>,
     /// The node on its disk.
     node: Option<(Vec<u8>, Vec<u8>)>,
@@ -43,9 +42,6 @@ pub struct Fleet {
 impl Fleet {
     /// `count` hosts register; as many as `nodes` become nodes of the cluster
     /// `lab`.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn start(
         environment: &Environment,
         progress: &Arc<Progress>,
@@ -67,9 +63,6 @@ impl Fleet {
     }
 
     /// `count` hosts register, install and attach.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn register(
         environment: &Environment,
         progress: &Arc<Progress>,
@@ -95,7 +88,6 @@ impl Fleet {
     }
 
     /// The inventories of its hosts.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.members.iter().map(|member| member.name.clone()).collect()
     }
@@ -147,7 +139,6 @@ impl Fleet {
     }
 
     /// What every inventory must look like from now on.
-    #[must_use]
     pub fn expected(&self) -> Vec<Expected> {
         let expected = |member: &Member| Expected {
             name: member.name.clone(),
@@ -158,9 +149,6 @@ impl Fleet {
     }
 
     /// Checks that no host did anything since it was recorded.
-    ///
-    /// # Errors
-    /// Which did what.
     pub fn check_untouched(&self) -> anyhow::Result<()> {
         for Member { name, disk, effects, node, .. } in &self.members {
             ensure!(disk.effects() == *effects, "{name} did {:#?}, before: {effects:#?}", disk.effects());
@@ -239,7 +227,6 @@ async fn boot_all(hosts: &mut [Host], iso: &Path) -> anyhow::Result<()> {
 
 /// The open session, and the providerID of the node that the host states.
 /// The process that serves the host now.
-#[must_use]
 pub fn read_replica(inventory: &MachineInventory) -> Option<String> {
     let session = inventory.status.as_ref()?.host.as_ref()?.session.as_ref()?;
     session.ended.is_none().then(|| session.replica.clone())

@@ -56,8 +56,6 @@ impl Forwarder {
         Ok(Self { port, targets, task })
     }
 
-    /// Its port.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }

@@ -63,7 +63,6 @@ impl History {
     }
 
     /// Every state so far.
-    #[must_use]
     pub fn observed(&self) -> Vec<Observed> {
         self.observed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -74,7 +73,6 @@ impl History {
     }
 
     /// States in which an inventory was not as expected.
-    #[must_use]
     pub fn violations(&self, expected: &[Expected]) -> Vec<String> {
         find_violations(&self.observed(), expected)
     }

@@ -12,7 +12,6 @@ pub use disk_search::Secret;
 pub use qemu::Qemu;
 pub use simulated::{Disk, Simulated};
 
-/// One host.
 pub enum Host {
     /// The real agent engine on a simulated operating system, the real
     /// protocol, a simulated kubelet.
@@ -34,13 +33,11 @@ impl Host {
     }
 
     /// What install device the registration names.
-    #[must_use]
     pub fn device(&self) -> &'static str {
         "/dev/vda"
     }
 
     /// Whether its identity is in a TPM.
-    #[must_use]
     pub fn has_tpm(&self) -> bool {
         match self {
             Self::Simulated(_) => false,
@@ -49,7 +46,6 @@ impl Host {
     }
 
     /// Name of its inventory, from the registration's `machineName`.
-    #[must_use]
     pub fn inventory(&self) -> String {
         match self {
             Self::Simulated(host) => format!("host-{}", host.uuid()),
@@ -58,7 +54,6 @@ impl Host {
     }
 
     /// MAC address of the NIC that the seed gives a static address.
-    #[must_use]
     pub fn static_mac(&self) -> String {
         match self {
             Self::Simulated(host) => host.static_mac(),
@@ -68,7 +63,6 @@ impl Host {
 
     /// The images of both versions, as the catalog names them, and what
     /// os-release calls them.
-    #[must_use]
     pub fn images(&self) -> [Image; 2] {
         match self {
             // Its kubelet is of the version that the tag names.
@@ -84,7 +78,6 @@ impl Host {
     }
 
     /// What a step may take: an emulated host is slow.
-    #[must_use]
     pub fn limit(&self) -> Duration {
         match self {
             // Long enough for an API server that is away for a minute.
@@ -94,9 +87,6 @@ impl Host {
     }
 
     /// Checks what only the host itself knows of its network.
-    ///
-    /// # Errors
-    /// What is not as it should be.
     pub async fn check_network(&self) -> anyhow::Result<()> {
         match self {
             Self::Simulated(host) => host.check_network(),
@@ -132,9 +122,6 @@ impl Host {
 
     /// Checks that nothing of the node is left: no file with `token` of its bootstrap
     /// data, and none of the secrets anywhere on the disk.
-    ///
-    /// # Errors
-    /// What is left.
     pub async fn check_clean(&self, token: &str, secrets: &[Secret]) -> anyhow::Result<()> {
         match self {
             Self::Simulated(host) => host.check_clean(token),
@@ -157,7 +144,6 @@ impl Host {
     }
 
     /// Where its console is, for errors.
-    #[must_use]
     pub fn log(&self) -> String {
         match self {
             Self::Simulated(host) => host.log(),
@@ -166,7 +152,6 @@ impl Host {
     }
 }
 
-/// An OS image.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// As the catalog names it.

@@ -36,10 +36,8 @@ const VERSIONS: [&str; 2] = ["v1.36.3", "v1.36.3-2"];
 /// How long Cluster API may take to find a Node.
 const LINK_DEADLINE: Duration = Duration::from_mins(5);
 
-/// What was proven.
 #[derive(Debug)]
 pub struct Proof {
-    /// One line each.
     pub proven: Vec<String>,
     /// What the coordinator asked the API server for, from registration to the
     /// host's return to its pool.
@@ -56,7 +54,6 @@ pub struct Lifecycle<'a> {
 
 impl<'a> Lifecycle<'a> {
     /// Nothing has happened yet.
-    #[must_use]
     pub fn new(environment: &'a Environment, host: &'a mut Host, progress: Arc<Progress>) -> Self {
         Self { environment, host, progress, proven: vec![] }
     }
@@ -107,9 +104,6 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// A registration and a seed image become an ISO, downloaded and verified.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn create_seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
         let seed = Seed { namespace: NAMESPACE, base };
         let iso = seed::create(self.environment, seed, self.host, &self.progress).await?;
@@ -118,9 +112,6 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// A host boots the ISO, registers, installs, and attaches.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn register(&mut self, iso: &Path) -> anyhow::Result<MachineInventory> {
         self.progress.step("a host boots the ISO, registers, installs, and attaches");
         self.host.boot(iso).await?;
@@ -156,9 +147,6 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// Pool, cluster, template and `MachineDeployment` are applied.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn apply_cluster(&mut self, members: &[String], replicas: usize) -> anyhow::Result<()> {
         self.progress.step("pool, cluster, template and MachineDeployment are applied");
         let members: Vec<_> = members.iter().map(|member| json!({ "name": member })).collect();
@@ -219,9 +207,6 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// The host becomes a node with the image at `index` of the catalog.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn await_node(&mut self, inventory: &MachineInventory, index: usize) -> anyhow::Result<Node> {
         self.progress.step("the host is claimed, reprovisioned, rebooted, and joins");
         let name = inventory.name_any();
@@ -300,9 +285,6 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// The machine goes: the host is cleaned and released.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn scale_down(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and released");
         let token = self.environment.workload.bootstrap_token();
@@ -451,14 +433,12 @@ pub async fn await_node_ref(client: &Client, machine: &str) -> anyhow::Result<St
 }
 
 /// Objects of one of Cluster API's kinds.
-#[must_use]
 pub fn cluster_api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind));
     Api::namespaced_with(client.clone(), NAMESPACE, &kind)
 }
 
 /// Whether no machine holds a host, and the next one can.
-#[must_use]
 pub fn is_available(inventory: &MachineInventory) -> bool {
     inventory.claim().is_none()
         && inventory.allocation_state() == AllocationState::Available
@@ -466,7 +446,6 @@ pub fn is_available(inventory: &MachineInventory) -> bool {
 }
 
 /// Whether a host was cleaned and no machine holds it.
-#[must_use]
 pub fn is_free(inventory: &MachineInventory) -> bool {
     let plan = inventory.plan();
     is_available(inventory)
@@ -475,7 +454,6 @@ pub fn is_free(inventory: &MachineInventory) -> bool {
 }
 
 /// Whether a machine has a node and shows it.
-#[must_use]
 pub fn is_running(machine: &BaremetalMachine) -> bool {
     let status = machine.status.as_ref();
     machine.spec.provider_id.is_some()

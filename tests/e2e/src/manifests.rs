@@ -29,7 +29,6 @@ const ONE_NAMESPACE: &str = include_str!("../../../coordinator/config/one-namesp
 
 /// What is applied for a coordinator that is limited to `namespaces`, where there
 /// are any.
-#[must_use]
 pub fn rights(namespaces: &[&str]) -> Vec<String> {
     let in_one = |namespace: &&str| {
         ONE_NAMESPACE.replace("\n  namespace: fleet\n", &format!("\n  namespace: {namespace}\n"))
@@ -42,7 +41,6 @@ pub fn rights(namespaces: &[&str]) -> Vec<String> {
 }
 
 /// Replaces each `@NAME@` by its value.
-#[must_use]
 pub fn fill(manifest: &str, values: &[(&str, &str)]) -> String {
     let fill = |text: String, (name, value): &(&str, &str)| text.replace(&format!("@{name}@"), value);
     values.iter().fold(manifest.to_owned(), fill)

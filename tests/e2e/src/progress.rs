@@ -59,7 +59,6 @@ impl Progress {
         }
     }
 
-    /// One line.
     pub fn line(&self, text: &str) {
         let seconds = self.start.elapsed().as_secs();
         let line = format!("{:>2}:{:02}  {text}", seconds / 60, seconds % 60);
@@ -75,13 +74,11 @@ impl Progress {
     }
 
     /// The step that runs now; after a failure, the one that failed.
-    #[must_use]
     pub fn current(&self) -> String {
         self.state().current.as_ref().map_or_else(String::new, |(name, _)| name.clone())
     }
 
     /// The steps that are done, with their times.
-    #[must_use]
     pub fn done(&self) -> Vec<(String, Duration)> {
         self.state().done.clone()
     }

@@ -17,9 +17,6 @@ pub fn release() -> anyhow::Result<BTreeMap<&'static str, String>> {
 
 /// Installs `release` over what runs already: `clusterctl` then knows the provider, its kinds and its
 /// templates. `arguments` choose the other providers.
-///
-/// # Errors
-/// What `clusterctl` says.
 pub async fn install(
     site: &Site,
     management: &Management,

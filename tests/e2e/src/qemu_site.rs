@@ -20,15 +20,11 @@ pub struct QemuSite {
     /// URL of the base ISO.
     pub base: String,
     pub progress: Arc<Progress>,
-    /// Prints what happens.
     pub watching: Watching,
 }
 
 impl QemuSite {
     /// Builds what is missing, and starts the clusters.
-    ///
-    /// # Errors
-    /// Whatever does not build or start.
     pub async fn start() -> anyhow::Result<Self> {
         let inputs = ImageInputs::from_env().context(
             "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: use the targets of the Makefile",

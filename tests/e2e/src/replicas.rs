@@ -19,13 +19,10 @@ pub const NAMESPACE: &str = "baremetal-system";
 /// Where the replicas of one coordinator run, and under which URL.
 #[derive(Debug)]
 pub struct Placement<'a> {
-    /// Its API server.
     pub control_plane: &'a ControlPlane,
-    /// Logs and caches.
     pub directory: &'a Directory,
     /// Prefix of the replicas' names.
     pub name: &'a str,
-    /// URL for hosts.
     pub url: &'a str,
     /// What they are limited to; empty for all namespaces.
     pub namespaces: &'a [String],
@@ -35,7 +32,6 @@ pub struct Placement<'a> {
     pub environment: &'a [(String, String)],
 }
 
-/// One coordinator process.
 #[derive(Debug)]
 pub struct Replica {
     name: String,
@@ -87,19 +83,15 @@ impl Replica {
     }
 
     /// Its identity: the name of its pod.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Where it serves hosts.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// Its log.
-    #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.server.log()).unwrap_or_default()
     }
@@ -136,7 +128,6 @@ impl Replica {
     }
 
     /// Whether the process lives.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.server.is_running()
     }

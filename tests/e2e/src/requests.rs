@@ -30,7 +30,6 @@ where
 
 /// Whether the API server may answer the same request later: it did not answer
 /// at all, or with an error that passes.
-#[must_use]
 pub fn is_transient(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -25,9 +25,6 @@ pub struct Seed<'a> {
 }
 
 /// Applies registration and seed image for hosts like `host`, and downloads the ISO.
-///
-/// # Errors
-/// Whatever is not as it should be.
 pub async fn create(
     site: &Site,
     seed: Seed<'_>,
@@ -46,9 +43,6 @@ pub async fn create(
 }
 
 /// Downloads the ISO of a seed image once it is ready, and verifies it.
-///
-/// # Errors
-/// Whatever is not as it should be.
 pub async fn download(
     site: &Site,
     namespace: &str,

@@ -79,7 +79,6 @@ pub struct Management {
 
 /// A management cluster with its coordinator.
 pub struct Site {
-    /// The management cluster.
     pub management: Management,
     /// The address that hosts know.
     pub forwarder: Forwarder,
@@ -156,7 +155,6 @@ impl Management {
     }
 
     /// Where the replicas serve hosts.
-    #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.replicas.iter().map(Replica::address).collect()
     }
@@ -258,7 +256,6 @@ impl Site {
     }
 
     /// The ends of the logs of all replicas, for errors.
-    #[must_use]
     pub fn logs(&self) -> String {
         let log = |replica: &Replica| format!("{}:\n{}\n", replica.name(), replica.log());
         self.management.replicas.iter().map(log).collect()

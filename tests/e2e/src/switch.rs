@@ -16,9 +16,6 @@ const ENTERED: &str = "BAREMETAL_SWITCH";
 
 /// Starts this program again in a network namespace of its own, which ends with
 /// its last process. Returns where it runs in one already.
-///
-/// # Errors
-/// Without root.
 pub fn enter() -> anyhow::Result<()> {
     if std::env::var_os(ENTERED).is_some() {
         return Ok(());

@@ -30,8 +30,6 @@ use crate::progress::Progress;
 pub struct Watching(JoinSet<()>);
 
 impl Watching {
-    /// Starts to print.
-    #[must_use]
     pub fn start(client: &Client, progress: &Arc<Progress>) -> Self {
         let mut tasks = JoinSet::new();
         let ours = [
@@ -54,7 +52,6 @@ impl Watching {
     }
 
     /// Prints the changes of one more kind.
-    #[must_use]
     pub fn with(mut self, client: &Client, kind: &ApiResource, progress: &Arc<Progress>) -> Self {
         let api = Api::all_with(client.clone(), kind);
         self.0.spawn(print_changes(api, kind.kind.clone(), progress.clone()));

@@ -27,7 +27,6 @@ use serde_json::{Value, json};
 const LONG: Duration = Duration::from_mins(12);
 /// Of every disk but that of the system.
 const DISK_BYTES: u64 = 1 << 30;
-/// Serial numbers.
 const TWINS: [&str; 2] = ["twin-1", "twin-2"];
 const PART: &str = "part";
 const DATA: &str = "data";
@@ -89,7 +88,6 @@ fn hash_disks(disks: &[DataDisk]) -> Vec<(&str, Hash)> {
 struct Site<'a> {
     environment: &'a Environment,
     lifecycle: Lifecycle<'a>,
-    /// Of the host.
     name: String,
 }
 

@@ -14,7 +14,6 @@ use crate::store::Key;
 pub enum OwnerReferences {
     /// They stay, with the UIDs of owners that may be gone.
     Keep,
-    /// They are dropped.
     Drop,
 }
 
@@ -25,21 +24,18 @@ fn key_of((resource, namespace, name): (&str, &str, &str)) -> Key {
 impl FakeApi {
     /// An object as it is, without a request. `resource` is `plural.group`, or the plural alone
     /// in the core group; `namespace` is empty for cluster-scoped kinds.
-    #[must_use]
     pub fn look(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let store = self.server.store();
         store.get(&key_of((resource, namespace, name))).map(|stored| Value::clone(stored))
     }
 
     /// All objects of a resource, in all namespaces, without a request.
-    #[must_use]
     pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
         let store = self.server.store();
         store.list(resource, None).map(|(_, stored)| Value::clone(stored)).collect()
     }
 
     /// The Events about the objects of a kind with this name, in all namespaces, without a request.
-    #[must_use]
     pub fn look_at_events(&self, kind: &str, name: &str) -> Vec<Value> {
         let mut events = self.look_at_all("events");
         events.retain(|event| {
@@ -66,7 +62,6 @@ impl FakeApi {
 
     /// Removes an object from the store, finalizers or not. It gets no `deletionTimestamp`;
     /// watches see its deletion. Returns the object as it was stored.
-    #[expect(clippy::must_use_candidate, reason = "an object may be lost for good")]
     pub fn take_out(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let mut store = self.server.store();
         let object = store.remove(&key_of((resource, namespace, name)))?;
@@ -116,7 +111,6 @@ impl FakeApi {
 
     /// Begins the deletion of a namespace: nothing is created in it any more. Returns the
     /// resources and names of what it holds, for [`FakeApi::delete_content`].
-    #[must_use]
     pub fn terminate_namespace(&self, namespace: &str) -> Vec<(String, String)> {
         let mut store = self.server.store();
         store.terminating.insert(namespace.to_owned());

@@ -16,7 +16,6 @@ impl Clock {
     }
 
     /// Starts at `start` and runs with tokio's clock: paused and advanced with it.
-    #[must_use]
     pub fn starting_at(start: Timestamp) -> Self {
         let begun = Instant::now();
         Self::new(move || {

@@ -170,7 +170,6 @@ impl Failure {
         self.details["retryAfterSeconds"].as_u64()
     }
 
-    /// The body.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",

@@ -35,7 +35,6 @@ pub enum Refusal {
 /// Whether the server can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// It can.
     Over,
     /// Connections are refused; watches break.
     Refused,
@@ -48,7 +47,6 @@ pub enum Outage {
 pub enum End {
     /// Cleanly, as the server does after `timeoutSeconds`.
     Closed,
-    /// The connection breaks.
     Broken,
     /// A 410 event: the client must list again.
     Expired,
@@ -79,7 +77,6 @@ pub struct Stopped(watch::Receiver<bool>);
 
 impl Stopped {
     /// Whether the write was reached.
-    #[must_use]
     pub fn is_reached(&self) -> bool {
         *self.0.borrow()
     }
@@ -99,13 +96,11 @@ pub struct Fault(Arc<AtomicUsize>);
 impl Fault {
     /// Whether a request has met the fault. A test asserts this: a fault that no request meets
     /// proves nothing.
-    #[must_use]
     pub fn is_met(&self) -> bool {
         self.times_met() > 0
     }
 
     /// How many requests have met the fault.
-    #[must_use]
     pub fn times_met(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -137,20 +132,17 @@ impl Faults {
     }
 
     /// The next `times` matching requests, reads included, are rejected without effect.
-    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
     pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) -> Fault {
         self.inject(matching, times, Effect::Fail(refusal))
     }
 
     /// The next `times` matching requests are done, but their callers see the connection break.
-    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
     pub fn lose_responses(&self, matching: Matching, times: usize) -> Fault {
         self.inject(matching, times, Effect::LoseResponse)
     }
 
     /// The next `times` matching requests take this much longer to arrive. Other faults apply to
     /// them too.
-    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
     pub fn delay(&self, matching: Matching, times: usize, delay: Duration) -> Fault {
         self.inject(matching, times, Effect::Delay(delay))
     }
@@ -166,7 +158,6 @@ impl Faults {
     /// request and every later one of its present clients hang forever, as they would for a
     /// process that was killed. Drop it and start another one with a new
     /// [`crate::FakeApi::client`], which is not affected.
-    #[must_use]
     pub fn stop(&self, user: &str, matching: Matching, write: usize, side: Side) -> Stopped {
         let (reached, receiver) = watch::channel(false);
         let matching = matching.user(user);
@@ -209,7 +200,6 @@ impl Faults {
     }
 
     /// Watches that are running now.
-    #[must_use]
     pub fn running_watches(&self) -> Vec<Request> {
         let state = self.lock();
         let open = state.watches.iter().filter(|(_, order)| order.receiver_count() > 0);

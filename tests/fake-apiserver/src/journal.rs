@@ -49,7 +49,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of these entries.
     pub fn of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut counts = Self::default();
         for Entry { request, changed, .. } in entries {
@@ -66,7 +65,6 @@ impl Counts {
     }
 
     /// Requests of this verb on this resource.
-    #[must_use]
     pub fn on(&self, verb: Verb, resource: &str) -> usize {
         self.by_resource.get(&(verb, resource.to_owned())).copied().unwrap_or_default()
     }
@@ -111,36 +109,29 @@ impl Journal {
     }
 
     /// Everything so far, in the order in which the server finished it (a watch: began it).
-    #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().clone()
     }
 
     /// Everything since a [`Journal::mark`].
-    #[must_use]
     pub fn since(&self, mark: usize) -> Vec<Entry> {
         self.lock().iter().skip(mark).cloned().collect()
     }
 
     /// The index of the next entry.
-    #[must_use]
     pub fn mark(&self) -> usize {
         self.lock().len()
     }
 
     /// Of everything so far.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         Counts::of(&*self.lock())
     }
 
-    /// Of one user.
-    #[must_use]
     pub fn counts_of(&self, user: &str) -> Counts {
         Counts::of(self.lock().iter().filter(|entry| entry.request.user == user))
     }
 
-    /// Removes all entries.
     pub fn clear(&self) {
         self.lock().clear();
     }

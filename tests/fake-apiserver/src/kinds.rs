@@ -10,9 +10,7 @@ use crate::schema::Schema;
 /// Whether objects of a kind live in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One namespace each.
     Namespaced,
-    /// The whole cluster.
     Cluster,
 }
 
@@ -42,7 +40,6 @@ pub struct Kind {
 
 impl Kind {
     /// A namespaced custom kind whose schema is not known. Prefer [`Kind::from_crd`].
-    #[must_use]
     pub fn namespaced(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
             group: group.into(),
@@ -58,13 +55,11 @@ impl Kind {
     }
 
     /// As [`Kind::namespaced`], for a kind without namespaces.
-    #[must_use]
     pub fn cluster(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self { scope: Scope::Cluster, ..Self::namespaced(group, version, kind, plural) }
     }
 
     /// Serves `/status`, and keeps status out of every other write.
-    #[must_use]
     pub fn with_status(mut self) -> Self {
         self.has_status = true;
         self
@@ -72,7 +67,6 @@ impl Kind {
 
     /// The kinds of a CRD, one for each served version: scope, status subresource and schema
     /// are the CRD's own.
-    #[must_use]
     pub fn from_crd(crd: &CustomResourceDefinition) -> Vec<Self> {
         let names = &crd.spec.names;
         let scope = if crd.spec.scope == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
@@ -93,13 +87,11 @@ impl Kind {
     }
 
     /// `group/version`, or the version alone in the core group.
-    #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `plural.group`: the name of the resource in messages, and the first part of the key of its objects.
-    #[must_use]
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }

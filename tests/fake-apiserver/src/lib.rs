@@ -77,14 +77,12 @@ impl Default for FakeApi {
 impl FakeApi {
     /// A server with the built-in kinds, whose clock starts at 2026-01-01T00:00:00Z and runs with
     /// tokio's.
-    #[must_use]
     pub fn new() -> Self {
         let start = Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH);
         Self::with_clock(Clock::starting_at(start))
     }
 
     /// A server with a clock of the caller's own.
-    #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self { server: Arc::new(Server::new(clock)) }
     }
@@ -109,13 +107,11 @@ impl FakeApi {
     }
 
     /// A client of its own for this user, in the namespace `default`. Needs a tokio runtime.
-    #[must_use]
     pub fn client(&self, user: &str) -> kube::Client {
         self.client_in(user, "default")
     }
 
     /// As [`FakeApi::client`], with another default namespace.
-    #[must_use]
     pub fn client_in(&self, user: &str, namespace: &str) -> kube::Client {
         let connection = Connection {
             server: self.server.clone(),
@@ -132,13 +128,10 @@ impl FakeApi {
     }
 
     /// Every request so far.
-    #[must_use]
     pub fn journal(&self) -> Journal {
         self.server.journal.clone()
     }
 
-    /// Injects faults.
-    #[must_use]
     pub fn faults(&self) -> Faults {
         self.server.faults.clone()
     }

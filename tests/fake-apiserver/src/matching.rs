@@ -20,62 +20,49 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Every request.
-    #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
     /// Every request that may change something.
-    #[must_use]
     pub fn writes() -> Self {
         Self { only_writes: true, ..Self::default() }
     }
 
-    /// Of this user.
-    #[must_use]
     pub fn user(mut self, user: &str) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// With this verb.
-    #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verb = Some(verb);
         self
     }
 
-    /// On this plural.
-    #[must_use]
     pub fn resource(mut self, plural: &str) -> Self {
         self.resource = Some(plural.into());
         self
     }
 
     /// On the object of this name. Never matches a create: its name is in the body.
-    #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// On this subresource; `""` for the object proper.
-    #[must_use]
     pub fn subresource(mut self, subresource: &str) -> Self {
         self.subresource = Some(subresource.into());
         self
     }
 
     /// Lets the first `skip` of them through: `after(2)` begins with the third.
-    #[must_use]
     pub fn after(mut self, skip: usize) -> Self {
         self.skip = skip;
         self
     }
 
     /// Does the pattern fit?
-    #[must_use]
     pub fn fits(&self, request: &Request) -> bool {
         let same =
             |wanted: &Option<String>, given: &str| wanted.as_deref().is_none_or(|wanted| wanted == given);

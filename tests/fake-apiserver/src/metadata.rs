@@ -16,7 +16,6 @@ use crate::schema::Violation;
 const MAX_ANNOTATIONS: usize = 256 << 10;
 /// Of the data of a Secret or `ConfigMap`.
 const MAX_DATA: usize = 1 << 20;
-/// Of a request.
 const MAX_BODY: usize = 3 << 20;
 /// Of what etcd stores.
 const MAX_OBJECT: usize = 3 << 19;

@@ -9,7 +9,6 @@ use crate::request::{Call, Form};
 use crate::selector::Selector;
 use crate::store::{Key, Store};
 
-/// A successful answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) code: u16,

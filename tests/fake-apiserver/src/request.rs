@@ -12,33 +12,24 @@ use crate::kinds::{Kind, Kinds, Scope};
 /// The verbs of Kubernetes' own authorisation: what RBAC rules name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Read one object.
     Get,
-    /// Read many.
     List,
-    /// Follow changes.
     Watch,
-    /// POST.
     Create,
-    /// PUT.
     Update,
     /// PATCH of any type.
     Patch,
     /// DELETE of one object.
     Delete,
-    /// DELETE of many.
     DeleteCollection,
 }
 
 impl Verb {
-    /// May change something.
-    #[must_use]
     pub fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 
     /// As RBAC spells it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -58,11 +49,9 @@ impl Verb {
 pub struct Request {
     /// Name given to [`crate::FakeApi::client`].
     pub user: String,
-    /// What.
     pub verb: Verb,
     /// API group, empty for core.
     pub group: String,
-    /// Plural.
     pub resource: String,
     /// Empty for cluster-scoped kinds and for requests over all namespaces.
     pub namespace: String,
@@ -92,7 +81,6 @@ pub(crate) enum Form {
     Metadata,
 }
 
-/// A parsed request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) kind: Arc<Kind>,

@@ -79,7 +79,6 @@ impl Store {
     }
 }
 
-/// The optimistic lock.
 fn check_version(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> {
     let (kind, name) = (&*call.kind, &call.request.name);
     if !new.is_object() {

@@ -24,7 +24,6 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// When the client names none; the real server picks one between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: u64 = 1800;
 
-/// One running watch.
 pub(crate) struct Watch {
     server: Arc<Server>,
     call: Call,

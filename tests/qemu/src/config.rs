@@ -35,7 +35,6 @@ pub enum Devices {
 /// The TPM of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tpm {
-    /// None.
     Absent,
     /// swtpm, with seeds of its own in the host's directory: the same TPM at every boot.
     Emulated,
@@ -66,12 +65,9 @@ pub enum Link {
     Tap(String),
 }
 
-/// A network card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// Fixed MAC address.
     pub mac: String,
-    /// Its cable.
     pub link: Link,
 }
 
@@ -89,7 +85,6 @@ pub enum Bus {
 pub struct DataDisk {
     /// Serial number, which is in the names of `/dev/disk/by-id` in the host.
     pub serial: String,
-    /// The raw image.
     pub path: PathBuf,
     /// Where it is plugged in.
     pub bus: Bus,
@@ -100,7 +95,6 @@ pub struct DataDisk {
 pub struct ImageDisk {
     /// Serial number: `/dev/disk/by-id/virtio-<serial>` in the host.
     pub serial: String,
-    /// The raw image.
     pub path: PathBuf,
 }
 
@@ -111,11 +105,9 @@ pub struct HostConfig {
     pub name: String,
     /// Private directory: `system.raw`, `console.log`, UEFI variables. It is made, and survives the host.
     pub directory: PathBuf,
-    /// SMBIOS system UUID.
     pub uuid: String,
     /// SMBIOS system serial number.
     pub serial: String,
-    /// Virtual CPUs.
     pub cpus: u8,
     /// Memory in MiB.
     pub memory_mib: u32,
@@ -129,11 +121,9 @@ pub struct HostConfig {
     pub keeps_writes: bool,
     /// Where the next boot's writes to the system disk are recorded, see [`crate::WriteLog`].
     pub write_log: Option<PathBuf>,
-    /// Firmware.
     pub firmware: Firmware,
     /// What it is built of.
     pub devices: Devices,
-    /// TPM.
     pub tpm: Tpm,
     /// The ISO in the drive.
     pub cd: Option<PathBuf>,
@@ -149,7 +139,6 @@ pub struct HostConfig {
 
 impl HostConfig {
     /// Its disk, as a raw image with holes.
-    #[must_use]
     pub fn system_disk(&self) -> PathBuf {
         self.directory.join("system.raw")
     }
@@ -161,7 +150,6 @@ impl HostConfig {
 
     /// A host as the story has it: 2 CPUs, 2 GiB, a 16 GiB disk, a TPM, one NIC for DHCP (10.0.2.0) and one for a static
     /// address (10.77.0.0), no CD. `number` makes UUID, serial number and MACs unique and lasting.
-    #[must_use]
     pub fn new(name: &str, directory: &Path, number: u8) -> Self {
         let nic = |index: u8, network| Nic {
             mac: format!("52:54:00:4c:{number:02x}:{index:02x}"),
@@ -191,7 +179,6 @@ impl HostConfig {
     }
 
     /// Lets the host reach `loopback_port` of this machine as `address:port`, through its first NIC.
-    #[must_use]
     pub fn forward(mut self, address: Ipv4Addr, port: u16, loopback_port: u16) -> Self {
         if let Some(Link::Own { forwards, .. }) = self.nics.first_mut().map(|nic| &mut nic.link) {
             forwards.push(Forward { address, port, loopback_port });
@@ -200,7 +187,6 @@ impl HostConfig {
     }
 
     /// The same host with a card at each of these tap devices, two at most, and no other.
-    #[must_use]
     pub fn at_taps(mut self, taps: &[&str]) -> Self {
         self.nics.truncate(taps.len());
         for (nic, tap) in self.nics.iter_mut().zip(taps) {

@@ -12,7 +12,6 @@ pub(crate) fn read_from(path: &Path, start: u64) -> String {
     plain(&String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()))
 }
 
-/// Its length now.
 pub(crate) fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |data| data.len())
 }

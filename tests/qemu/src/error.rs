@@ -10,64 +10,40 @@ use std::time::Duration;
 pub enum LabError {
     /// A file of the host could not be made or read.
     #[error("cannot prepare {}", path.display())]
-    Prepare {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Prepare { path: PathBuf, source: io::Error },
     /// A program of the lab did not start.
     #[error("cannot start {program}: install the packages of iso/packages.host")]
-    Start {
-        /// The program.
-        program: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    Start { program: &'static str, source: io::Error },
     /// A program of the lab said no.
     #[error("{program} failed: {said}")]
     Program {
-        /// The program.
         program: &'static str,
         /// The end of what it said.
         said: String,
     },
     /// QEMU ended, or its monitor did not answer, before the host was on.
     #[error("host {host} did not power on: {said}")]
-    PowerOn {
-        /// The host.
-        host: String,
-        /// What QEMU said.
-        said: String,
-    },
+    PowerOn { host: String, said: String },
     /// The guest agent did not do what was asked.
     #[error("host {host}: {attempt}: {said}; console {}, last lines:\n{last}", console.display())]
     GuestAgent {
-        /// The host.
         host: String,
-        /// The command.
         attempt: String,
-        /// What happened.
         said: String,
         /// The end of the console log.
         last: String,
-        /// The console log.
         console: PathBuf,
     },
-    /// A deadline passed.
     #[error("host {host}: no {what} within {limit:?}; {seen}; console {}, last lines:\n{last}", console.display())]
     Deadline {
-        /// The host.
         host: String,
         /// What was waited for.
         what: String,
-        /// The deadline.
         limit: Duration,
         /// What was seen instead.
         seen: String,
         /// The end of the console log.
         last: String,
-        /// The console log.
         console: PathBuf,
     },
 }

@@ -14,13 +14,10 @@ use tokio::net::UnixStream;
 pub struct Output {
     /// Exit code; a signal is 128 and its number.
     pub code: i64,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
 }
 
-/// One conversation.
 struct Channel {
     stream: BufReader<UnixStream>,
 }

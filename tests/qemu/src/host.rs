@@ -45,7 +45,6 @@ pub enum Stop {
 pub enum HostState {
     /// On, in its n-th boot, counted from 1.
     On(u32),
-    /// Off.
     Off(Stop),
 }
 
@@ -140,7 +139,6 @@ impl Host {
     }
 
     /// What the host is doing now.
-    #[must_use]
     pub fn state(&self) -> HostState {
         self.shared.state.borrow().clone()
     }
@@ -179,19 +177,16 @@ impl Host {
     }
 
     /// Its name in errors and logs.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
     /// The console log, over all boots.
-    #[must_use]
     pub fn console(&self) -> PathBuf {
         self.shared.console()
     }
 
     /// What this boot has said so far, without colours.
-    #[must_use]
     pub fn console_of_this_boot(&self) -> String {
         console::read_from(&self.console(), self.shared.boot_start.load(Ordering::SeqCst))
     }

@@ -31,7 +31,6 @@ pub enum Kernel {
 /// What configures the network in the images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Network {
-    /// systemd-networkd, by netplan.
     #[default]
     Networkd,
     /// `NetworkManager`, by keyfiles.
@@ -51,14 +50,12 @@ pub struct ImageInputs {
     pub elemental: Option<PathBuf>,
     /// The kernel; cloud by default.
     pub kernel: Kernel,
-    /// systemd-networkd by default.
     pub network: Network,
 }
 
 impl ImageInputs {
     /// From `AGENT`, `KUBERNETES_BIN`, `CONTAINERD_BIN` and, where it is set, `ELEMENTAL`; none
     /// when one of the first three is unset.
-    #[must_use]
     pub fn from_env() -> Option<Self> {
         let path = |name: &str| std::env::var_os(name).filter(|text| !text.is_empty()).map(PathBuf::from);
         Some(Self {

@@ -103,7 +103,6 @@ impl WriteLog {
     }
 
     /// Flushes from `start` on, by their position, each after something was written.
-    #[must_use]
     pub fn flushes_from(&self, start: usize) -> Vec<usize> {
         let mut is_changed = false;
         let mut flushes = Vec::new();

@@ -19,7 +19,6 @@ const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const ELEMENTAL: &str = "elemental.cattle.io";
 
 /// What kubeadm's bootstrap provider writes, shortened.
-#[must_use]
 pub fn bootstrap_data() -> String {
     format!(
         "## template: jinja
@@ -98,9 +97,6 @@ impl World {
     }
 
     /// The same, where the API server may refuse it.
-    ///
-    /// # Errors
-    /// The refusal.
     pub async fn try_patch(&self, kind: &str, name: &str, patch: Value) -> kube::Result<()> {
         let api = self.api(kind, NAMESPACE);
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
@@ -253,7 +249,6 @@ impl World {
     }
 
     /// A Node of the workload cluster.
-    #[must_use]
     pub fn node(&self, name: &str) -> Option<Value> {
         self.workload.look("nodes", "", name)
     }

@@ -26,7 +26,6 @@ const KINDS: [&str; 11] = [
 
 impl World {
     /// Every object, the hosts' effects, and the end of the log.
-    #[must_use]
     pub fn dump(&self) -> String {
         let mut text = String::new();
         for kind in KINDS {
@@ -52,7 +51,6 @@ impl World {
 
     /// Everything that is readable without access to Secrets: objects, events and
     /// logs.
-    #[must_use]
     pub fn public_text(&self) -> String {
         let mut text = self.log();
         for kind in KINDS.into_iter().chain(["events", "configmaps"]) {

@@ -23,7 +23,6 @@ pub enum Fault {
     PowerCut,
 }
 
-/// When it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The call had no effect.
@@ -37,7 +36,6 @@ pub enum Side {
 pub struct Call {
     /// What was asked for.
     pub verb: &'static str,
-    /// When.
     pub at: Instant,
 }
 

@@ -16,7 +16,6 @@ use serde_json::Value;
 
 use crate::host_effects::{Disks, PlanIds};
 
-/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(String);
 

@@ -96,7 +96,6 @@ impl Host {
         *self.machine.tpm.lock().unwrap_or_else(PoisonError::into_inner) = tpm;
     }
 
-    /// Boots the host.
     pub fn power_on(&mut self) {
         let machine = self.machine.clone();
         self.life = Some(tokio::spawn(async move { machine.run_boots().await }));
@@ -127,43 +126,36 @@ impl Host {
     }
 
     /// Whether the injected fault was not reached yet.
-    #[must_use]
     pub fn has_pending_fault(&self) -> bool {
         self.machine.faults.is_armed()
     }
 
     /// Calls into the operating system so far.
-    #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.machine.faults.calls()
     }
 
     /// The system on its disk.
-    #[must_use]
     pub fn system(&self) -> SimulatedSystem {
         SimulatedSystem::new(self.machine.files.disk())
     }
 
     /// The live system, once its medium was booted.
-    #[must_use]
     pub fn live_system(&self) -> SimulatedSystem {
         SimulatedSystem::new(self.machine.files.live())
     }
 
     /// The installed system's files.
-    #[must_use]
     pub fn disk(&self) -> Root {
         self.machine.files.disk()
     }
 
     /// Boots so far, those of the medium included.
-    #[must_use]
     pub fn boots(&self) -> u32 {
         self.machine.boots.load(Ordering::SeqCst)
     }
 
     /// Number of installs to its disk.
-    #[must_use]
     pub fn installs(&self) -> usize {
         self.machine.installs.load(Ordering::SeqCst)
     }
@@ -175,7 +167,6 @@ impl Host {
     }
 
     /// What the live system and early boot reported as errors.
-    #[must_use]
     pub fn errors(&self) -> Vec<String> {
         self.machine.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

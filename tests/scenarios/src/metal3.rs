@@ -18,7 +18,6 @@ impl World {
     }
 
     /// Its `status.provisioning.state`.
-    #[must_use]
     pub fn host_state(&self, host: &str) -> String {
         self.get_object(HOSTS, host)
             .map(|host| text(&host, "/status/provisioning/state").to_owned())
@@ -82,13 +81,11 @@ impl World {
     }
 
     /// A `Metal3Machine`.
-    #[must_use]
     pub fn metal3_machine(&self, name: &str) -> Option<Value> {
         self.get_object(MACHINES, name)
     }
 
     /// Its host, by its annotation.
-    #[must_use]
     pub fn host_of(&self, machine: &str) -> Option<String> {
         let machine = self.metal3_machine(machine)?;
         let host = text(&machine, "/metadata/annotations/metal3.io~1BareMetalHost");

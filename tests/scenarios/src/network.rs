@@ -35,7 +35,6 @@ struct Topology {
     dials: usize,
 }
 
-/// All connections.
 #[derive(Clone, Default)]
 pub(crate) struct Network(Arc<Mutex<Topology>>);
 

@@ -46,7 +46,6 @@ impl World {
         self.api("ConfigMap", OWN_NAMESPACE).create(&kube::api::PostParams::default(), &map).await.unwrap();
     }
 
-    /// Changes the catalog.
     pub async fn patch_catalog(&self, data: Value) {
         let patch = kube::api::Patch::Merge(json!({ "data": data }));
         let api = self.api("ConfigMap", OWN_NAMESPACE);
@@ -54,7 +53,6 @@ impl World {
     }
 
     /// What the seed ISO of a registration says, as the coordinator writes it.
-    #[must_use]
     pub fn seed_config(&self, registration: &str) -> String {
         let object = self.get_object("machineregistrations.elemental.cattle.io", registration).unwrap();
         let url = text(&object, "/status/registrationURL").to_owned();
@@ -67,7 +65,6 @@ impl World {
     }
 
     /// An object of [`NAMESPACE`] as it is.
-    #[must_use]
     pub fn get_object(&self, resource: &str, name: &str) -> Option<Value> {
         self.fake.look(resource, NAMESPACE, name)
     }
@@ -76,26 +73,20 @@ impl World {
         self.get_object(resource, name).map(|object| serde_json::from_value(object).unwrap())
     }
 
-    /// An inventory.
-    #[must_use]
     pub fn inventory(&self, name: &str) -> Option<MachineInventory> {
         self.typed("machineinventories.elemental.cattle.io", name)
     }
 
     /// A machine of ours.
-    #[must_use]
     pub fn machine(&self, name: &str) -> Option<BaremetalMachine> {
         self.typed("baremetalmachines.infrastructure.cluster.x-k8s.io", name)
     }
 
-    /// Its phase.
-    #[must_use]
     pub fn phase(&self, machine: &str) -> Option<Phase> {
         self.machine(machine)?.status?.phase
     }
 
     /// Whether the installed system of a host is attached and free.
-    #[must_use]
     pub fn is_available(&self, host: &str) -> bool {
         self.inventory(host).is_some_and(|inventory| {
             inventory.claim().is_none() && conditions::is_true(inventory.conditions(), Type::Ready)
@@ -109,13 +100,11 @@ impl World {
     }
 
     /// A condition of a machine.
-    #[must_use]
     pub fn machine_condition(&self, machine: &str, kind: Type) -> Option<Condition> {
         conditions::find_condition(&self.machine(machine)?.status?.conditions, kind).cloned()
     }
 
     /// A condition of an inventory.
-    #[must_use]
     pub fn host_condition(&self, host: &str, kind: Type) -> Option<Condition> {
         conditions::find_condition(self.inventory(host)?.conditions(), kind).cloned()
     }

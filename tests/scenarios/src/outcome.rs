@@ -42,28 +42,23 @@ pub struct Outcome {
 pub struct Write {
     /// Its number among all writes, counted from 1.
     pub number: usize,
-    /// What was written.
     pub request: Request,
-    /// When.
     pub at: Instant,
 }
 
 /// A lifecycle that met no fault: what those with one are compared with.
 #[derive(Clone, Debug)]
 pub struct Undisturbed {
-    /// Its end.
     pub outcome: Outcome,
     /// Writes of the coordinator, in their order, without the renewals of a Lease that follow
     /// the first: each does the same.
     pub writes: Vec<Write>,
     /// Calls of the agent into the operating system, in their order.
     pub calls: Vec<Call>,
-    /// What it cost.
     pub cost: Counts,
 }
 
 impl Undisturbed {
-    /// Runs it.
     pub async fn run() -> Self {
         let started = Instant::now();
         let mut world = World::without_coordinator();
@@ -147,7 +142,6 @@ impl World {
     }
 
     /// The outcome for one host.
-    #[must_use]
     pub fn outcome(&self, host: &str) -> Outcome {
         let inventory = self.inventory(host).unwrap();
         let mut facts: Vec<_> =

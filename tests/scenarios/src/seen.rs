@@ -25,7 +25,6 @@ fn is_here(object: &Value) -> bool {
 
 impl World {
     /// What `kubectl baremetal why KIND/NAME` answers now.
-    #[must_use]
     pub fn why(&self, object: &str) -> Explanation {
         let parse = |object| serde_json::from_value(object).unwrap();
         let lists = list_kinds().filter(|kind| kind.group != NOT_SERVED);
@@ -34,7 +33,6 @@ impl World {
     }
 
     /// The objects that `why` looks at, without those of Cluster API, and all Events.
-    #[must_use]
     pub fn snapshot(&self) -> Vec<Value> {
         let is_ours =
             |kind: &GroupVersionKind| kind.group == OURS || !kind.group.ends_with("cluster.x-k8s.io");

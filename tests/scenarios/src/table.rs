@@ -7,7 +7,6 @@ use fake_apiserver::{Counts, Verb};
 pub struct Table(Vec<(String, Counts)>);
 
 impl Table {
-    /// One more part.
     pub fn add(&mut self, part: &str, counts: Counts) {
         self.0.push((part.to_owned(), counts));
     }

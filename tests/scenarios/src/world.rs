@@ -31,7 +31,6 @@ pub(crate) const COORDINATOR: &str = "coordinator";
 
 /// One scenario: API server, coordinators and hosts.
 pub struct World {
-    /// The API server.
     pub fake: FakeApi,
     /// That of the workload cluster.
     pub workload: FakeApi,
@@ -126,8 +125,6 @@ impl World {
         self.apply_pool("pool", names).await;
     }
 
-    /// A host.
-    #[must_use]
     pub fn host(&self, name: &str) -> &Host {
         &self.hosts[name]
     }
@@ -160,7 +157,6 @@ impl World {
     }
 
     /// Requests of coordinators since `mark`, without Leases and watches.
-    #[must_use]
     pub fn requests_since(&self, mark: usize) -> Vec<Entry> {
         let is_ours = |entry: &Entry| entry.request.user != "operator";
         // Every replica renews its Lease.
@@ -171,25 +167,21 @@ impl World {
     }
 
     /// As [`World::requests_since`], counted.
-    #[must_use]
     pub fn count_requests(&self, mark: usize) -> Counts {
         Counts::of(&self.requests_since(mark))
     }
 
     /// Violations of the invariants so far.
-    #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         self.history.violations()
     }
 
     /// Every plan that was ever written.
-    #[must_use]
     pub fn plans(&self) -> Vec<WrittenPlan> {
         self.history.written()
     }
 
     /// The log so far.
-    #[must_use]
     pub fn log(&self) -> String {
         self.log.text()
     }

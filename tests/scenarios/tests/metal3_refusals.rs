@@ -15,7 +15,6 @@ const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// An object whose first effect is refused.
 struct Case {
     kind: &'static str,
-    /// Plural and group.
     plural: String,
     spec: Value,
 }

@@ -11,20 +11,17 @@ pub struct Identity<'a> {
 
 impl<'a> Identity<'a> {
     /// A host with this serial number, and a UUID that follows from it.
-    #[must_use]
     pub fn of_serial(serial: &'a str) -> Self {
         Self { serial, uuid_end: serial.bytes().fold(0, u8::wrapping_add) }
     }
 
     /// As the kernel writes it.
-    #[must_use]
     pub fn uuid(&self) -> String {
         format!("4c616200-0000-4000-8000-0000000000{:02x}", self.uuid_end)
     }
 }
 
 /// SMBIOS 3.0.
-#[must_use]
 pub fn entry_point() -> Vec<u8> {
     let mut entry = b"_SM3_\0\x18\x03\x00\x00\x01\x00".to_vec();
     entry.extend(4096_u32.to_le_bytes());
@@ -35,7 +32,6 @@ pub fn entry_point() -> Vec<u8> {
 }
 
 /// System information and the end.
-#[must_use]
 pub fn tables(identity: Identity<'_>) -> Vec<u8> {
     // Manufacturer, product, version, serial number, UUID, wake-up, SKU, family.
     let mut table = vec![1, 27, 0, 1, 1, 2, 0, 3];

@@ -29,7 +29,6 @@ pub struct Medium<'a> {
     pub image: &'a str,
     /// `livecd-cloud-config.yaml`.
     pub seed: &'a [u8],
-    /// Of this boot.
     pub boot_id: &'a str,
     /// What the firmware says.
     pub identity: Identity<'a>,
@@ -48,34 +47,27 @@ pub struct Boot {
 
 impl SimulatedHost {
     /// The host whose files are in `directory`.
-    #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
     /// The live system's files.
-    #[must_use]
     pub fn live(&self) -> Root {
         Root::at(self.directory.join("live"))
     }
 
     /// The installed system's files.
-    #[must_use]
     pub fn disk(&self) -> Root {
         Root::at(self.directory.join("disk"))
     }
 
     /// The agent's state on the persistent partition.
-    #[must_use]
     pub fn persistent(&self) -> StateDir {
         StateDir::on_persistent_partition(&self.directory.join(PERSISTENT))
     }
 
     /// Boots the live system of `medium`; nothing of an earlier live boot is
     /// left.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn boot_medium(&self, medium: &Medium<'_>) -> io::Result<SimulatedSystem> {
         let root = self.live();
         match fs::remove_dir_all(root.join("/")) {
@@ -103,9 +95,6 @@ impl SimulatedHost {
 
     /// Boots the disk, with `first_image` when it was never booted: early
     /// boot, then cloud-init.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn boot_disk(&self, first_image: &str) -> io::Result<Boot> {
         let root = self.disk();
         let system = SimulatedSystem::new(root.clone());

@@ -23,13 +23,11 @@ pub enum Behaviour {
 pub struct Program {
     /// As Hello states it.
     pub version: Version,
-    /// What it does.
     pub behaviour: Behaviour,
 }
 
 impl Program {
     /// The file of an agent, larger than one message.
-    #[must_use]
     pub fn file(version: &str, behaviour: Behaviour) -> Vec<u8> {
         let does = match behaviour {
             Behaviour::Works => "works",
@@ -44,7 +42,6 @@ impl Program {
 
     /// The agent that systemd comes to when it starts that of the image for the verb
     /// `run`.
-    #[must_use]
     pub fn start(root: &Root) -> Self {
         let Some(newer) = choose_program(root, &own_version(), true) else {
             return Self { version: own_version(), behaviour: Behaviour::Works };

@@ -21,7 +21,6 @@ use agent::paths::Root;
 /// Where network plugins write. A boot does not empty it, the clean of a node does.
 const NETWORKS: &str = "/etc/cni/net.d";
 
-/// The simulated host.
 #[derive(Clone, Debug)]
 pub struct SimulatedSystem {
     root: Root,
@@ -29,16 +28,12 @@ pub struct SimulatedSystem {
 
 impl SimulatedSystem {
     /// The host below `root`, as it was left.
-    #[must_use]
     pub fn new(root: Root) -> Self {
         Self { root }
     }
 
     /// A host that has just booted `image` from its disk, with units and
     /// workload of a node when `node` names one.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn installed(root: Root, image: &str) -> io::Result<Self> {
         let host = Self { root };
         host.write("running", image)?;
@@ -48,9 +43,6 @@ impl SimulatedSystem {
     }
 
     /// Gives the host a running node.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn with_node(self) -> io::Result<Self> {
         for directory in wipe::NODE_DIRECTORIES {
             self.put(&format!("{directory}/of/the/former/node"), "secret")?;
@@ -61,53 +53,43 @@ impl SimulatedSystem {
     }
 
     /// Gives the host a running service.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn with_unit(self, unit: &str) -> io::Result<Self> {
         self.write(&format!("units/{unit}"), "")?;
         Ok(self)
     }
 
     /// Whether an upgrade runs without its agent.
-    #[must_use]
     pub fn has_job(&self) -> bool {
         self.path("job").exists()
     }
 
     /// Whether the agent has asked for a reboot in this boot.
-    #[must_use]
     pub fn reboot_was_asked_for(&self) -> bool {
         self.path("reboot").exists()
     }
 
     /// Every effect so far, in order.
-    #[must_use]
     pub fn effects(&self) -> Vec<String> {
         self.read("effects").map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// How many effects came before each flush of all disks that the agent asked for, in order.
-    #[must_use]
     pub fn flushes(&self) -> Vec<usize> {
         let text = self.read("flushes").unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Files of a node, below the root.
-    #[must_use]
     pub fn node_files(&self) -> Vec<PathBuf> {
         wipe::NODE_DIRECTORIES.iter().flat_map(|path| list_files(&self.root.join(path))).collect()
     }
 
     /// How often an installer ran.
-    #[must_use]
     pub fn installs(&self) -> usize {
         self.count_effects("install")
     }
 
     /// How often a node joined.
-    #[must_use]
     pub fn joins(&self) -> usize {
         self.count_effects("node joins")
     }
@@ -162,7 +144,6 @@ impl SimulatedSystem {
 }
 
 /// Files below a directory, at any depth.
-#[must_use]
 pub fn list_files(directory: &Path) -> Vec<PathBuf> {
     let (mut directories, mut files) = (vec![directory.to_owned()], vec![]);
     while let Some(directory) = directories.pop() {

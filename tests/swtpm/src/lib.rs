@@ -45,7 +45,6 @@ pub struct Swtpm {
 
 impl Swtpm {
     /// A new TPM with keys of its own.
-    #[must_use]
     pub fn start() -> Self {
         let directory = tempfile::Builder::new().prefix("tpm-").tempdir().unwrap();
         let (state, socket) = (directory.path().join("state"), directory.path().join("data"));
@@ -80,7 +79,6 @@ impl Swtpm {
     }
 
     /// Where it takes commands.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("data")
     }
@@ -103,15 +101,12 @@ impl Swtpm {
     }
 
     /// A root directory of a host that has this TPM.
-    #[must_use]
     pub fn host_root(&self) -> agent::paths::Root {
         let root = self.directory.path().join("root");
         fit(&root, &self.socket());
         agent::paths::Root::at(root)
     }
 
-    /// Opens it.
-    #[must_use]
     pub fn open(&self) -> Tpm {
         Tpm::open(self.socket()).unwrap()
     }
@@ -186,7 +181,6 @@ fn fit(root: &Path, socket: &Path) {
 }
 
 /// Authorization with the empty password.
-#[must_use]
 pub fn password() -> TpmsAuthCommand {
     TpmsAuthCommand {
         session_handle: TpmHandle::new(TpmRh::Pw as u32),

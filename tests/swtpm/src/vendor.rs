@@ -5,7 +5,6 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SubjectPublicKeyInfo,
 };
 
-/// tcg-kp-EKCertificate.
 const ENDORSEMENT_USAGE: [u64; 5] = [2, 23, 133, 8, 1];
 
 /// A CA for TPMs.
@@ -23,13 +22,11 @@ impl std::fmt::Debug for Vendor {
 
 impl Vendor {
     /// A vendor of that name, valid from 2020 to 2040.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self::edited(name, |_| {})
     }
 
     /// The same, with another certificate.
-    #[must_use]
     pub fn edited(name: &str, edit: impl FnOnce(&mut CertificateParams)) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -45,7 +42,6 @@ impl Vendor {
     }
 
     /// The certificate of an endorsement key, PKIX DER, as DER.
-    #[must_use]
     pub fn certify(&self, public_key: &[u8], edit: impl FnOnce(&mut CertificateParams)) -> Vec<u8> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();

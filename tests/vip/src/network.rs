@@ -27,19 +27,16 @@ impl Family {
     }
 
     /// The address that the nodes hold.
-    #[must_use]
     pub fn endpoint(self) -> IpAddr {
         self.host(100)
     }
 
     /// The address of a node.
-    #[must_use]
     pub fn address(self, node: usize) -> IpAddr {
         self.host(u8::try_from(node + 1).unwrap_or(u8::MAX))
     }
 
     /// All addresses, to listen on.
-    #[must_use]
     pub fn unspecified(self) -> IpAddr {
         match self {
             Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -83,15 +80,11 @@ pub fn run_ip_with(arguments: &[&str]) -> anyhow::Result<String> {
 pub struct Network {
     prefix: String,
     nodes: usize,
-    /// Of its addresses.
     pub family: Family,
 }
 
 impl Network {
     /// A switch with `nodes` namespaces.
-    ///
-    /// # Errors
-    /// Without root.
     pub fn create(nodes: usize, family: Family) -> anyhow::Result<Self> {
         let prefix = format!("vip{}-{}", std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
         let network = Self { prefix, nodes, family };
@@ -115,13 +108,11 @@ impl Network {
     }
 
     /// Where the clients are.
-    #[must_use]
     pub fn switch(&self) -> String {
         format!("{}-sw", self.prefix)
     }
 
     /// Where a node is.
-    #[must_use]
     pub fn namespace(&self, node: usize) -> String {
         format!("{}-n{node}", self.prefix)
     }

@@ -46,7 +46,6 @@ impl Keys {
     }
 }
 
-/// A node.
 pub struct Node {
     namespace: String,
     index: usize,
@@ -86,8 +85,6 @@ impl Node {
         Ok(Self { namespace, index, family, directory, agent: None, api: None, etcd: None })
     }
 
-    /// The node's files.
-    #[must_use]
     pub fn root(&self) -> Root {
         Root::at(self.directory.path())
     }
@@ -132,7 +129,6 @@ impl Node {
     }
 
     /// How far it is with its duty.
-    #[must_use]
     pub fn state(&self) -> LoadBalancerState {
         duty::read_state(&self.root()).unwrap_or_default()
     }
@@ -264,7 +260,6 @@ impl Node {
     }
 
     /// Where a process of the node writes to.
-    #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
         self.directory.path().join(format!("{name}.log"))
     }
@@ -296,7 +291,6 @@ impl Node {
     }
 
     /// Its keepalived, while it runs.
-    #[must_use]
     pub fn keepalived(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.root().load_balancer().join("keepalived.pid")).ok()?;
         let id = text.trim().parse().ok().filter(|id| Path::new(&format!("/proc/{id}/exe")).exists())?;

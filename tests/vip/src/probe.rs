@@ -14,7 +14,6 @@ use nix::sched::{CloneFlags, setns};
 use crate::network::Network;
 use crate::node::PORT;
 
-/// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait of one attempt to connect: a lost packet is not sent again within it.
 const ATTEMPT: Duration = Duration::from_millis(40);

@@ -18,7 +18,6 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// The nodes of one cluster on one network.
 pub struct Site {
     // Dropped in this order: what runs, then the namespaces.
-    /// By index.
     pub nodes: Vec<Node>,
     /// What they are plugged into.
     pub network: Network,
@@ -28,17 +27,12 @@ pub struct Site {
 
 impl Site {
     /// Nodes without anything running; `program` is `vip-agent`.
-    ///
-    /// # Errors
-    /// Without root.
     pub fn create(nodes: usize, family: Family, program: &Path) -> anyhow::Result<Self> {
         let (network, keys) = (Network::create(nodes, family)?, Keys::create()?);
         let nodes = (0..nodes).map(|node| Node::create(&network, node, &keys)).collect::<Result<_, _>>()?;
         Ok(Self { nodes, network, program: program.to_owned(), keys })
     }
 
-    /// The cluster's keys.
-    #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.keys
     }

@@ -21,7 +21,6 @@ const ATTEMPT: &str = "10";
 /// Where connections come from. The endpoint may move at any time: a slow machine misses its checks.
 #[derive(Clone, Copy, Debug)]
 enum Clients {
-    /// Beside the nodes.
     Outside,
     /// All members but the one that holds the endpoint.
     OtherMembers,

@@ -23,7 +23,6 @@ use tokio::time::timeout;
 /// Why a server gave no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAddress {
-    /// It knows none.
     Unknown,
     /// It did not answer, or with an error.
     Failed(String),

@@ -15,7 +15,6 @@ use super::*;
 /// What a server does with a question.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
-    /// Says the error.
     Code(ResponseCode),
     Silent,
     /// Over UDP an answer that does not fit; the whole over TCP.

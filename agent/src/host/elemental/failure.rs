@@ -11,7 +11,6 @@ const LINE_CHARACTERS: usize = 300;
 
 struct Rule {
     class: FailureClass,
-    /// In lower case.
     texts: &'static [&'static str],
     cause: &'static str,
     next_action: &'static str,
@@ -128,7 +127,6 @@ const fn host_is_busy(texts: &'static [&'static str]) -> Rule {
 }
 
 /// Adds the cause to the failure of a command.
-#[must_use]
 pub fn diagnose(error: SystemError) -> SystemError {
     match error {
         SystemError::Failed { program, status, output, .. } => {

@@ -20,7 +20,6 @@ const SECTOR: u64 = 512;
 /// Covers the labels of ext and FAT file systems.
 const SUPERBLOCK: usize = 2048;
 
-/// One disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
@@ -34,7 +33,6 @@ pub struct Disk {
     pub serial: String,
     /// World wide name as udev writes it, `0x5000…` or `eui.…`.
     pub wwn: String,
-    /// Has platters.
     pub rotational: bool,
     /// Can be pulled out.
     pub removable: bool,
@@ -52,7 +50,6 @@ pub struct Disk {
     pub partitions: Vec<Partition>,
 }
 
-/// One partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Partition {
@@ -62,7 +59,6 @@ pub struct Partition {
     pub label: String,
     /// Label of the file system inside.
     pub file_system: String,
-    /// What is inside.
     pub signature: Signature,
 }
 
@@ -84,14 +80,12 @@ impl Signature {
 
 impl Disk {
     /// `/dev/NAME`.
-    #[must_use]
     pub fn device_path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 
     /// A path that leads to this disk after a restart too, where there is one:
     /// by its WWN, else by another of its identifiers.
-    #[must_use]
     pub fn stable_path(&self) -> PathBuf {
         let stable = || self.links.iter().filter(|link| link.starts_with("/dev/disk/by-id/"));
         // Paths of a SAN have the WWN of their volume.
@@ -102,14 +96,12 @@ impl Disk {
     }
 
     /// Its kernel name, and the path to name it by.
-    #[must_use]
     pub fn name_and_path(&self) -> String {
         format!("{} = {}", self.name, self.stable_path().display())
     }
 
     /// Whether both are one disk: by WWN, serial number and size, whatever the
     /// kernel calls it; by the kernel's name where it has neither.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let identity = |disk: &Self| (disk.wwn.clone(), disk.serial.clone(), disk.size_bytes);
         let is_identified = !self.wwn.is_empty() || !self.serial.is_empty();
@@ -118,20 +110,17 @@ impl Disk {
 
     /// The partition that Elemental calls persistent, of this very disk: by
     /// its name in the partition table, else by the label of its file system.
-    #[must_use]
     pub fn persistent_partition(&self) -> Option<&Partition> {
         let named = self.partitions.iter().find(|partition| partition.label == "persistent");
         named.or_else(|| self.partitions.iter().find(|partition| partition.file_system == "COS_PERSISTENT"))
     }
 
     /// Whether it is a part of `other`, a RAID volume or a multipath device.
-    #[must_use]
     pub fn is_part_of(&self, other: &Self) -> bool {
         self.holders.contains(&other.name)
     }
 
     /// Labels of Elemental's file systems on it.
-    #[must_use]
     pub fn elemental_labels(&self) -> Vec<&str> {
         let labels = self.partitions.iter().map(|partition| partition.file_system.as_str());
         labels.filter(|label| label.starts_with("COS_") && *label != "COS_LIVE").collect()
@@ -168,7 +157,6 @@ impl From<Disk> for wire::Disk {
 
 /// Every disk, by name. A path of a disk that the kernel has joined with others
 /// and hidden is none.
-#[must_use]
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
     let mounts = fs::read_to_string(root.join("/proc/self/mountinfo")).unwrap_or_default();
@@ -271,7 +259,6 @@ fn list_holders(disk: &Path, partitions: &[(String, PathBuf)]) -> Vec<String> {
 
 /// Record of udev's database of the block device with this directory in sysfs;
 /// empty where udev does not know it.
-#[must_use]
 pub fn read_udev(root: &Root, directory: &Path) -> String {
     let number = read_line(&directory.join("dev"));
     fs::read_to_string(root.join("/run/udev/data").join(format!("b{number}"))).unwrap_or_default()
@@ -293,7 +280,6 @@ fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
 }
 
 /// One property of a record of udev's database (`E:KEY=value`).
-#[must_use]
 pub fn parse_udev(text: &str, key: &str) -> String {
     text.lines()
         .filter_map(|line| line.strip_prefix("E:")?.split_once('='))

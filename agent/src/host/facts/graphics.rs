@@ -9,7 +9,6 @@ use crate::paths::Root;
 
 /// Every card, in the kernel's order. No database of names is on the host:
 /// vendor and product are their numbers.
-#[must_use]
 pub fn read_cards(root: &Root) -> Vec<GraphicsCard> {
     let entries = fs::read_dir(root.join("/sys/class/drm")).into_iter().flatten().flatten();
     let mut cards: Vec<_> = entries

@@ -8,7 +8,6 @@ const BLOCKS: &str = "/sys/devices/system/memory";
 const PAGES: &str = "/sys/kernel/mm/hugepages";
 
 /// Bytes of the memory blocks that are online; 0 where the kernel shows none.
-#[must_use]
 pub fn read_physical(root: &Root) -> u64 {
     let directory = root.join(BLOCKS);
     let read = |path: &str| fs::read_to_string(directory.join(path)).unwrap_or_default();
@@ -23,7 +22,6 @@ pub fn read_physical(root: &Root) -> u64 {
 }
 
 /// Bytes of each size of huge pages, ascending.
-#[must_use]
 pub fn read_page_sizes(root: &Root) -> Vec<u64> {
     let names = fs::read_dir(root.join(PAGES)).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut sizes: Vec<_> = names

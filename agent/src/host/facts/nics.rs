@@ -9,7 +9,6 @@ use proto::v1alpha1::{Nic, ObservedNetwork};
 use crate::paths::Root;
 
 /// Every hardware interface, by name, with its addresses in `network`.
-#[must_use]
 pub fn read_nics(root: &Root, network: Option<&ObservedNetwork>) -> Vec<Nic> {
     let Ok(entries) = fs::read_dir(root.join("/sys/class/net")) else {
         return Vec::new();
@@ -36,7 +35,6 @@ fn read_nic(path: &Path, name: &str, network: Option<&ObservedNetwork>) -> Nic {
     }
 }
 
-/// Without prefix lengths.
 fn find_addresses(network: Option<&ObservedNetwork>, name: &str) -> Vec<String> {
     let interfaces = network.map_or(&[][..], |network| network.interfaces.as_slice());
     let found = interfaces.iter().filter(|interface| interface.name == name);

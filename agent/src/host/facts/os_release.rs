@@ -7,7 +7,6 @@ use proto::v1alpha1::OperatingSystem;
 use crate::paths::Root;
 
 /// What the running system says of itself.
-#[must_use]
 pub fn read(root: &Root) -> OperatingSystem {
     let text = fs::read_to_string(root.os_release()).unwrap_or_default();
     let value = |key| parse_value(&text, key);
@@ -23,7 +22,6 @@ pub fn read(root: &Root) -> OperatingSystem {
 }
 
 /// `IMAGE`, the reference of the image that runs; empty where it is not named.
-#[must_use]
 pub fn parse_image(text: &str) -> String {
     parse_value(text, "IMAGE")
 }

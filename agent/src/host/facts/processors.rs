@@ -9,7 +9,6 @@ use crate::paths::Root;
 
 /// Every socket. Nothing where the kernel names no vendor, as on other
 /// architectures.
-#[must_use]
 pub fn read_processors(root: &Root) -> Vec<Processor> {
     parse_processors(&fs::read_to_string(root.join("/proc/cpuinfo")).unwrap_or_default())
 }

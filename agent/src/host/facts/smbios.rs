@@ -112,7 +112,6 @@ const CHASSIS_TYPES: [&str; 36] = [
 ];
 
 /// Reads the tables that the kernel passes on; nothing on a machine without.
-#[must_use]
 pub fn read_sections(root: &Root) -> Vec<SmbiosSection> {
     let directory = root.join(TABLES);
     let Ok(table) = fs::read(directory.join("DMI")) else {
@@ -123,7 +122,6 @@ pub fn read_sections(root: &Root) -> Vec<SmbiosSection> {
 }
 
 /// Version in the entry point, of either form.
-#[must_use]
 pub fn parse_version(entry: &[u8]) -> (u8, u8) {
     match entry {
         [b'_', b'S', b'M', b'3', b'_', _, _, major, minor, ..]

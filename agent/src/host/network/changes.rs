@@ -18,9 +18,6 @@ pub struct NetworkChanges {
 
 impl NetworkChanges {
     /// Joins the kernel's groups for links, addresses and routes.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub fn open_watch() -> io::Result<Self> {
         let mut watch = TokioSocket::new(NETLINK_ROUTE)?;
         let socket = watch.socket_mut();
@@ -35,9 +32,6 @@ impl NetworkChanges {
     }
 
     /// Ends at the next change.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub async fn next(&self) -> io::Result<()> {
         let mut buffer = Vec::with_capacity(DATAGRAM);
         poll_fn(|context| self.socket.poll_recv(context, &mut buffer)).await

@@ -29,7 +29,6 @@ const SECRET: [&str; 12] = [
 ];
 
 /// Reads every profile without secrets, by file name without its suffix.
-#[must_use]
 pub fn read_connections(root: &Root) -> HashMap<String, String> {
     let Ok(entries) = fs::read_dir(root.join(DIRECTORY)) else {
         return HashMap::new();

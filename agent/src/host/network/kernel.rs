@@ -23,7 +23,6 @@ const HEADER: usize = 16;
 pub struct Dump {
     /// Every link of this network namespace.
     pub links: Vec<LinkMessage>,
-    /// Every address.
     pub addresses: Vec<AddressMessage>,
     /// Every route of every table.
     pub routes: Vec<RouteMessage>,
@@ -55,9 +54,6 @@ pub fn dump_kernel() -> Result<Dump, NetworkError> {
 
 /// Whether a neighbour on a network of the host itself has answered: the kernel
 /// knows a link-layer address that was not configured.
-///
-/// # Errors
-/// As [`dump_kernel`].
 pub fn has_neighbour() -> Result<bool, NetworkError> {
     let own = list_own_links(&dump_kernel()?);
     Ok(list_answering_links()?.iter().any(|link| own.contains(link)))

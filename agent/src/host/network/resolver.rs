@@ -14,7 +14,6 @@ pub struct Resolver {
 }
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// What systemd-resolved asks.
 const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
 /// Address of the stub of systemd-resolved: true on every host and useful on
 /// none.
@@ -27,7 +26,6 @@ impl Resolver {
 }
 
 /// Reads `resolv.conf`; behind systemd-resolved's stub, its list of upstreams.
-#[must_use]
 pub fn read_resolver(root: &Root) -> Resolver {
     let direct = read_file(root, RESOLV_CONF).unwrap_or_default();
     if direct.names_stub() { read_file(root, RESOLVED).unwrap_or_default() } else { direct }
@@ -35,7 +33,6 @@ pub fn read_resolver(root: &Root) -> Resolver {
 
 /// What names are resolved with: first systemd-resolved's stub, which knows the
 /// servers of each link, then the servers behind it.
-#[must_use]
 pub fn read_name_servers(root: &Root) -> Resolver {
     let mut resolver = read_file(root, RESOLV_CONF).unwrap_or_default();
     if resolver.servers.is_empty() || resolver.names_stub() {

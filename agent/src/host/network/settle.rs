@@ -36,7 +36,6 @@ pub struct SettledNetwork {
 
 impl SettledNetwork {
     /// Nothing has settled yet.
-    #[must_use]
     pub fn new(kernel: KernelNetwork) -> Self {
         Self { kernel, settled: Mutex::default() }
     }
@@ -47,8 +46,6 @@ impl SettledNetwork {
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = network;
     }
 
-    /// What settles.
-    #[must_use]
     pub const fn kernel(&self) -> &KernelNetwork {
         &self.kernel
     }

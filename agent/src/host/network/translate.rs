@@ -23,7 +23,6 @@ use super::kernel::Dump;
 use links::{Kind, Link, parse_link, select_links};
 
 /// Tells a dump: interfaces by name, routes by family, destination and metric.
-#[must_use]
 pub fn translate_dump(dump: &Dump) -> ObservedNetwork {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     let names: HashMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
@@ -67,14 +66,12 @@ struct FoundRoute {
 }
 
 /// Kernel indices of the links that are told.
-#[must_use]
 pub fn list_own_links(dump: &Dump) -> Vec<u32> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     links.iter().map(|link| link.index).collect()
 }
 
 /// Addresses of the links that are told, in their order, each once.
-#[must_use]
 pub fn list_own_addresses(dump: &Dump) -> BTreeSet<IpAddr> {
     let own = list_own_links(dump);
     let addresses = dump.addresses.iter().filter_map(parse_address);
@@ -83,7 +80,6 @@ pub fn list_own_addresses(dump: &Dump) -> BTreeSet<IpAddr> {
 
 /// Links that carry and have no address yet: DHCP may still be at work there. A
 /// link below another one needs none.
-#[must_use]
 pub fn list_unaddressed(dump: &Dump) -> Vec<String> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();

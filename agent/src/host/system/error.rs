@@ -13,7 +13,6 @@ pub enum SystemError {
     /// The command could not be started or waited for.
     #[error("cannot run {program}")]
     Run {
-        /// Its name.
         program: String,
         /// The error of the system call.
         #[source]
@@ -22,19 +21,16 @@ pub enum SystemError {
     /// The command ended with an error.
     #[error("{program} failed with {status}{diagnosis}")]
     Failed {
-        /// Its name.
         program: String,
         /// Exit code or signal.
         status: Status,
         /// Why, where that is known.
         diagnosis: Box<Diagnosis>,
-        /// What it printed.
         output: Output,
     },
     /// The command did not end in time and was killed.
     #[error("{program} did not end within {} s and was stopped", .deadline.as_secs())]
     TimedOut {
-        /// Its name.
         program: String,
         /// How long it had.
         deadline: Duration,
@@ -44,7 +40,6 @@ pub enum SystemError {
     /// A job of an earlier agent does not end.
     #[error("{unit}, which an earlier agent began, still runs after {} s", .limit.as_secs())]
     Busy {
-        /// Its unit.
         unit: String,
         /// How long it was waited for.
         limit: Duration,
@@ -52,7 +47,6 @@ pub enum SystemError {
     /// A file could not be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -60,19 +54,13 @@ pub enum SystemError {
     },
     /// What a command printed or a file holds is not what it should be.
     #[error("cannot understand {what}: {why}")]
-    Parse {
-        /// Of what.
-        what: &'static str,
-        /// The parser's words.
-        why: String,
-    },
+    Parse { what: &'static str, why: String },
 }
 
 /// Why a command failed, from what it printed and its exit code; empty where it
 /// is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The cause.
     pub cause: &'static str,
     /// What the operator does about it.
     pub next_action: Option<&'static str>,
@@ -88,7 +76,6 @@ pub enum FailureClass {
     /// It is not known: a few times are tried.
     #[default]
     Unknown,
-    /// It cannot.
     Terminal,
     /// It does once something else has changed, as a registry that is down.
     Transient,
@@ -110,7 +97,6 @@ impl std::fmt::Display for Diagnosis {
 
 impl SystemError {
     /// Whether trying again can help.
-    #[must_use]
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Failed { diagnosis, .. } => diagnosis.class,
@@ -142,7 +128,6 @@ impl NextAction for SystemError {
 pub enum Status {
     /// By itself, with this code.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 

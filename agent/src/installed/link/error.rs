@@ -17,7 +17,6 @@ pub enum RunError {
     /// Where the coordinator is.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Who we are.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The persistent partition is empty or not mounted.

@@ -8,53 +8,27 @@ use crate::error::NextAction;
 pub enum DiskChoiceError {
     /// The path does not exist. Often on purpose: it is linked later.
     #[error("the install device {path} is not there yet (disks: {candidates})")]
-    NotThere {
-        /// As written.
-        path: String,
-        /// What there is.
-        candidates: String,
-    },
+    NotThere { path: String, candidates: String },
     /// The path leads to a partition, an optical drive, a removable disk, or the
     /// live medium.
     #[error(
         "the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {candidates})"
     )]
-    NotADisk {
-        /// As written.
-        path: String,
-        /// Where it leads.
-        name: String,
-        /// What there is.
-        candidates: String,
-    },
-    /// Nothing fits.
+    NotADisk { path: String, name: String, candidates: String },
     #[error("no disk fits the device selector (disks: {candidates})")]
-    NoneFits {
-        /// What there is.
-        candidates: String,
-    },
+    NoneFits { candidates: String },
     /// More than one fits.
     #[error("{count} disks fit the device selector, {names} (disks: {candidates})")]
-    SeveralFit {
-        /// How many.
-        count: usize,
-        /// Which.
-        names: String,
-        /// What there is.
-        candidates: String,
-    },
+    SeveralFit { count: usize, names: String, candidates: String },
     /// The path leads to a disk that something else is built on.
     #[error(
         "the install device {path} leads to {name}, which is never installed on: {reason} (disks: {candidates})"
     )]
     Excluded {
-        /// As written.
         path: String,
-        /// Where it leads.
         name: String,
         /// What is built on it.
         reason: String,
-        /// What there is.
         candidates: String,
     },
     /// The only one that fits is not empty, and the operator did not name it.
@@ -66,7 +40,6 @@ pub enum DiskChoiceError {
         name: String,
         /// What is on it.
         contents: String,
-        /// What there is.
         candidates: String,
     },
     /// A disk of another host, visible here: a volume of a SAN, or a disk that
@@ -75,9 +48,7 @@ pub enum DiskChoiceError {
     OtherHost {
         /// Kernel name.
         name: String,
-        /// Which host.
         owner: String,
-        /// What there is.
         candidates: String,
     },
     /// Two checks gave two disks.

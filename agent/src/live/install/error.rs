@@ -19,7 +19,6 @@ pub enum InstallError {
     /// `elemental install` failed.
     #[error("the install on {device} failed")]
     System {
-        /// The disk.
         device: PathBuf,
         /// Output of the command.
         source: SystemError,
@@ -34,14 +33,10 @@ pub enum InstallError {
     },
     /// The installed disk has no place for our state.
     #[error("{device} has no partition named persistent after the install")]
-    NoPersistentPartition {
-        /// The disk.
-        device: PathBuf,
-    },
+    NoPersistentPartition { device: PathBuf },
     /// The persistent partition cannot be mounted.
     #[error("cannot mount the persistent partition {partition} of the installed disk")]
     Mount {
-        /// Which.
         partition: String,
         /// The error of the system call.
         source: std::io::Error,
@@ -67,7 +62,6 @@ pub enum InstallError {
     /// Trying again would not help.
     #[error("the install failed {attempts} times since this host booted, at last because {cause}")]
     GivenUp {
-        /// How often.
         attempts: u32,
         /// Of the last failure.
         cause: String,
@@ -76,16 +70,12 @@ pub enum InstallError {
     },
     /// An operator answered a host that had given up.
     #[error("the annotation baremetal.cluster.io/install-device is now {device}")]
-    DeviceNamed {
-        /// As written.
-        device: String,
-    },
+    DeviceNamed { device: String },
     /// The annotation names a disk without the system of this host.
     #[error(
         "the annotation baremetal.cluster.io/reinstall names {named}, and {disk} carries the system of this host"
     )]
     ReinstallElsewhere {
-        /// As written.
         named: String,
         /// Kernel name.
         disk: String,

@@ -22,9 +22,6 @@ use crate::paths::StateDir;
 use crate::plan::journal::{self, Journal};
 
 /// This host is installed: nothing is written over, the disk is to boot.
-///
-/// # Errors
-/// [`InstallError`].
 pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
     found: InstalledDisk,

@@ -29,7 +29,6 @@ pub enum RefusedPlan {
 
 impl RefusedPlan {
     /// As it is reported.
-    #[must_use]
     pub fn failure(&self) -> Failure {
         let reason = match self {
             Self::Outdated(_) | Self::Custom => FailureReason::Refused,
@@ -66,7 +65,6 @@ pub enum ExecutorError {
     Journal {
         /// Counted from zero.
         step: usize,
-        /// The cause.
         #[source]
         source: JournalError,
     },

@@ -46,9 +46,6 @@ impl PlanProgress {
     }
 
     /// The journal, `None` before the first plan.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
     pub(super) fn readable_journal(&self) -> Result<Option<&Journal>, &str> {
         match &self.knowledge {
             Knowledge::Known(journal) => Ok(journal.as_ref()),

@@ -336,7 +336,6 @@ pub enum Reason {
 
 impl Reason {
     /// The text on the object.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -56,14 +56,12 @@ pub struct Claim {
 
 impl MachineInventory {
     /// The version of the agent that an operator asks for.
-    #[must_use]
     pub fn wanted_agent(&self) -> Option<&str> {
         let wanted = self.annotations().get(annotation::AGENT_VERSION)?;
         Some(wanted.as_str()).filter(|wanted| !wanted.is_empty())
     }
 
     /// The claim, when the owner annotations hold one.
-    #[must_use]
     pub fn claim(&self) -> Option<Claim> {
         let text = |key| self.annotations().get(key).cloned().unwrap_or_default();
         let baremetal_machine = text(annotation::OWNER_BAREMETAL_MACHINE);
@@ -80,7 +78,6 @@ impl MachineInventory {
     }
 
     /// The allocation state; absent and unknown text count as `Available`.
-    #[must_use]
     pub fn allocation_state(&self) -> AllocationState {
         self.annotations()
             .get(annotation::ALLOCATION_STATE)
@@ -89,7 +86,6 @@ impl MachineInventory {
     }
 
     /// Whether the host is admitted; unknown text counts as `Pending`.
-    #[must_use]
     pub fn approval(&self) -> Approval {
         let text = self.annotations().get(annotation::APPROVAL);
         text.map_or(Approval::Automatic, |text| text.parse().unwrap_or(Approval::Pending))

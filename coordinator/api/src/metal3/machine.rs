@@ -90,7 +90,6 @@ pub struct HostSelector {
 
 impl HostSelector {
     /// Whether it allows every host.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }

@@ -103,7 +103,6 @@ pub enum SecretRef {
     MetaData(String),
     /// By name; key `networkData` or `value`.
     NetworkData(String),
-    /// Of the host.
     Plan,
 }
 
@@ -195,7 +194,6 @@ impl State {
     }
 
     /// Of a machine whose phase stays, with the host that it holds.
-    #[must_use]
     pub fn of_host(host: Option<&HostRecord>, demand: &Demand) -> Self {
         Self::hold_host(host.filter(|host| super::is_claimed_by(host, demand)))
     }
@@ -208,7 +206,6 @@ impl State {
 
 /// The conditions of a machine, `Paused` left out. What lies before a blocker
 /// holds, what the blocker names does not; nothing is said of what lies after.
-#[must_use]
 pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
     let mut updates = vec![];
     if let Some(host) = &state.host {
@@ -237,7 +234,6 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
 }
 
 /// The effect of a decision was not accepted by the API server.
-#[must_use]
 pub fn effect_failed(error: &str) -> ConditionUpdate {
     let message = format!("{error}; it is retried: correct the cause or the coordinator's permissions");
     condition_false(Type::Ready, Reason::ApiRequestFailed, message)

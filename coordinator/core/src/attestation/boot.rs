@@ -25,7 +25,6 @@ pub enum BootFault {
 
 impl BootFault {
     /// What the operator does about it.
-    #[must_use]
     pub const fn next_action(self) -> &'static str {
         match self {
             Self::Missing => {
@@ -42,16 +41,12 @@ impl BootFault {
 }
 
 /// What a registration of the live system leaves for [`verify_boot`].
-#[must_use]
 pub fn describe_live_tpm(key: &AttestationKey, quoted: Quoted) -> LiveTpm {
     LiveTpm { attestation_key: hex::encode(&key.name), reset_count: quoted.resets }
 }
 
 /// Verifies that the host was booted since `live`. `binding` is that of this connection
 /// (`proto::proof::boot_binding`).
-///
-/// # Errors
-/// [`AttestationError`].
 pub fn verify_boot(
     live: &LiveTpm,
     shown: Option<&BootProof>,

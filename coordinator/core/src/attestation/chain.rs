@@ -50,9 +50,6 @@ pub enum ChainFault {
 
 /// Verifies that `certificate` is of this key and signed by one of
 /// `authorities`, PEM; each of them is trusted by itself, root or not.
-///
-/// # Errors
-/// [`ChainFault`].
 pub fn verify_chain(
     key: &EndorsementKey,
     certificate: &[u8],

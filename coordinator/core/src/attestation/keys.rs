@@ -45,10 +45,8 @@ pub enum KeyFault {
     /// Another policy than the TCG's.
     #[error("has another policy than the TCG's template")]
     Policy,
-    /// Another scheme.
     #[error("has another scheme than it must")]
     Scheme,
-    /// Another symmetric algorithm.
     #[error("has another symmetric algorithm than it must")]
     Symmetric,
 }
@@ -104,27 +102,21 @@ impl EndorsementKey {
     }
 
     /// The modulus of the RSA key.
-    #[must_use]
     pub const fn modulus(&self) -> &[u8; RSA_BYTES] {
         &self.modulus
     }
 
     /// PKIX DER.
-    #[must_use]
     pub fn public_key(&self) -> Vec<u8> {
         pkix_rsa(&self.modulus)
     }
 
     /// `spec.tpmHash`.
-    #[must_use]
     pub fn hash(&self) -> String {
         proof::identity(&self.public_key())
     }
 
     /// Whether the host that claims `public_key` names this key.
-    ///
-    /// # Errors
-    /// [`AttestationError::ForeignIdentity`].
     pub fn check_claim(&self, public_key: &[u8]) -> Result<(), AttestationError> {
         if self.public_key() == public_key { Ok(()) } else { Err(AttestationError::ForeignIdentity) }
     }

@@ -30,7 +30,6 @@ pub enum QuoteFault {
     /// Of other registers or another bank.
     #[error("covers other registers than were asked for, or another bank than SHA-256")]
     Registers,
-    /// Another algorithm.
     #[error("is signed with another algorithm than RSASSA with SHA-256")]
     Algorithm,
     /// By another key, or altered.

@@ -13,10 +13,8 @@ pub(super) struct Block {
 }
 
 struct Line {
-    /// After the indentation.
     outer: usize,
     inner: usize,
-    /// Line break included.
     length: usize,
 }
 

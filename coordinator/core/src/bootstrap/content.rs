@@ -61,7 +61,6 @@ impl Contents {
 
 /// The content of one file.
 pub(super) struct Content {
-    /// Decoded.
     pub(super) text: String,
     carrier: Carrier,
 }

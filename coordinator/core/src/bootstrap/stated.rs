@@ -12,7 +12,6 @@ const META_DATA: &str = "ds.meta_data.";
 /// The kubelet's `provider-id` as the data has it: in kubeadm's configuration of
 /// the node, or in that of k3s and RKE2. `None` where there is none, or nothing that
 /// can be read.
-#[must_use]
 pub fn stated_provider_id(data: &str) -> Option<String> {
     let documents = tree::parse_tree(data).ok()?;
     let (_, files) = documents.first()?.find_entry("write_files").ok()??;
@@ -62,7 +61,6 @@ fn find_argument(document: &Node) -> Option<String> {
 
 /// Replaces each `{{ ds.meta_data.KEY }}`, as cloud-init does on the host. `None`
 /// for any other expression, and for a key that is not there.
-#[must_use]
 pub fn render_expressions(text: &str, meta_data: &BTreeMap<String, String>) -> Option<String> {
     let mut rendered = String::new();
     let mut rest = text;

@@ -37,7 +37,6 @@ pub struct Inputs<'a> {
 }
 
 /// The host that the machine names.
-#[must_use]
 pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
     let chosen = machine.annotations().get(annotation::MACHINE_INVENTORY);
     let provided = || ProviderId::parse(machine.spec.provider_id.as_deref()?)?.host();
@@ -46,7 +45,6 @@ pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
 
 /// Whether the machine gives its host back. One that is in deletion without its Machine
 /// ([`Reason::OwnerMismatch`]) does not: its node runs on.
-#[must_use]
 pub fn is_releasing(machine: &BaremetalMachine, owner: Option<&Machine>) -> bool {
     machine.metadata.deletion_timestamp.is_some()
         && owner_mismatch(machine.owner_references(), owner).is_none()
@@ -54,7 +52,6 @@ pub fn is_releasing(machine: &BaremetalMachine, owner: Option<&Machine>) -> bool
 
 /// Reads the demand. `is_reserved` tells which hosts are reserved for other
 /// machines.
-#[must_use]
 pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> Demand {
     let machine = inputs.machine;
     let annotated = |key| machine.annotations().contains_key(key);

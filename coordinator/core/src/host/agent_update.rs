@@ -34,8 +34,6 @@ pub enum Decision {
     Announce(AgentUpdateStatus),
 }
 
-/// Decides it.
-#[must_use]
 pub fn decide(situation: &Situation<'_>) -> Decision {
     let Situation { wanted, served, runs, stated, is_busy } = *situation;
     let is_on_trial = stated.is_some_and(|stated| stated.is_on_trial);

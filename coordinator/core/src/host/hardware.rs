@@ -18,7 +18,6 @@ pub struct Capacity {
 }
 
 /// As the inventory shows it.
-#[must_use]
 pub fn describe_hardware(facts: &HostFacts) -> HardwareStatus {
     let model = facts.processors.first().map_or(&facts.cpu_model, |processor| &processor.model);
     let threads: u32 =
@@ -52,7 +51,6 @@ fn clamp_bytes(bytes: u64) -> i64 {
 
 impl Capacity {
     /// Zero and names that Kubernetes does not have are unknown.
-    #[must_use]
     pub fn of_hardware(hardware: &HardwareStatus) -> Self {
         let known = |number: i64| (number > 0).then_some(number);
         Self {
@@ -64,7 +62,6 @@ impl Capacity {
 }
 
 /// Kubernetes and images name an architecture otherwise than the kernel does.
-#[must_use]
 pub fn name_architecture(kernel: &str) -> Option<&'static str> {
     match kernel {
         "x86_64" => Some("amd64"),

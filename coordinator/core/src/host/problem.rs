@@ -18,7 +18,6 @@ pub struct Problem {
 
 impl HostRecord {
     /// What keeps the host from its plan.
-    #[must_use]
     pub fn find_problem(&self, now: Timestamp) -> Option<Problem> {
         if self.is_quarantined {
             let message = format!(
@@ -59,7 +58,6 @@ impl HostRecord {
     }
 
     /// How an operator admits the host.
-    #[must_use]
     pub fn approval_command(&self) -> String {
         let approved: &str = Approval::Approved.into();
         format!(
@@ -71,7 +69,6 @@ impl HostRecord {
     }
 
     /// Why its calls are refused, whatever certificate it shows.
-    #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self.approval {
             _ if self.is_quarantined => Some(Refusal::Quarantined),

@@ -12,7 +12,6 @@ use crate::plan::{is_generation, with_next_action};
 const BOOT_ID_BYTES: usize = 64;
 
 /// Whether it can be a boot id: a UUID from a kernel, one word in any case.
-#[must_use]
 pub fn is_boot_id(text: &str) -> bool {
     (1..=BOOT_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -48,7 +47,6 @@ pub struct FailedUpdate {
 }
 
 impl StatedUpdate {
-    #[must_use]
     pub fn parse(state: wire::AgentUpdateState) -> Self {
         let wire::AgentUpdateState { failed_version, failure, on_trial } = state;
         let failure = failure.unwrap_or_default();
@@ -72,8 +70,6 @@ pub enum StatementError {
 }
 
 impl HostStatement {
-    /// # Errors
-    /// [`StatementError`].
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
         let wire::Hello { system, agent_version, carried, facts: _, network: _, settings, agent_update } =
             hello;

@@ -27,19 +27,16 @@ fn after(time: Timestamp, duration: Duration) -> Timestamp {
 }
 
 /// When the token ceases to register new hosts.
-#[must_use]
 pub fn token_expiry(registration: &MachineRegistration) -> Option<Timestamp> {
     registration.spec.token_expires_at.as_ref().map(|time| time.0)
 }
 
 /// Whether its token registers no new host any more.
-#[must_use]
 pub fn is_token_expired(registration: &MachineRegistration, now: Timestamp) -> bool {
     token_expiry(registration).is_some_and(|expiry| expiry <= now)
 }
 
 /// Whether new hosts wait for an operator.
-#[must_use]
 pub fn needs_approval(registration: &MachineRegistration) -> bool {
     registration.spec.approval == ApprovalPolicy::Manual
 }
@@ -64,7 +61,6 @@ pub enum Place {
 
 /// Decides whether there is a place for the host with this hash. A host that is
 /// in the index and reserved counts once.
-#[must_use]
 pub fn find_place(
     registration: &MachineRegistration,
     registered: &Registered<'_>,
@@ -88,7 +84,6 @@ pub fn find_place(
 
 /// What is to be stored of a refusal; `None` where the stored one says the same
 /// or is too recent.
-#[must_use]
 pub fn record_refusal(
     registration: &MachineRegistration,
     refusal: Refusal,
@@ -111,7 +106,6 @@ pub fn record_refusal(
 
 /// What a registration shows of its last refusal, and until when. One of before
 /// the registration was changed says nothing of it any more.
-#[must_use]
 pub fn shown_refusal(
     registration: &MachineRegistration,
     now: Timestamp,
@@ -123,7 +117,6 @@ pub fn shown_refusal(
 }
 
 /// The condition of a refusal.
-#[must_use]
 pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
     match refusal {
         Some(LastRefusal { reason, message, .. }) => {
@@ -134,7 +127,6 @@ pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
 }
 
 /// Whether the token alone admits a host.
-#[must_use]
 pub fn admission_condition(registration: &MachineRegistration) -> ConditionUpdate {
     if emulates_tpm(registration) && !needs_approval(registration) {
         let message = "hosts may prove their identity by a key in a file and are approved automatically, so the registration URL alone gets a host admitted: set spec.approval to Manual, or use hosts with a TPM and emulate-tpm: false";

@@ -22,19 +22,16 @@ pub enum KeyClass {
     Hardware,
     /// In a TPM without such a check: whether it is a real one is unknown.
     Unverified,
-    /// In a file.
     Emulated,
 }
 
 impl KeyClass {
     /// Value of the label.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// The class that an inventory shows.
-    #[must_use]
     pub fn of(inventory: &MachineInventory) -> Option<Self> {
         inventory.labels().get(label::IDENTITY_CLASS)?.parse().ok()
     }
@@ -42,9 +39,6 @@ impl KeyClass {
     /// The class of a TPM that has proven its keys. `chain` is the judgement of
     /// its certificate, `None` where the operator named no CAs. A known host
     /// stays: its key is the same as ever.
-    ///
-    /// # Errors
-    /// Those of `chain`, for a new host.
     pub fn of_tpm<E>(chain: Option<Result<(), E>>, is_known: bool) -> Result<Self, E> {
         match chain {
             Some(Ok(())) => Ok(Self::Hardware),
@@ -82,14 +76,12 @@ pub enum Identified<'a> {
     /// The host of this inventory, whose former key was lost before anything
     /// was installed.
     Replaced(&'a MachineInventory),
-    /// Rejected.
     Refused(Refusal),
 }
 
 /// Decides who a host is: by its key, never by its name or its SMBIOS. A known
 /// key stays, whatever the registration takes of new hosts. A name goes to
 /// another key only while nothing was installed, and with the same hardware.
-#[must_use]
 pub fn identify_host<'a>(
     existing: Existing<'a>,
     identity: Identity<'_>,
@@ -113,7 +105,6 @@ pub fn identify_host<'a>(
 
 /// Why the host of this inventory may not register at all. One that waits for
 /// approval may.
-#[must_use]
 pub fn shut_out(inventory: &MachineInventory) -> Option<Refusal> {
     let refusal = HostRecord::parse(inventory)?.refusal();
     refusal.filter(|refusal| *refusal != Refusal::ApprovalPending)
@@ -130,7 +121,6 @@ pub struct Hardware {
 
 impl Hardware {
     /// Of a host that registers.
-    #[must_use]
     pub fn reported(
         registration: &MachineRegistration,
         facts: &HostFacts,
@@ -180,7 +170,6 @@ fn was_never_installed(inventory: &MachineInventory) -> bool {
 
 /// Whether the registration takes this class of key; decided before anything
 /// is looked up.
-#[must_use]
 pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option<Refusal> {
     match class {
         KeyClass::Emulated if !emulates_tpm(registration) => Some(Refusal::TpmRequired),

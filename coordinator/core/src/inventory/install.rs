@@ -23,9 +23,6 @@ pub enum InstallError {
 /// The install of one host: the settings of its registration, the disk that an
 /// operator named on its inventory, and a seed without a node. `registry` is for
 /// the image of [`system_image`].
-///
-/// # Errors
-/// [`InstallError`], which names the next action.
 pub fn install_message(
     registration: &MachineRegistration,
     inventory: &MachineInventory,
@@ -74,14 +71,12 @@ pub fn install_message(
 }
 
 /// The disk that an operator wants installed again, where nothing is lost by it.
-#[must_use]
 pub fn reinstall_device(inventory: &MachineInventory) -> Option<&str> {
     let named = inventory.annotations().get(annotation::REINSTALL).filter(|device| !device.is_empty())?;
     HostRecord::parse(inventory)?.may_be_reinstalled().then_some(named)
 }
 
 /// The image that is installed, where it is not that of the live system.
-#[must_use]
 pub fn system_image(registration: &MachineRegistration) -> Option<&str> {
     let install = registration.spec.config.as_ref()?.elemental.as_ref()?.install.as_ref()?;
     install.system_uri.as_deref().filter(|image| !image.is_empty())

@@ -20,14 +20,12 @@ pub struct Judgement {
 
 impl Judgement {
     /// Cause and next action, when hosts cannot register.
-    #[must_use]
     pub fn refusal(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("; "))
     }
 }
 
 /// Judges every field that is accepted and does not work.
-#[must_use]
 pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
     let mut judgement = Judgement::default();
     let Some(config) = &registration.spec.config else { return judgement };

@@ -15,7 +15,6 @@ use super::{Draft, Skipped, inventory_settings};
 
 /// Before what a host states, unless the registration says otherwise.
 const DEFAULT_PREFIX: &str = "elemental.cattle.io";
-/// No prefix.
 const NO_PREFIX: &str = "-";
 /// Keys that operators and controllers change: written at creation only.
 const OURS: [&str; 2] = ["baremetal.cluster.io/", "baremetal.alauda.io/"];
@@ -134,7 +133,6 @@ fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, 
 /// What of an inventory differs from what its registration and its host say
 /// now; `None` where nothing does. Random parts stay as they were drawn, and
 /// keys that the registration does not name any more stay.
-#[must_use]
 pub fn refresh_inventory(
     registration: &MachineRegistration,
     inventory: &MachineInventory,

@@ -25,19 +25,16 @@ pub struct Rendered {
 
 impl Values {
     /// Facts by key, and bytes for the keys below `Random/`.
-    #[must_use]
     pub fn new(facts: BTreeMap<String, String>, random: [u8; 32]) -> Self {
         Self { facts, random }
     }
 
     /// Nothing but the keys below `Random/`: `no-smbios`.
-    #[must_use]
     pub fn with_random(random: [u8; 32]) -> Self {
         Self::new(BTreeMap::new(), random)
     }
 
     /// Replaces each `${key}`. An unterminated `${` is text.
-    #[must_use]
     pub fn render_template(&self, template: &str) -> Rendered {
         let mut rendered = Rendered::default();
         let mut rest = template;
@@ -86,26 +83,22 @@ impl Values {
 }
 
 /// Whether a template has a part that is drawn: it is rendered once.
-#[must_use]
 pub fn is_random(template: &str) -> bool {
     template.split("${").skip(1).any(|part| part.trim_start().starts_with("Random/"))
 }
 
 /// The name of an object: lower case, and nothing but letters, digits, dots
 /// and single dashes.
-#[must_use]
 pub fn sanitise_name(text: &str) -> String {
     sanitise_text(text, ".").to_ascii_lowercase()
 }
 
 /// The value of a label.
-#[must_use]
 pub fn sanitise_label(text: &str) -> String {
     sanitise_text(text, "._")
 }
 
 /// The value of an annotation: one line.
-#[must_use]
 pub fn sanitise_annotation(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -126,7 +119,6 @@ fn sanitise_text(text: &str, kept: &str) -> String {
 }
 
 /// Whether text is an RFC 1123 subdomain.
-#[must_use]
 pub fn is_name(text: &str) -> bool {
     let part = |part: &str| {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -137,7 +129,6 @@ pub fn is_name(text: &str) -> bool {
 
 /// Whether text is a key of a label or annotation; one that is not would make
 /// the API server refuse the whole inventory.
-#[must_use]
 pub fn is_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

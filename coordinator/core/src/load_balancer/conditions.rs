@@ -9,14 +9,12 @@ use coordinator_api::inventory::LoadBalancerReport;
 use super::{Candidate, Decision, DeviceProblem, Member};
 
 /// The conditions of a cluster with an internal endpoint.
-#[must_use]
 pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> Vec<ConditionUpdate> {
     vec![device_condition(decision), config_condition(decision), balancer_condition(decision, candidates)]
 }
 
 /// The condition about fields without effect: those of the other type of load
 /// balancer, and `networkType`.
-#[must_use]
 pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     let spec = &cluster.spec;
     let balancer = spec.control_plane_load_balancer.as_ref();
@@ -43,7 +41,6 @@ pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
 
 /// Whether the load balancer is at another place than the endpoint that was set. A name may
 /// stand for an address.
-#[must_use]
 pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
     let (Some(endpoint), Some(balancer)) = (&spec.control_plane_endpoint, &spec.control_plane_load_balancer)
     else {
@@ -59,7 +56,6 @@ pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
 }
 
 /// Whether hosts are to hold the endpoint of the cluster.
-#[must_use]
 pub fn holds_endpoint(spec: &BaremetalClusterSpec) -> bool {
     is_internal(spec) && !is_other_endpoint(spec)
 }
@@ -90,7 +86,6 @@ fn device_condition(decision: &Decision) -> ConditionUpdate {
     }
 }
 
-/// Addresses and ids.
 fn config_condition(decision: &Decision) -> ConditionUpdate {
     let invalid = |reason, message| condition_false(Type::NetworkConfigValid, reason, message);
     if let Some(other) = &decision.address_taken {
@@ -165,7 +160,6 @@ fn list_holders<'a>(reports: &[(&'a str, Option<&LoadBalancerReport>)]) -> Vec<&
 
 /// The host that holds the address, where one does. While it moves there may be two
 /// reports: then nothing is said.
-#[must_use]
 pub fn find_holder<'a>(decision: &'a Decision, candidates: &[Candidate<'a>]) -> Option<&'a str> {
     match list_holders(&member_reports(decision, candidates)).as_slice() {
         [holder] => Some(holder),

@@ -26,9 +26,6 @@ pub enum DeviceProblem {
 /// The address of a host that its peers know: on the named interface, else on
 /// the one whose network contains the endpoint, else on that of the default
 /// route.
-///
-/// # Errors
-/// [`DeviceProblem`].
 pub fn find_address(
     network: Option<&ObservedNetwork>,
     device: Option<&str>,

@@ -16,7 +16,6 @@ use crate::cluster;
 
 /// Whether a cloud provider sets the providerIDs of nodes. Neither field, or
 /// `noCloudProvider: true`: the coordinator does.
-#[must_use]
 pub fn has_cloud_provider(infrastructure: &Metal3Cluster) -> bool {
     let spec = &infrastructure.spec;
     spec.cloud_provider_enabled.unwrap_or(spec.no_cloud_provider == Some(false))
@@ -29,14 +28,12 @@ pub enum Decision {
     Rest,
     /// Hold it by a finalizer.
     Hold,
-    /// Remove the finalizer.
     Forget,
     /// Nothing but the status.
     Show,
 }
 
 /// Decides; `machines` is how many the Cluster has.
-#[must_use]
 pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, machines: usize) -> Decision {
     let is_held = infrastructure.finalizers().iter().any(|name| name == names::CLUSTER_FINALIZER);
     let is_deleted = infrastructure.metadata.deletion_timestamp.is_some();
@@ -64,7 +61,6 @@ fn deletion_condition(machines: usize) -> ConditionUpdate {
 
 /// The status that follows. `is_list` is the form that Cluster API reads failure
 /// domains in.
-#[must_use]
 pub fn project_status(
     infrastructure: &Metal3Cluster,
     owner: Option<&Cluster>,

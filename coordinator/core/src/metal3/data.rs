@@ -151,9 +151,6 @@ fn check_pool(
 }
 
 /// The pools that the template takes addresses from; one address of each.
-///
-/// # Errors
-/// [`DataError`], which names the item.
 pub fn list_pools(
     spec: &Metal3DataTemplateSpec,
     sources: &Sources<'_>,
@@ -196,9 +193,6 @@ pub struct Rendered {
 }
 
 /// Renders the template for a machine.
-///
-/// # Errors
-/// [`DataError`], which names the item.
 pub fn render_data(template: &Metal3DataTemplate, sources: &Sources<'_>) -> Result<Rendered, DataError> {
     let spec = &template.spec;
     let meta_data = spec.meta_data.as_ref().map(|spec| render_meta_data(spec, sources)).transpose()?;

@@ -38,24 +38,20 @@ pub enum HostStep {
     Hold,
     /// Make the inventory its own, with the inventory's version as precondition.
     Take,
-    /// The assignment decides.
     Drive,
     /// Let other owners have the inventory.
     GiveBack,
-    /// Remove the finalizer.
     Forget,
     /// Nothing may be done.
     Refuse(Blocker),
 }
 
 /// The inventory that the host names; only its annotation does.
-#[must_use]
 pub fn named_inventory(host: &BareMetalHost) -> Option<HostName> {
     HostName::parse(host.annotations().get(annotation::MACHINE_INVENTORY)?)
 }
 
 /// Decides; `record` is the inventory that the host names.
-#[must_use]
 pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostStep {
     let has = |finalizer: &str| host.finalizers().iter().any(|held| held == finalizer);
     let Some(named) = named_inventory(host) else {
@@ -127,7 +123,6 @@ fn refuse_unnamed() -> HostStep {
 }
 
 /// The Cluster that keeps the host for the successor of a machine.
-#[must_use]
 pub fn keeping_cluster(host: &BareMetalHost) -> Option<&str> {
     let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == "Cluster")?;
     let is_kept = named_inventory(host).is_some() && host.labels().contains_key(names::NODE_REUSE);
@@ -136,7 +131,6 @@ pub fn keeping_cluster(host: &BareMetalHost) -> Option<&str> {
 
 /// Until when successors of a machine have a kept host for themselves; without end where it is
 /// not known.
-#[must_use]
 pub fn kept_until(host: &BareMetalHost) -> Option<Timestamp> {
     host.annotations().get(names::KEPT_UNTIL)?.parse().ok()
 }
@@ -152,7 +146,6 @@ pub enum KeptStep {
 
 /// A host is free when its Cluster is in deletion or gone, or no successor came in time; `None`
 /// where it is not kept.
-#[must_use]
 pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timestamp) -> Option<KeptStep> {
     let name = keeping_cluster(host)?;
     let end = kept_until(host);
@@ -193,7 +186,6 @@ fn unsupported_fields(host: &BareMetalHost) -> impl Iterator<Item = &'static str
 }
 
 /// The demand on the inventory that the host names.
-#[must_use]
 pub fn read_demand(
     host: &BareMetalHost,
     inventory: Option<&MachineInventory>,
@@ -288,7 +280,6 @@ fn consumer_machine(host: &BareMetalHost) -> Option<&Consumer> {
 }
 
 /// Of the machine that uses the host; of the host itself where none does.
-#[must_use]
 pub fn provider_id(host: &BareMetalHost) -> String {
     match consumer_machine(host) {
         Some(consumer) => {

@@ -30,13 +30,11 @@ pub use claim::{ClaimStep, decide_claim, labels_of_pool, project_pool};
 pub enum ClaimKind {
     /// Metal3's.
     Claim,
-    /// Cluster API's.
     AddressClaim,
 }
 
 impl ClaimKind {
     /// Name of the kind.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Claim => "IPClaim",
@@ -45,7 +43,6 @@ impl ClaimKind {
     }
 
     /// Of the claim that an address names.
-    #[must_use]
     pub fn of(address: &IPAddress) -> Self {
         let kind = address.spec.claim.kind.as_deref();
         if kind == Some(Self::AddressClaim.as_str()) { Self::AddressClaim } else { Self::Claim }
@@ -54,14 +51,12 @@ impl ClaimKind {
 
 /// Whether the address was given to that claim. Names decide: UIDs change with a
 /// restore. Claims of both kinds may have one name.
-#[must_use]
 pub fn is_held_by(address: &IPAddress, kind: ClaimKind, claim: &str, pool: &str) -> bool {
     let spec = &address.spec;
     ClaimKind::of(address) == kind && spec.claim.name == claim && spec.pool.name == pool
 }
 
 /// The address that a claim of either kind has recorded as its own.
-#[must_use]
 pub fn chosen_address(claim: &impl ResourceExt) -> Option<IpAddr> {
     claim.annotations().get(names::CHOSEN_ADDRESS)?.parse().ok()
 }
@@ -85,7 +80,6 @@ fn find_pool<'a>(pool: Option<&'a IPPool>, name: &str, is_new: bool) -> Result<(
     Ok((pool, parsed))
 }
 
-/// A pool, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     ranges: Vec<Range>,
@@ -166,9 +160,6 @@ impl Pool {
 
     /// What is wrong with it although it can be used: addresses whose prefix and gateway are
     /// not those of one range.
-    ///
-    /// # Errors
-    /// [`PoolError`], which names the next action.
     pub fn check(&self, used: &[(IpAddr, String)]) -> Result<(), PoolError> {
         for (second, range) in self.ranges.iter().enumerate() {
             if let Some(first) = self.ranges[..second].iter().position(|other| other.overlaps(range)) {
@@ -186,9 +177,6 @@ impl Pool {
     /// The address for the claim called `claim`, which may ask for one. Of those that
     /// nothing asks for, the ones that other hosts use (`used_by`) are left out: a host that
     /// was cleaned has the network of its last machine until it is a node again.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub fn choose_address(
         &self,
         claim: &str,
@@ -249,7 +237,6 @@ impl Pool {
     }
 
     /// What is written for `address`. One that its range has lost has the values of the pool.
-    #[must_use]
     pub fn describe_address(&self, pool: &IPPool, claim: &str, address: IpAddr) -> IPAddress {
         let namespace = pool.namespace().unwrap_or_default();
         let range = self.ranges.iter().find(|range| range.contains(address));
@@ -274,7 +261,6 @@ impl Pool {
 }
 
 /// Metal3's name of an address.
-#[must_use]
 pub fn address_name(prefix: &str, address: IpAddr) -> String {
     let text = address.to_string().replace(['.', ':'], "-");
     format!("{prefix}-{text}").trim_end_matches('-').to_owned()

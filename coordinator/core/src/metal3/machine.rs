@@ -104,7 +104,6 @@ pub enum Step {
     RemoveFinalizer,
 }
 
-/// What follows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub step: Step,
@@ -130,7 +129,6 @@ impl Outcome {
 }
 
 /// The host that the machine names, in its own namespace.
-#[must_use]
 pub fn named_host(machine: &Metal3Machine) -> Option<&str> {
     let text = machine.annotations().get(names::HOST_OF_MACHINE)?;
     Some(text.split_once('/').map_or(text.as_str(), |(_, name)| name)).filter(|name| !name.is_empty())
@@ -138,7 +136,6 @@ pub fn named_host(machine: &Metal3Machine) -> Option<&str> {
 
 /// Whether the host is the machine's own. Names decide: UIDs change with a
 /// restore, and versions with an upgrade.
-#[must_use]
 pub fn is_consumer(host: &BareMetalHost, machine: &Metal3Machine) -> bool {
     host.metadata.namespace == machine.metadata.namespace
         && consumer_machine(host) == Some(machine.name_any().as_str())
@@ -160,8 +157,6 @@ fn is_available(host: &BareMetalHost) -> bool {
     matches!(state, "ready" | "available")
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
     let pause = pause::find_change(situation).map(Step::PauseHost);
     if let Some(blocker) = find_hold(situation) {

@@ -49,15 +49,16 @@ pub enum Step {
     Rest,
     /// Hold it by its finalizer, before the host is asked for anything.
     Hold,
-    /// Remove the finalizer.
     Forget,
     /// Write or remove annotations of the host.
     ChangeHost(Value),
-    /// Another phase.
     Enter(Metal3RemediationStatus),
     /// The owner of the Machine replaces it; the host gets these annotations, and
     /// the status follows.
-    GiveUp { host: Option<Value>, status: Metal3RemediationStatus },
+    GiveUp {
+        host: Option<Value>,
+        status: Metal3RemediationStatus,
+    },
 }
 
 /// What is due, and what is told.
@@ -83,8 +84,6 @@ impl Outcome {
     }
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_remediation(situation: &Situation<'_>) -> Outcome {
     let Situation { remediation, host, .. } = *situation;
     if cluster::is_paused(remediation, situation.cluster) {
@@ -131,7 +130,6 @@ pub fn decide_remediation(situation: &Situation<'_>) -> Outcome {
 }
 
 /// The annotation by which the host is asked to reboot: CAPM3's.
-#[must_use]
 pub fn request_name(remediation: &Metal3Remediation) -> String {
     format!("{}/metal3-remediation-{}", names::REBOOT, remediation.uid().unwrap_or_default())
 }
@@ -241,7 +239,6 @@ fn give_up_told() -> Outcome {
 
 /// The conditions of a Machine, with the one by which its owner replaces it; `None`
 /// where it is there. Cluster API v1beta1 has conditions of another form.
-#[must_use]
 pub fn request_replacement(conditions: &[Value], version: &str, now: Timestamp) -> Option<Vec<Value>> {
     let is_ours = |found: &&Value| found["type"] == OWNER_REMEDIATED;
     if conditions.iter().filter(is_ours).any(|found| found["status"] == "False") {
@@ -262,7 +259,6 @@ pub fn request_replacement(conditions: &[Value], version: &str, now: Timestamp) 
 }
 
 /// The status with the conditions that follow.
-#[must_use]
 pub fn project_status(
     remediation: &Metal3Remediation,
     problem: Option<&Problem>,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use coordinator_api::metal3::machine::{HostRequirement, HostSelector};
 
-/// A selector, parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector(Vec<(String, Operation)>);
 
@@ -27,8 +26,6 @@ pub(super) struct SelectorError {
 }
 
 impl Selector {
-    /// # Errors
-    /// [`SelectorError`], which names the expression.
     pub(super) fn parse(selector: &HostSelector) -> Result<Self, SelectorError> {
         let labels = selector.match_labels.iter();
         let labels = labels.map(|(key, value)| Ok((key.clone(), Operation::In(vec![value.clone()]))));
@@ -36,7 +33,6 @@ impl Selector {
         labels.chain(expressions).collect::<Result<_, _>>().map(Self)
     }
 
-    #[must_use]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,7 +48,6 @@ impl Selector {
         })
     }
 
-    #[must_use]
     pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|(key, operation)| operation.matches(labels.get(key)))
     }

@@ -37,7 +37,6 @@ const GROUPS: [&str; 9] =
 const HARDWARE_KEYS: [&str; 3] = ["mac-address", "cloned-mac-address", "mtu"];
 const BOND_KEYS: [&str; 5] = ["mode", "miimon", "lacp_rate", "xmit_hash_policy", "primary"];
 
-/// Keyfiles as devices.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub(super) network: Network,

@@ -11,7 +11,6 @@ const MAX_LISTED: usize = 8;
 /// What changed since `intended`, as a message; `None` when nothing did. Not
 /// counted as change: leases and advertised routes, which are meant to change,
 /// and interfaces that carry nothing.
-#[must_use]
 pub fn describe_drift(intended: &ObservedNetwork, observed: &ObservedNetwork) -> Option<String> {
     let mut changes = Vec::new();
     for wanted in &intended.interfaces {

@@ -10,7 +10,6 @@ pub enum NetworkError {
     /// More than the contract allows.
     #[error("{what}: {count} were sent, {max} are allowed: use an agent of the coordinator's version")]
     TooMany {
-        /// Of what.
         what: &'static str,
         /// How many there are.
         count: usize,
@@ -36,7 +35,6 @@ pub enum NetworkError {
     Duplicate {
         /// The interface, or the list.
         place: String,
-        /// What.
         value: String,
     },
     /// An interface names one that is not there.
@@ -44,35 +42,21 @@ pub enum NetworkError {
         "interface {interface}: its {role} {missing} is not there: add it in the inventory, where spec.network wins over spec.observedNetwork"
     )]
     InterfaceMissing {
-        /// Who names it.
         interface: String,
         /// Parent, master, member or primary.
         role: &'static str,
-        /// Who is named.
         missing: String,
     },
     /// An interface without the address that it is found by.
     #[error(
         "interface {interface}: it has no MAC address, so that no configuration can find it: add permanentMac to spec.observedNetwork, or set spec.network"
     )]
-    MacMissing {
-        /// Which.
-        interface: String,
-    },
+    MacMissing { interface: String },
     /// A frame of the VLAN would not fit its parent.
     #[error(
         "interface {interface}: its MTU {mtu} is above {parent_mtu} of its parent {parent}: lower it in the inventory, or raise the parent's"
     )]
-    Mtu {
-        /// The VLAN.
-        interface: String,
-        /// Of the VLAN.
-        mtu: i64,
-        /// Its parent.
-        parent: String,
-        /// Of the parent.
-        parent_mtu: i64,
-    },
+    Mtu { interface: String, mtu: i64, parent: String, parent_mtu: i64 },
     /// Destination and gateway are not both IPv4 or both IPv6.
     #[error(
         "interface {interface}: the route to {destination} has a gateway of the other family, {gateway}: correct it in the inventory, where spec.network wins over spec.observedNetwork"
@@ -80,9 +64,7 @@ pub enum NetworkError {
     Family {
         /// Where the route leaves.
         interface: String,
-        /// Of the route.
         destination: IpNet,
-        /// Of the route.
         gateway: IpAddr,
     },
     /// No address of the interface shares a subnet with the gateway.
@@ -92,25 +74,18 @@ pub enum NetworkError {
     GatewayUnreachable {
         /// Where the route leaves.
         interface: String,
-        /// Of the route.
         gateway: IpAddr,
     },
     /// A route that leaves by no interface, or by one that is not there.
     #[error(
         "the route to {destination} leaves by no interface of the host: name one in the inventory, where spec.network wins over spec.observedNetwork"
     )]
-    RouteWithoutInterface {
-        /// Of the route.
-        destination: IpNet,
-    },
+    RouteWithoutInterface { destination: IpNet },
     /// An explicit network in a language that is not spoken here.
     #[error(
         "spec.network.configurator {configurator} cannot be rendered: set it to none and give network-config version 2 in spec.network.config, or to nmconnections and give keyfiles, or remove spec.network to replay the observed network"
     )]
-    Configurator {
-        /// Its name.
-        configurator: &'static str,
-    },
+    Configurator { configurator: &'static str },
     /// An explicit network that is no network-config version 2.
     #[error(
         "spec.network.config is no network-config version 2: give a map with version: 2 (netplan's own form, or below network:), or remove spec.network to replay the observed network"
@@ -118,28 +93,19 @@ pub enum NetworkError {
     NotVersion2,
     /// A `{name}` without a value.
     #[error("spec.network.config names {{{name}}}, and spec.network.ipAddresses has no such key: add it")]
-    Placeholder {
-        /// Between the braces.
-        name: String,
-    },
+    Placeholder { name: String },
     /// A keyfile that `NetworkManager` would not read.
     #[error(
         "connection {connection}: line {line} is no section and no key with a value: correct the keyfile in the inventory"
     )]
     Keyfile {
-        /// Its name.
         connection: String,
         /// The first is 1.
         line: usize,
     },
     /// A keyfile without what says what it is for.
     #[error("connection {connection}: [connection] has no {key}: add it to the keyfile in the inventory")]
-    KeyMissing {
-        /// Its name.
-        connection: String,
-        /// Which.
-        key: &'static str,
-    },
+    KeyMissing { connection: String, key: &'static str },
     /// Keyfiles that are no map of texts.
     #[error(
         "spec.network.config holds no keyfiles: give a map of names to NetworkManager keyfiles, or set spec.network.configurator to none for network-config version 2"

@@ -40,7 +40,6 @@ pub struct TooManyHosts {
 /// keyfiles of `spec.observedNetwork`. `None` where the live system finds it
 /// out, where it cannot be rendered (the inventory's condition says so), and
 /// where nothing tells the host.
-#[must_use]
 pub fn single_host(inventory: &MachineInventory) -> Option<SingleHost> {
     let spec = &inventory.spec;
     let template = spec
@@ -81,9 +80,6 @@ fn find_macs(inventory: &MachineInventory, network: &HostNetwork) -> BTreeSet<St
 
 /// The file of a seed ISO; `None` where there is nothing in it. Hosts whose
 /// network is that of the registration have it already.
-///
-/// # Errors
-/// [`TooManyHosts`].
 pub fn render_single_hosts<'a>(
     hosts: impl IntoIterator<Item = &'a SingleHost>,
     registration: &MachineRegistration,

@@ -34,7 +34,6 @@ pub struct Observation {
 }
 
 /// Parses what an agent reported.
-#[must_use]
 pub fn parse_observed(network: wire::ObservedNetwork) -> Observation {
     let mut dropped = Dropped(vec![]);
     let mut interfaces = parse_interfaces(network.interfaces, &mut dropped);

@@ -111,9 +111,6 @@ impl From<UpstreamInstruction> for Instruction {
 
 /// Reads the plan of an operator. `host` is the name of the Secret that holds the
 /// plans of the host.
-///
-/// # Errors
-/// [`CustomPlanError`].
 pub fn read_custom(secret: Option<&KubeSecret>, host: &str) -> Result<CustomPlan, CustomPlanError> {
     let secret = secret.ok_or(CustomPlanError::Missing)?;
     if secret.name_any() == host || secret.annotations().contains_key(annotation::TPM_HASH) {
@@ -180,9 +177,6 @@ impl fmt::Debug for CustomPlan {
 impl CustomPlan {
     /// The record with that number: as the operator wrote it, files before
     /// instructions.
-    ///
-    /// # Errors
-    /// [`PlanRecordError`].
     pub fn render(&self, generation: Generation) -> Result<PlanRecord, PlanRecordError> {
         let files = (0..self.files.len()).map(|file| TypedStep::WriteCustomFile { file });
         let instructions =

@@ -15,12 +15,10 @@ use super::compat::system_agent::{DELETE, File, Instruction};
 const GENERATION_END: u64 = u32::MAX as u64;
 
 /// Whether a coordinator numbers plans so.
-#[must_use]
 pub const fn is_generation(generation: u64) -> bool {
     0 < generation && generation < GENERATION_END
 }
 
-/// The whole document.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Document {
@@ -184,9 +182,6 @@ pub(super) fn read_generation(bytes: &[u8]) -> Generation {
 
 impl PlanRecord {
     /// Accepts only the record that was announced.
-    ///
-    /// # Errors
-    /// [`PlanRecordError::Checksum`].
     pub fn verify_checksum(self, announced: &Checksum) -> Result<Self, PlanRecordError> {
         if self.plan.checksum == *announced {
             return Ok(self);

@@ -13,9 +13,6 @@ use crate::cloud_init::{self, MetaData};
 
 /// Renders a plan. `claim` names whose it is, so that two machines never get
 /// plans of one name.
-///
-/// # Errors
-/// [`PlanRecordError::Render`], [`PlanRecordError::Invalid`].
 pub fn render(
     inputs: &PlanInputs,
     generation: Generation,
@@ -134,7 +131,6 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId, claim: &str) -> Vec<Step> {
 
 /// Names of the steps of a plan that is rendered, in their order; none for a plan of an
 /// operator, whose steps are its own.
-#[must_use]
 pub const fn step_names(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Reprovision => &[

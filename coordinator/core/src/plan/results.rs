@@ -9,9 +9,7 @@ use crate::host::Problem;
 /// How a plan ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanEnd {
-    /// Proven done.
     Applied,
-    /// Not done.
     Failed(Problem),
 }
 
@@ -26,7 +24,6 @@ pub enum Progress {
 }
 
 /// Compares a report with the plan that it names.
-#[must_use]
 pub fn judge_report(plan: &Plan, report: &StepReport) -> Progress {
     let known = usize::try_from(report.step).ok().and_then(|index| Some((index, plan.steps.get(index)?)));
     let Some((index, step)) = known else {
@@ -74,7 +71,6 @@ fn explain_failure(step: &str, failure: &Failure) -> Problem {
 }
 
 /// Cause and next action, as one line of a condition.
-#[must_use]
 pub fn with_next_action(cause: &str, next_action: &str) -> String {
     if next_action.is_empty() { cause.to_owned() } else { format!("{cause}; next: {next_action}") }
 }

@@ -7,7 +7,6 @@ use crate::host::HostRecord;
 /// State of a member in a pool. Each is counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Can be claimed.
     Available,
     /// A machine holds it.
     Allocated,
@@ -15,7 +14,6 @@ pub enum Standing {
     Preparing,
     /// Executes a reprovision plan.
     Reprovisioning,
-    /// Cannot be claimed.
     Unavailable(Exclusion),
 }
 
@@ -62,13 +60,11 @@ pub enum Holder {
 }
 
 /// State of `host` in the pool called `pool`.
-#[must_use]
 pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     member_standing(pool, host, Holder::Keeps)
 }
 
 /// State of `host` in the pool called `pool`, where it is known what its holder does.
-#[must_use]
 pub fn member_standing(pool: &str, host: Option<&HostRecord>, holder: Holder) -> Standing {
     use Standing::Unavailable;
     let Some(host) = host else {

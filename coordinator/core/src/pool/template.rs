@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::host::hardware::Capacity;
 
 /// The status of a template whose pool has this capacity.
-#[must_use]
 pub fn template_status(capacity: &Capacity) -> BaremetalMachineTemplateStatus {
     let resources = [("cpu", capacity.cpu_threads), ("memory", capacity.memory_bytes)];
     let known = resources

@@ -60,7 +60,6 @@ const RULES: [(Exclusion, Reason, &str); 12] = [
 
 /// Fields of the pool that its Cluster makes no use of. `holds_endpoint`: whether its hosts are to
 /// hold the address of its endpoint, once that is known; until then nothing is said of such fields.
-#[must_use]
 pub fn ignored_condition(
     pool: &MachineInventoryPool,
     holds_endpoint: Option<bool>,

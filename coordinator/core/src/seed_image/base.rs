@@ -29,9 +29,6 @@ const UNKNOWN: BaseRefusal = BaseRefusal(
 
 /// A text with one of the schemes `oci://`, `http://`, `https://` and `file://` is
 /// what its scheme says, a text without a scheme an OCI reference.
-///
-/// # Errors
-/// [`BaseRefusal`].
 pub fn parse_base(text: &str) -> Result<BaseSource, BaseRefusal> {
     match text.split_once("://") {
         None => parse_reference(text),
@@ -54,9 +51,6 @@ fn parse_reference(text: &str) -> Result<BaseSource, BaseRefusal> {
 }
 
 /// What no field of the spec contradicts.
-///
-/// # Errors
-/// [`BaseRefusal`].
 pub fn check_base(spec: &SeedImageSpec) -> Result<BaseSource, BaseRefusal> {
     let text = spec.base_image.as_deref().unwrap_or_default();
     if text.is_empty() {

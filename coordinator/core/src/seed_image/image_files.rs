@@ -25,7 +25,6 @@ pub struct TooManyNames;
 pub struct Ambiguous {
     /// The first of them.
     pub names: Vec<String>,
-    /// Further ones.
     pub more: usize,
 }
 
@@ -70,9 +69,6 @@ impl Ambiguous {
 impl Search {
     /// The path that an entry has in the image, unless an upper layer hides it or
     /// it is none.
-    ///
-    /// # Errors
-    /// [`TooManyNames`].
     pub fn see_entry(&mut self, path: &str, kind: EntryKind) -> Result<Option<String>, TooManyNames> {
         let Some(path) = normalize_path(path) else { return Ok(None) };
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));

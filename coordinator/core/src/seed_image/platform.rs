@@ -15,13 +15,11 @@ pub enum Platform {
 
 impl Platform {
     /// Of programs for an architecture, as the kernel and Rust name it.
-    #[must_use]
     pub fn of_architecture(name: &str) -> Option<Self> {
         name_architecture(name).and_then(Self::of_image)
     }
 
     /// Of `spec.targetPlatform`, as images and as `elemental` name it.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let architecture = text.strip_prefix("linux/")?;
         Self::of_image(architecture).or_else(|| Self::of_architecture(architecture))
@@ -32,7 +30,6 @@ impl Platform {
     }
 
     /// As images name it.
-    #[must_use]
     pub fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",

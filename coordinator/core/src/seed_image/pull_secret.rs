@@ -17,7 +17,6 @@ const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docke
 /// What a registry asks for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its user.
     pub username: String,
     /// Never in a log.
     pub password: String,
@@ -40,16 +39,10 @@ pub enum PullSecretError {
     Format,
     /// It is for other registries.
     #[error("has no credentials for {registry}")]
-    Missing {
-        /// Of the image.
-        registry: String,
-    },
+    Missing { registry: String },
     /// An identity token, or nothing.
     #[error("has no user name and password for {registry}")]
-    Incomplete {
-        /// Of the image.
-        registry: String,
-    },
+    Incomplete { registry: String },
 }
 
 #[derive(Deserialize)]
@@ -66,9 +59,6 @@ struct Entry {
 
 /// The credentials of the entry that fits the image best: its registry, and the
 /// longest path of it.
-///
-/// # Errors
-/// [`PullSecretError`].
 pub fn find_credentials(secret: &Secret, image: &Reference) -> Result<Credentials, PullSecretError> {
     if secret.type_.as_deref() != Some(TYPE) {
         return Err(PullSecretError::Type);
@@ -85,9 +75,6 @@ pub fn find_credentials(secret: &Secret, image: &Reference) -> Result<Credential
 
 /// The `config.json` of a client that needs the entry for this image alone;
 /// `None` where the Secret has no credentials at all.
-///
-/// # Errors
-/// [`PullSecretError::Format`], [`PullSecretError::Missing`].
 pub fn docker_config(secret: &Secret, image: &Reference) -> Result<Option<Vec<u8>>, PullSecretError> {
     #[derive(Deserialize)]
     struct Whole {

@@ -19,7 +19,6 @@ pub struct BaseRecord {
 
 impl BaseRecord {
     /// The one that a status names.
-    #[must_use]
     pub fn of(status: &SeedImageStatus) -> Option<Self> {
         let digest = status.base_digest.clone()?;
         Some(Self { digest, manifest: status.base_manifest_digest.clone() })
@@ -29,7 +28,6 @@ impl BaseRecord {
 /// What a live replica of the coordinator announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaBases {
-    /// Its pod.
     pub replica: String,
     /// Digests of the base ISOs that it holds.
     pub digests: BTreeSet<String>,
@@ -37,7 +35,6 @@ pub struct ReplicaBases {
 
 /// The replicas that an image waits for before its download is opened, in the order of their names. A
 /// download that is open stays open: a replica that starts later fetches the base.
-#[must_use]
 pub fn find_waiting(image: &SeedImage, base: &BaseRecord, others: &[ReplicaBases]) -> Vec<String> {
     let named = image.status.as_ref().and_then(|status| status.base_digest.as_ref());
     let is_open = recorded_state(image) == Some(SeedImageState::Completed);
@@ -51,7 +48,6 @@ pub fn find_waiting(image: &SeedImage, base: &BaseRecord, others: &[ReplicaBases
 }
 
 /// The base ISO that every replica is to hold for an image: it is made, or may be downloaded.
-#[must_use]
 pub fn base_to_hold(
     image: &SeedImage,
     registration: Option<&MachineRegistration>,

@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::{BaseRecord, Download, Progress};
 
 /// The status that follows.
-#[must_use]
 pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
     let mut status = image.status.clone().unwrap_or_default();
     let (state, reason, message) = describe_progress(progress);

@@ -28,7 +28,6 @@ const HOLDERS: [Kind; 6] = [
     Kind::MachineDeployment,
 ];
 
-/// Admits hosts.
 pub(super) async fn approve_hosts(cluster: &Cluster, arguments: &ApproveArguments) -> Result<Exit, Failure> {
     let namespace = cluster.one_namespace()?;
     let fleet = cluster.list(&[Kind::MachineInventory], &[Kind::MachineInventory]).await?;

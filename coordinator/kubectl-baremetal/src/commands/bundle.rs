@@ -20,7 +20,6 @@ use crate::support::{Bundle, redact, redact_lines};
 use crate::text::{format_chain, format_table, host_cells, host_header};
 use crate::why::follow_causes;
 
-/// Writes the bundle.
 pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments) -> Result<Exit, Failure> {
     let kinds: Vec<_> = Kind::all().collect();
     let fleet = cluster.list(&kinds, &[Kind::MachineInventory]).await?;

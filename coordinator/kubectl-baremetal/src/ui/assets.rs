@@ -1,9 +1,7 @@
 //! The files of the page: part of the program, written by hand.
 
-/// One file.
 pub(super) struct Asset {
     pub(super) name: &'static str,
-    /// Its media type.
     pub(super) kind: &'static str,
     pub(super) text: &'static str,
 }
@@ -14,7 +12,6 @@ const fn script(name: &'static str, text: &'static str) -> Asset {
     Asset { name, kind: JAVASCRIPT, text }
 }
 
-/// The page itself.
 pub(super) static INDEX: Asset =
     Asset { name: "", kind: "text/html; charset=utf-8", text: include_str!("page/index.html") };
 

@@ -61,7 +61,6 @@ enum Question {
     Explain(Id, oneshot::Sender<Option<String>>),
 }
 
-/// Asks the follower.
 #[derive(Clone)]
 pub(crate) struct Followed(mpsc::Sender<Question>);
 
@@ -87,7 +86,6 @@ impl Followed {
     }
 }
 
-/// Owns the objects.
 pub(crate) struct Follower {
     client: Client,
     live: Live,

@@ -22,7 +22,6 @@ use crate::steps::outline_plan;
 use crate::tree::{Branch, draw_plan, draw_tree};
 use crate::why::follow_causes;
 
-/// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
     /// Lines that are new or other ones, as JSON.

@@ -13,7 +13,6 @@ pub enum Wait<W> {
     Decision,
     /// A host that its group held and that comes back. Meanwhile it leaves alone what is free.
     Return(W),
-    /// A free host.
     Host(W),
     /// An entry of the image catalog, or something else that is no host.
     Catalog,

@@ -19,9 +19,6 @@ use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, applies one step.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(
     claim: Arc<IPAddressClaim>,
     context: Arc<Context>,

@@ -14,9 +14,6 @@ use crate::controllers::metal3::index::cluster_of_infrastructure;
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, adds or removes the finalizer, projects the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(
     infrastructure: Arc<Metal3Cluster>,
     context: Arc<Context>,

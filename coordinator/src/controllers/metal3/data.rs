@@ -73,9 +73,6 @@ impl Objects {
 }
 
 /// Claims addresses, renders, reports.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(data: Arc<Metal3Data>, context: Arc<Context>) -> Result<Action, StoreError> {
     let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
     if is_paused(&context, &*data) {

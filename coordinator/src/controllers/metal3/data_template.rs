@@ -14,9 +14,6 @@ use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
 
 /// Adds finalizer and labels, or removes the finalizer; projects the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(
     template: Arc<Metal3DataTemplate>,
     context: Arc<Context>,

@@ -89,9 +89,6 @@ pub(super) fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<
 }
 
 /// Decides, applies one step.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
     let kept_for = match decide_kept_host(&context, &host) {
         Some(KeptStep::Free { change, cause }) => return free_host(&context, &host, change, &cause).await,

@@ -79,9 +79,7 @@ struct Inner {
     remediations_by_owner: Partition<Key, Key>,
     machines: HashMap<Key, MachineFacts>,
     reservations: Reservations,
-    /// Hosts by namespace.
     rosters: HashMap<Arc<str>, HostRoster>,
-    /// By namespace.
     waiting: Waiting<HostWish>,
     seen: SeenKinds,
 }
@@ -101,7 +99,6 @@ struct MachineFacts {
     cluster: Option<Key>,
     /// Its Machine of Cluster API.
     owner: Option<Key>,
-    /// Of its spec.
     generation: Option<i64>,
 }
 
@@ -187,7 +184,6 @@ impl Metal3Index {
     }
 
     /// Addresses of a pool that are in use, with the names of their claims.
-    #[must_use]
     pub fn used_addresses(&self, pool: &Key) -> Vec<(IpAddr, String)> {
         let used = self.read_inner().addresses.objects_of(pool);
         let name = |claim: &Key| claim.name.strip_prefix(ADDRESS_CLAIM).unwrap_or(&claim.name).to_owned();
@@ -277,13 +273,11 @@ impl Metal3Index {
     }
 
     /// The data of a claim.
-    #[must_use]
     pub fn data_of_claim(&self, claim: &Key) -> Option<Key> {
         self.read_inner().data_by_claim.get(claim).cloned()
     }
 
     /// Indexes in use, with their claims.
-    #[must_use]
     pub fn used_indexes(&self, group: &Key) -> Vec<(i64, Key)> {
         self.read_inner().indexes.objects_of(group)
     }

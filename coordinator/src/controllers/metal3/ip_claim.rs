@@ -14,9 +14,6 @@ use crate::controllers::Context;
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, applies one step.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(claim: Arc<IPClaim>, context: Arc<Context>) -> Result<Action, StoreError> {
     let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*claim)) else {
         return Ok(Action::await_change());

@@ -14,9 +14,6 @@ use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
 
 /// Adds finalizer and labels, or removes the finalizer; projects the status.
-///
-/// # Errors
-/// [`StoreError`].
 pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, StoreError> {
     let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*pool)) else {
         return Ok(Action::await_change());

@@ -106,9 +106,6 @@ impl Gathered {
 }
 
 /// Gathers, decides, applies one step, writes the status.
-///
-/// # Errors
-/// [`StoreError`] of the step or the status.
 pub(super) async fn reconcile(
     machine: Arc<Metal3Machine>,
     context: Arc<Context>,

@@ -60,9 +60,6 @@ fn owner_name(remediation: &Metal3Remediation) -> Option<&str> {
 }
 
 /// Gathers, decides, applies one step, writes the conditions.
-///
-/// # Errors
-/// [`StoreError`] of the step or the status.
 pub(super) async fn reconcile(
     remediation: Arc<Metal3Remediation>,
     context: Arc<Context>,

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::controllers::index::Key;
 use crate::controllers::index::groups::Groups;
 
-/// Values by pool.
 #[derive(Debug)]
 pub(super) struct Slots<V> {
     pools: HashMap<Key, Pool<V>>,

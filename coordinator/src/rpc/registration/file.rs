@@ -27,7 +27,6 @@ struct Elemental {
     registration: Registration,
 }
 
-/// The route.
 pub fn registration_router(context: Context) -> Router {
     Router::new().route("/elemental/registration/{token}", get(answer_request)).with_state(context)
 }

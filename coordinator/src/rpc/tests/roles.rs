@@ -18,7 +18,6 @@ enum Caller {
     Anonymous,
     Live,
     Installed,
-    /// Another installed host.
     Other,
     Expired,
     /// Its inventory was deleted.

@@ -46,7 +46,6 @@ const RELEASE: &str = "baremetal-coordinator";
 const PROVIDER: &str = "baremetal";
 /// A unit that is not in `systemd/`.
 const ASSESSMENT: &str = "elemental-boot-assessment";
-/// What targets call.
 const CALLED: [&str; 2] = ["iso/build.sh", "tests/bench/src/host.rs"];
 /// What stands for a word of its own.
 const PLACEHOLDERS: [(&str, &str); 3] = [("PORT", "8080"), ("KIND", "machine"), ("OBJECT", "machine/NAME")];

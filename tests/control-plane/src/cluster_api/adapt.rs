@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 /// Where the process serves its webhooks.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
-    /// Without a path.
     pub(super) url: String,
     /// PEM of the authority that signed its certificate.
     pub(super) authority: String,

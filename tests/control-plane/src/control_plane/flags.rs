@@ -16,7 +16,6 @@ pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
 /// Addresses of Services, as kubeadm has them by default.
 pub(crate) const SERVICE_SUBNET: &str = "10.96.0.0/16";
 
-/// Where things are.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) role: Role,

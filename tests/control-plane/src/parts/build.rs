@@ -50,32 +50,15 @@ pub enum Error {
     },
     /// A file of the cache could not be made.
     #[error("write {}", path.display())]
-    Cache {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Cache { path: PathBuf, source: io::Error },
     /// A file of a module could not be read.
     #[error("read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A command did not run.
     #[error("run {command}")]
-    Run {
-        /// The command.
-        command: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A command failed.
+    Run { command: String, source: io::Error },
     #[error("{command} failed; its output ends with:\n{tail}")]
     Failed {
-        /// The command.
         command: String,
         /// The end of its output.
         tail: String,

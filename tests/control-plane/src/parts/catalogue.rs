@@ -23,16 +23,12 @@ pub enum Module {
     ClusterApiSuite,
 }
 
-/// One binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The store.
     Etcd,
     /// Makes snapshots of it.
     Etcdctl,
-    /// Restores them.
     Etcdutl,
-    /// The API server.
     KubeApiserver,
     /// Garbage collector, namespaces, certificate signing and the rest.
     KubeControllerManager,
@@ -40,9 +36,7 @@ pub enum Part {
     KubeScheduler,
     /// Applies and renders manifests.
     Kubectl,
-    /// Joins hosts.
     Kubeadm,
-    /// Runs on hosts.
     Kubelet,
     /// The first process of every pod; the only part that is written in C.
     Pause,
@@ -52,26 +46,20 @@ pub enum Part {
     ClusterApiBootstrap,
     /// Cluster API's manager of control planes by kubeadm.
     ClusterApiControlPlane,
-    /// Runs on hosts.
     Containerd,
-    /// containerd's shim.
     ContainerdShim,
-    /// containerd's debugging client.
     Ctr,
-    /// Keeps OCI images.
     Registry,
     /// Installs Cluster API's providers, and moves what they keep.
     Clusterctl,
     /// Renders charts.
     Helm,
-    /// Tests alert rules.
     Promtool,
     /// Runs Cluster API's own specs.
     ClusterApiSuite,
 }
 
 impl Module {
-    /// Every module.
     pub const ALL: [Self; 9] = [
         Self::Kubernetes,
         Self::EarlierKubernetes,
@@ -85,7 +73,6 @@ impl Module {
     ];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",
@@ -101,13 +88,11 @@ impl Module {
     }
 
     /// The version that its `go.mod` requires, as in `v1.36.3`.
-    #[must_use]
     pub fn version(self) -> &'static str {
         parse_requirement(self.go_mod(), self.path()).unwrap_or("unknown")
     }
 
     /// The Go version that its `go.mod` asks for, as in `1.26.0`.
-    #[must_use]
     pub(super) fn go_version(self) -> &'static str {
         let lines = self.go_mod().lines();
         let mut versions = lines.filter_map(|line| line.strip_prefix("go "));
@@ -206,7 +191,6 @@ impl Part {
     ];
 
     /// The binary's file name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -234,7 +218,6 @@ impl Part {
     }
 
     /// The module that it is built from; the newest release of it.
-    #[must_use]
     pub fn module(self) -> Module {
         match self {
             Self::KubeApiserver

@@ -12,10 +12,8 @@ pub enum Definitions {
 }
 
 impl Definitions {
-    /// Every project.
     pub const ALL: [Self; 3] = [Self::CertManager, Self::GatewayApi, Self::PrometheusOperator];
 
-    /// Its module.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::CertManager => "github.com/cert-manager/cert-manager",
@@ -24,7 +22,6 @@ impl Definitions {
         }
     }
 
-    /// Of its module.
     pub(super) fn files(self) -> &'static [&'static str] {
         match self {
             Self::CertManager => &["deploy/crds/crd-certificates.yaml"],

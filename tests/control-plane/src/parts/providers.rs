@@ -17,8 +17,6 @@ impl Provider {
     /// Every provider, core first: the others need its kinds.
     pub const ALL: [Self; 3] = [Self::Core, Self::Bootstrap, Self::ControlPlane];
 
-    /// Its manager.
-    #[must_use]
     pub fn part(self) -> Part {
         match self {
             Self::Core => Part::ClusterApiCore,
@@ -28,7 +26,6 @@ impl Provider {
     }
 
     /// The namespace of its manager.
-    #[must_use]
     pub fn namespace(self) -> &'static str {
         match self {
             Self::Core => "capi-system",
@@ -38,7 +35,6 @@ impl Provider {
     }
 
     /// The user of its manager: the service account that its own manifest binds.
-    #[must_use]
     pub fn user(self) -> String {
         let account = match self {
             Self::Core => "capi-manager",

@@ -32,7 +32,6 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// One of a worker, with the taint that Cluster API's bootstrap data asks for.
-    #[must_use]
     pub fn of_worker(name: &str, provider_id: &str) -> Self {
         let taint =
             Taint { effect: "NoSchedule".to_owned(), key: UNINITIALIZED.to_owned(), ..Taint::default() };

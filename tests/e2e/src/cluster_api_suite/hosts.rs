@@ -22,7 +22,6 @@ use crate::watching::until_all;
 
 /// How many hosts a spec asks for, on its namespace.
 const HOSTS: &str = "lab/hosts";
-/// The answer.
 const READY: &str = "lab/ready";
 /// A suite has ended by then.
 const NEVER: Duration = Duration::from_hours(24);

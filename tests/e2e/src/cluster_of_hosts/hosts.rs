@@ -35,7 +35,6 @@ pub struct Hosts<'a> {
     progress: &'a Arc<Progress>,
     iso: PathBuf,
     images: PathBuf,
-    /// Of each host.
     cpus: u8,
     running: Vec<(String, Host)>,
 }
@@ -43,9 +42,6 @@ pub struct Hosts<'a> {
 impl<'a> Hosts<'a> {
     /// None yet, of `count` at most; the seed ISO based on `base` is made. `images` is the
     /// disk with the OS images.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn create(
         site: &'a Site,
         progress: &'a Arc<Progress>,
@@ -59,9 +55,6 @@ impl<'a> Hosts<'a> {
     }
 
     /// More of them boot the ISO, install and attach.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn register(&mut self, numbers: &[u8]) -> anyhow::Result<()> {
         let taps: Vec<_> = numbers.iter().copied().map(tap).collect();
         let what = "boot of the ISO, registration, installation, until it is attached";
@@ -119,8 +112,6 @@ impl<'a> Hosts<'a> {
         Ok(())
     }
 
-    /// The inventories.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.running.iter().map(|(name, _)| name.clone()).collect()
     }
@@ -136,9 +127,6 @@ impl<'a> Hosts<'a> {
     }
 
     /// Looks for what a control plane and a node leave.
-    ///
-    /// # Errors
-    /// What is left.
     pub(super) async fn check_clean(&self) -> anyhow::Result<()> {
         let script = "find /etc/kubernetes /var/lib/kubelet /var/lib/etcd -mindepth 1 2>/dev/null; \
             grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
@@ -182,14 +170,12 @@ impl<'a> Hosts<'a> {
     }
 
     /// Where their consoles are.
-    #[must_use]
     pub fn consoles(&self) -> Vec<PathBuf> {
         self.running.iter().map(|(_, host)| host.console()).collect()
     }
 }
 
 /// Where the hosts are plugged in.
-#[must_use]
 pub fn taps() -> Vec<String> {
     CONTROL_PLANES.into_iter().chain([WORKER]).map(tap).collect()
 }

@@ -24,9 +24,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 impl ClusterOfHosts<'_> {
     /// Restores etcd of the only control plane, which has `release` like the worker, from
     /// a snapshot.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn restore_etcd(&mut self, release: &str) -> anyhow::Result<()> {
         self.progress.step(&format!("etcd is restored from a snapshot: {DOCUMENT}, {SECTION}"));
         let mut reader = Reader::of(QUORUM);

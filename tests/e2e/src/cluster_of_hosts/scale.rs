@@ -15,9 +15,6 @@ use crate::control_planes::{control_planes, has_settled, is_true, patch, until_n
 
 impl ClusterOfHosts<'_> {
     /// Makes a control plane of three, with no worker yet.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn scale_control_plane(&mut self) -> anyhow::Result<()> {
         let [_, more @ ..] = hosts::CONTROL_PLANES;
         self.control_planes = hosts::CONTROL_PLANES.len();
@@ -31,9 +28,6 @@ impl ClusterOfHosts<'_> {
     }
 
     /// Cuts the power of the first host: the others serve the endpoint.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn lose_control_plane(&mut self) -> anyhow::Result<()> {
         let [first, ..] = hosts::CONTROL_PLANES;
         self.progress

@@ -27,9 +27,6 @@ impl Cluster<'_> {
     /// The host of a worker loses its power, and its Node is not ready
     /// any more. Its machine is replaced, and held until the pool gives up
     /// unreachable hosts.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn lose_worker(&self, fleet: &mut Fleet) -> anyhow::Result<String> {
         self.progress.step("the host of the worker dies: a MachineHealthCheck replaces its machine");
         self.environment.management.apply(manifests::HEALTH_CHECK).await?;

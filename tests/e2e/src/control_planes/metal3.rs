@@ -29,7 +29,6 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const POOL: &str = "provisioning";
 
 /// The kinds whose changes are worth a line.
-#[must_use]
 pub fn kinds() -> [kube::core::ApiResource; 3] {
     use kube::core::ApiResource;
     [
@@ -86,9 +85,6 @@ impl Cluster<'_> {
     /// its host carries that address and the host of no other machine does; the answer
     /// is the indexes in use. A host that was released keeps the network of its last
     /// machine until it is provisioned again.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn check_data(&self, fleet: &Fleet) -> anyhow::Result<BTreeSet<i64>> {
         let hosts: Vec<BareMetalHost> = self.list().await?;
         let addresses: Vec<IPAddress> = self.list().await?;
@@ -167,9 +163,6 @@ impl Cluster<'_> {
 
     /// Checks that nothing of the cluster is left, and waits until its hosts are
     /// available.
-    ///
-    /// # Errors
-    /// What is left.
     pub async fn check_metal3_is_free(&self) -> anyhow::Result<()> {
         let api: Api<BareMetalHost> = Api::namespaced(self.environment.management.admin.clone(), NAMESPACE);
         for host in self.list::<BareMetalHost>().await? {

@@ -59,9 +59,6 @@ impl Cluster<'_> {
 
     /// The Node of a worker is not heard of: its host is rebooted, once, and its kubelet
     /// is heard of again.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn remediate_worker(&self, fleet: &mut Fleet) -> anyhow::Result<()> {
         self.progress.step("a worker is not heard of: a MachineHealthCheck has its host rebooted");
         self.environment.management.apply(manifests::METAL3_HEALTH_CHECK).await?;
@@ -93,9 +90,6 @@ impl Cluster<'_> {
 
     /// The kubelet of a worker does not come back with a reboot, nor with another one: the
     /// worker is replaced on another host. The answer is the host that it was on.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn replace_worker(&self, fleet: &mut Fleet) -> anyhow::Result<String> {
         self.progress.step("reboots do not help another worker: it is replaced, on another host");
         let worker = self.find_metal3_worker().await?;
@@ -154,9 +148,6 @@ impl Cluster<'_> {
 
     /// A claim of Cluster API, at its older version, is given an address of the pool that
     /// the machines use, and gives it back.
-    ///
-    /// # Errors
-    /// Whatever is not as it should be.
     pub async fn check_address_claim(&self) -> anyhow::Result<()> {
         self.progress.step("an IPAddressClaim of Cluster API has an address of the pool");
         let claim = json!({

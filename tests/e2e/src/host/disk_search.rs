@@ -16,7 +16,6 @@ const WINDOW: usize = 4 << 20;
 pub struct Secret {
     /// For errors: the secret itself is in none.
     pub what: &'static str,
-    /// Its text.
     pub text: String,
 }
 
@@ -52,7 +51,6 @@ fn find_data(disk: &File, offset: i64) -> io::Result<Option<i64>> {
 
 struct Search<'a> {
     sought: Vec<(&'static str, Finder<'a>)>,
-    /// The longest secret.
     overlap: usize,
     found: Vec<&'static str>,
 }

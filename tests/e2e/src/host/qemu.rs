@@ -77,7 +77,6 @@ const START_K3S: &str = "set -e; \
     systemctl daemon-reload; \
     systemctl start k3s.service; \
     until test \"$(pgrep -c -f '^sleep 86399')\" = 2; do sleep 1; done";
-/// Its processes.
 const K3S_PROCESSES: &str = "pgrep -a -f '^sleep 86399' || test $? -eq 1";
 /// A file of the bootstrap data.
 const ENCRYPTION_CONFIG: &str = "/etc/kubernetes/encryption-config.yaml";
@@ -123,14 +122,12 @@ impl Qemu {
     }
 
     /// The same host without a TPM: it registers with a software key.
-    #[must_use]
     pub fn without_tpm(mut self) -> Self {
         self.config.tpm = Tpm::Absent;
         self
     }
 
     /// The same host with these disks and no OS images: its system disk is plugged in later.
-    #[must_use]
     pub fn with_data_disks(mut self, disks: Vec<DataDisk>) -> Self {
         self.config.images.clear();
         self.config.has_system_disk = false;
@@ -139,7 +136,6 @@ impl Qemu {
     }
 
     /// What it is made of.
-    #[must_use]
     pub fn config(&self) -> &HostConfig {
         &self.config
     }
@@ -168,17 +164,11 @@ impl Qemu {
     }
 
     /// The host, once it is powered on.
-    ///
-    /// # Errors
-    /// Before that.
     pub fn host(&self) -> anyhow::Result<&Host> {
         self.host.as_ref().context("the host is not powered on")
     }
 
     /// The same, to pull its plug.
-    ///
-    /// # Errors
-    /// Before it is powered on.
     pub fn host_mut(&mut self) -> anyhow::Result<&mut Host> {
         self.host.as_mut().context("the host is not powered on")
     }

@@ -129,7 +129,6 @@ impl Simulated {
     }
 
     /// Its disk, for a test that inspects the host from outside.
-    #[must_use]
     pub fn disk(&self) -> Disk {
         let directory = self.directory.path().to_owned();
         Disk { host: SimulatedHost::at(&directory), directory }
@@ -183,13 +182,11 @@ impl Drop for Simulated {
 
 impl Disk {
     /// The installed system's files.
-    #[must_use]
     pub fn root(&self) -> Root {
         self.host.disk()
     }
 
     /// Everything that the installed system did, in order.
-    #[must_use]
     pub fn effects(&self) -> Vec<String> {
         SimulatedSystem::new(self.root()).effects()
     }
@@ -203,7 +200,6 @@ impl Disk {
     }
 
     /// The node that the disk carries: identity and credentials, as bytes.
-    #[must_use]
     pub fn node(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let identity = fs::read(self.root().state().node_identity()).ok()?;
         let credentials = fs::read(self.root().join("/etc/kubernetes/kubelet.conf")).ok()?;

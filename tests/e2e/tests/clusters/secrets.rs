@@ -67,7 +67,6 @@ impl Caller {
         Api::namespaced(self.0.clone(), namespace)
     }
 
-    /// Nothing is kept.
     async fn create(&self, namespace: &str, secret: &Value) -> Answer {
         let secret: Secret = serde_json::from_value(secret.clone()).unwrap();
         let params = PostParams { dry_run: true, ..PostParams::default() };

@@ -15,7 +15,6 @@ const BLOCKING: [&str; 5] = [
 /// How the real server spells an empty path.
 pub(super) const NO_FIELD: &str = "<nil>";
 
-/// Collects violations.
 struct Findings {
     found: Vec<Violation>,
     /// The field of violations for which the real server names none.

@@ -14,7 +14,6 @@ use crate::suite::samples::Sample;
 const NAMESPACE: &str = "default";
 const IN_PARALLEL: usize = 8;
 
-/// What was compared.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) accepted: usize,
@@ -22,7 +21,6 @@ pub(crate) struct Comparison {
     pub(crate) differences: Vec<String>,
 }
 
-/// One request.
 #[derive(Clone, Copy, Debug)]
 enum Write {
     Create,

@@ -38,7 +38,6 @@ const GROUP: &str = "test.baremetal.cluster.io";
 
 /// Why a case failed.
 pub(crate) type Mismatch = Box<dyn std::error::Error + Send + Sync>;
-/// Of one case.
 pub(crate) type CaseResult = Result<(), Mismatch>;
 type Run = fn(Fixture) -> Pin<Box<dyn Future<Output = CaseResult> + Send>>;
 
@@ -126,7 +125,6 @@ impl Fixture {
     }
 }
 
-#[must_use]
 pub(crate) fn cases() -> Vec<Case> {
     [
         objects::CASES,

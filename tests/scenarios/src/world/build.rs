@@ -84,7 +84,6 @@ impl World {
     }
 
     /// An API server with all kinds, and no coordinator.
-    #[must_use]
     pub fn without_coordinator() -> Self {
         Self::serving(FrontDoors::Baremetal, NEWEST)
     }

@@ -86,7 +86,6 @@ impl World {
     }
 
     /// Whether every planned stop was reached.
-    #[must_use]
     pub fn all_stops_reached(&self) -> bool {
         self.stops.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Stopped::is_reached)
     }

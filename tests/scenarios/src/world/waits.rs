@@ -18,7 +18,6 @@ const MOST_REQUESTS: usize = 20_000;
 /// When a wait has to be over.
 struct Limit {
     end: Instant,
-    /// In the journal.
     mark: usize,
 }
 

@@ -13,9 +13,6 @@ impl SimulatedSystem {
     /// Reset or power cut: what was not flushed is lost, what was is booted,
     /// unless it does not boot. Ends where early boot begins: call
     /// [`agent::boot::run`], then [`Self::run_cloud_init`].
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn power_cycle(&self) -> io::Result<()> {
         for lost in ["unflushed", "reboot", "job"] {
             remove(&self.path(lost))?;
@@ -54,9 +51,6 @@ impl SimulatedSystem {
 
     /// Everything that is written so far survives a power cut: for sync(2), for
     /// an orderly shutdown, and for what other programs write.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn flush(&self) -> io::Result<()> {
         match Shadow::of_process() {
             Some(shadow) => self.flush_to(&shadow),
@@ -65,18 +59,12 @@ impl SimulatedSystem {
     }
 
     /// As [`Self::flush`], with the records of another process.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn flush_to(&self, shadow: &Shadow) -> io::Result<()> {
         ["/var/lib", "/etc"].iter().try_for_each(|path| shadow.record_tree(&self.root.join(path)))
     }
 
     /// A power cut takes what the agent has not flushed: its own state, and
     /// what it removed of a node. Call [`Self::power_cycle`] after it.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn lose_unflushed(&self, shadow: &Shadow) -> io::Result<()> {
         shadow.lose_unflushed(self.root.state().path())?;
         let mut of_node = wipe::NODE_DIRECTORIES.iter().chain([&NETWORKS]);
@@ -84,7 +72,6 @@ impl SimulatedSystem {
     }
 
     /// Whether early boot has still to run in this boot.
-    #[must_use]
     pub fn is_booting(&self) -> bool {
         self.path("booting").exists()
     }

@@ -10,17 +10,11 @@ use super::{SimulatedSystem, bare, remove};
 impl SimulatedSystem {
     /// Makes the verb fail with this exit code from now on: `upgrade`,
     /// `cloud-init-clean`, `reboot`, `remove-workload`, `custom`.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn fail(&self, verb: &str, code: i32) -> io::Result<()> {
         self.fail_times(verb, u32::MAX, code, "as the test wants it")
     }
 
     /// Makes the verb fail so many times with this exit code and output.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn fail_times(&self, verb: &str, times: u32, code: i32, output: &str) -> io::Result<()> {
         self.write(&format!("fail/{verb}"), &format!("{times} {code} {output}"))
     }
@@ -46,42 +40,27 @@ impl SimulatedSystem {
     }
 
     /// The verb does not fail any more.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn succeed(&self, verb: &str) -> io::Result<()> {
         remove(&self.path("fail").join(verb))
     }
 
     /// Makes the image one that does not boot.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn spoil_image(&self, image: &str) -> io::Result<()> {
         self.write("spoilt", bare(image))
     }
 
     /// Makes cloud-init complain in its next run.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn spoil_cloud_init(&self, complaint: &str) -> io::Result<()> {
         self.write("complaint", complaint)
     }
 
     /// Makes the next upgrade outlive the agent: the call does not return, and
     /// the upgrade ends when a later agent waits for earlier jobs.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn detach_upgrade(&self) -> io::Result<()> {
         self.write("detach", "")
     }
 
     /// Makes the next call of `upgrade` or `reboot` hang before it does anything.
-    ///
-    /// # Errors
-    /// As the file system has them.
     pub fn hang(&self, verb: &str) -> io::Result<()> {
         self.write(&format!("hang/{verb}"), "")
     }

@@ -208,7 +208,6 @@ fn attestation_keys(field: &Field) -> Vec<Case> {
     cases
 }
 
-/// The authenticator.
 fn credentials(field: &Field) -> Vec<Case> {
     let valid = &field.valid;
     let refused = || AttestationError::Credential;

@@ -23,7 +23,6 @@ const TYPES: [Type; 6] = [
 ];
 
 /// The status that follows from a state. `updates` are its conditions.
-#[must_use]
 pub fn project_status(
     machine: &BaremetalMachine,
     state: &State,

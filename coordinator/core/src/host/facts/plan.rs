@@ -67,7 +67,6 @@ pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>,
 }
 
 /// Kind of a plan, as in the status.
-#[must_use]
 pub const fn plan_type(kind: Kind) -> PlanType {
     match kind {
         Kind::Clean => PlanType::Clean,

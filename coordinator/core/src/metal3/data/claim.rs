@@ -29,28 +29,24 @@ pub enum ClaimStep {
 }
 
 /// Whose indexes the template shares: those of the template that it replaces.
-#[must_use]
 pub fn group_of_template(template: &Metal3DataTemplate) -> String {
     let reference = template.spec.template_reference.clone().filter(|name| !name.is_empty());
     reference.unwrap_or_else(|| template.name_any())
 }
 
 /// The same for data.
-#[must_use]
 pub fn group_of_data(data: &Metal3Data) -> String {
     let reference = data.spec.template_reference.clone().filter(|name| !name.is_empty());
     reference.unwrap_or_else(|| data.spec.template.name.clone())
 }
 
 /// Name of the data with an index.
-#[must_use]
 pub fn data_name(template: &Metal3DataTemplate, index: i64) -> String {
     format!("{}-{index}", group_of_template(template))
 }
 
 /// Decides. `find_data` looks a `Metal3Data` up by its name; `own` is the one of this
 /// claim, by whatever name.
-#[must_use]
 pub fn decide_claim<'a>(
     claim: &Metal3DataClaim,
     template: Option<&Metal3DataTemplate>,
@@ -124,14 +120,12 @@ fn report(claim: &Metal3DataClaim, status: Metal3DataClaimStatus) -> ClaimStep {
 }
 
 /// Labels of a template that belongs to a Cluster.
-#[must_use]
 pub fn labels_of_template(template: &Metal3DataTemplate) -> BTreeMap<&'static str, &str> {
     let cluster = template.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
     cluster.map(|name| (label::CLUSTER_NAME, name)).into_iter().collect()
 }
 
 /// The status of a template whose indexes `used` have these claims.
-#[must_use]
 pub fn project_template(
     template: &Metal3DataTemplate,
     used: Vec<(i64, String)>,

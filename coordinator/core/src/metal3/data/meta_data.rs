@@ -11,9 +11,6 @@ use crate::provider_id::ProviderId;
 
 /// Renders meta-data. Of items with one key the last counts, in the order of
 /// CAPM3; `providerid` is there unless an item has that key.
-///
-/// # Errors
-/// [`DataError`], which names the key.
 pub fn render_meta_data(
     spec: &MetaDataSpec,
     sources: &Sources<'_>,

@@ -11,9 +11,6 @@ use serde_json::{Value, json};
 use super::{DataError, Sources};
 
 /// Renders network data: links, networks and services, each a list.
-///
-/// # Errors
-/// [`DataError`], which names the link or network.
 pub fn render_network_data(spec: &NetworkDataSpec, sources: &Sources<'_>) -> Result<Value, DataError> {
     Ok(json!({
         "links": render_links(&spec.links, sources)?,

@@ -34,7 +34,6 @@ pub(super) fn resolve_wanted(host: &BareMetalHost) -> Option<Result<proto::plan:
 }
 
 /// What is recorded of the image of a node.
-#[must_use]
 pub fn record_image(host: &BareMetalHost) -> Option<String> {
     resolve_wanted(host)?.ok().map(|image| format!("{SCHEME}{}", image.as_str()))
 }

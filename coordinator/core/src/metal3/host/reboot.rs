@@ -21,7 +21,6 @@ struct RebootRecord {
     /// The boot that they end; `None` once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<String>,
-    /// Their annotations.
     #[serde(default)]
     requests: BTreeSet<String>,
 }
@@ -39,8 +38,6 @@ pub enum RebootStep {
     Forget(Value),
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_reboot(host: &BareMetalHost, record: Option<&HostRecord>) -> Option<RebootStep> {
     let requests = list_requests(host);
     let known = read_record(host);
@@ -63,20 +60,17 @@ pub fn decide_reboot(host: &BareMetalHost, record: Option<&HostRecord>) -> Optio
 }
 
 /// Whether this request was carried out: its writer may remove it.
-#[must_use]
 pub fn is_done(host: &BareMetalHost, request: &str) -> bool {
     let known = read_record(host);
     known.from.is_none() && known.requests.contains(request)
 }
 
 /// Whether nothing is known of this request: it may be written again.
-#[must_use]
 pub fn is_forgotten(host: &BareMetalHost, request: &str) -> bool {
     !read_record(host).requests.contains(request)
 }
 
 /// How far the requests are; `None` where nothing is asked for.
-#[must_use]
 pub fn project_reboot(
     host: &BareMetalHost,
     record: Option<&HostRecord>,

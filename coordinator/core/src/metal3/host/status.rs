@@ -24,7 +24,6 @@ const INSPECT: &str = "inspect.metal3.io";
 
 /// The status that follows. `state` is that of the assignment, where it has one;
 /// `blocker` is why nothing is done at all.
-#[must_use]
 pub fn project_status(
     host: &BareMetalHost,
     state: Option<&State>,

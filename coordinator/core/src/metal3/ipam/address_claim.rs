@@ -33,7 +33,6 @@ pub struct Situation<'a> {
 /// The one change that is due for a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AddressClaimStep {
-    /// Nothing.
     Rest,
     /// Choose an address of the pool and record it on the claim.
     Choose(Pool),
@@ -50,14 +49,11 @@ pub enum AddressClaimStep {
 }
 
 /// Whether the claim is on an `IPPool`.
-#[must_use]
 pub fn is_ours(claim: &IPAddressClaim) -> bool {
     let pool = &claim.spec.pool_ref;
     (pool.api_group.as_str(), pool.kind.as_str()) == ("ipam.metal3.io", "IPPool")
 }
 
-/// Decides.
-#[must_use]
 pub fn decide_address_claim(situation: &Situation<'_>) -> AddressClaimStep {
     let Situation { claim, pool, .. } = *situation;
     if !is_ours(claim) || situation.is_paused {
@@ -135,7 +131,6 @@ fn release_address(situation: &Situation<'_>) -> AddressClaimStep {
 }
 
 /// Why the claim has no address.
-#[must_use]
 pub fn refuse(situation: &Situation<'_>, reason: Reason, message: String) -> AddressClaimStep {
     report(situation, None, condition_false(Type::Ready, reason, message))
 }

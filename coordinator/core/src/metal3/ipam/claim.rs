@@ -16,7 +16,6 @@ use super::{ClaimKind, Pool, address_name, chosen_address, find_pool, is_held_by
 /// The one change that is due for a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimStep {
-    /// Nothing.
     Rest,
     /// Choose an address of the pool and record it on the claim, before anything
     /// is created.
@@ -29,7 +28,6 @@ pub enum ClaimStep {
 }
 
 /// Decides. `find_address` looks an `IPAddress` up by its name.
-#[must_use]
 pub fn decide_claim<'a>(
     claim: &IPClaim,
     pool: Option<&IPPool>,
@@ -80,7 +78,6 @@ fn report(claim: &IPClaim, status: IPClaimStatus) -> ClaimStep {
 }
 
 /// Labels of a pool that belongs to a Cluster.
-#[must_use]
 pub fn labels_of_pool(pool: &IPPool) -> BTreeMap<&'static str, &str> {
     let cluster = pool.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
     cluster.map(|name| [(label::CLUSTER_NAME, name), names::PROVIDER].into()).unwrap_or_default()
@@ -88,7 +85,6 @@ pub fn labels_of_pool(pool: &IPPool) -> BTreeMap<&'static str, &str> {
 
 /// The status of a pool whose addresses `used` are in use, with the names of
 /// their claims.
-#[must_use]
 pub fn project_pool(pool: &IPPool, used: Vec<(IpAddr, String)>, now: Timestamp) -> IPPoolStatus {
     let mut status = pool.status.clone().unwrap_or_default();
     let checked = Pool::parse(&pool.spec).and_then(|parsed| parsed.check(&used));

@@ -17,7 +17,6 @@ const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 const CONTROL_PLANE_GROUP: &str = "controlplane.cluster.x-k8s.io/";
 
 /// Whether the host can be chosen by some machine: as CAPM3 filters.
-#[must_use]
 pub fn is_candidate(host: &BareMetalHost) -> bool {
     find_exclusion(host).is_none()
 }
@@ -57,7 +56,6 @@ pub struct HostWish {
 }
 
 impl HostWish {
-    #[must_use]
     pub fn of_machine(machine: &Metal3Machine, owner: &Machine) -> Self {
         Self {
             selector: machine.spec.host_selector.clone(),
@@ -67,13 +65,11 @@ impl HostWish {
     }
 
     /// Whether hosts are kept for it by this value.
-    #[must_use]
     pub fn is_of_group(&self, reuse: &str) -> bool {
         self.reuse.as_deref() == Some(reuse)
     }
 
     /// Whether a host with these labels is one of them.
-    #[must_use]
     pub fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
         let is_selected = Selector::parse(&self.selector).is_ok_and(|selector| selector.matches(labels));
         is_selected && is_reusable(labels, self.reuse.as_deref())

@@ -18,9 +18,6 @@ use crate::node_link::{NodeFacts, NodeSearch};
 type Labels = BTreeMap<String, String>;
 
 /// Prefixes of labels, each as it stands before the slash.
-///
-/// # Errors
-/// The first that is no DNS subdomain.
 fn parse_prefixes(text: &str) -> Result<BTreeSet<&str>, &str> {
     let prefixes = text.split(',').map(str::trim).filter(|prefix| !prefix.is_empty());
     let is_valid =

@@ -79,7 +79,6 @@ fn release_data(situation: &Situation<'_>) -> Outcome {
 /// The control plane whose newest template says whether the host is kept: `nodeReuse` is set in the
 /// template of an upgrade, and not in that of the machines that it replaces. `None` where the
 /// template of the machine says it, or nothing is to be said.
-#[must_use]
 pub fn deciding_control_plane<'a>(situation: &Situation<'a>) -> Option<&'a OwnerReference> {
     situation.machine.metadata.deletion_timestamp.as_ref()?;
     let host = situation.host.filter(|host| is_consumer(host, situation.machine))?;
@@ -89,7 +88,6 @@ pub fn deciding_control_plane<'a>(situation: &Situation<'a>) -> Option<&'a Owner
 }
 
 /// The `Metal3MachineTemplate` that a control plane names, in the forms of both versions.
-#[must_use]
 pub fn template_of_control_plane(control_plane: &Value) -> Option<&str> {
     let template = control_plane.pointer("/spec/machineTemplate")?;
     let reference =

@@ -120,13 +120,11 @@ impl HostRoster {
         Some(HostChange { was_kept_for })
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
     /// A host that some machine can have now.
-    #[must_use]
     pub fn find_offered(&self, name: &str) -> Option<Offered<'_>> {
         let facts = self.hosts.get(name)?;
         let is_free = facts.exclusion.is_none() && facts.is_available;

@@ -18,7 +18,6 @@ use crate::cluster;
 use crate::demand::{Blocker, Severity};
 
 /// The status that follows. `failure` is an effect that the API server refused.
-#[must_use]
 pub fn project_status(
     situation: &Situation<'_>,
     blocker: Option<&Blocker>,

@@ -10,7 +10,6 @@ use crate::controllers::index::groups::Groups;
 #[derive(Debug, Default)]
 pub(super) struct HostAddresses {
     addresses: HashMap<Key, BTreeSet<IpAddr>>,
-    /// In any namespace.
     hosts: Groups<IpAddr, Key>,
 }
 

@@ -117,7 +117,6 @@ fn find_owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
 impl Metal3Index {
     /// A host concerns the machine that uses it; one that can be chosen now concerns
     /// the machines that wait. Public for the benchmark of the index.
-    #[allow(clippy::must_use_candidate, reason = "what it triggers is not of interest there")]
     pub fn apply_host(&self, host: &BareMetalHost, presence: Presence) -> Triggers {
         let key = Key::of(host);
         let exists = presence == Presence::Exists;
@@ -277,7 +276,6 @@ impl Metal3Index {
     }
 
     /// Machines of a Cluster.
-    #[must_use]
     pub fn machines_of_cluster(&self, cluster: &Key) -> Vec<Key> {
         self.read_inner().machines_by_cluster.group_members(cluster).cloned().collect()
     }
@@ -289,9 +287,6 @@ impl Metal3Index {
 
     /// Reserves the host that is chosen until it is claimed. Public for the benchmark of
     /// the index.
-    ///
-    /// # Errors
-    /// Why none can be chosen.
     pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine, now: Timestamp) -> Choice {
         let key = Key::of(machine);
         let mut inner = self.write_inner();

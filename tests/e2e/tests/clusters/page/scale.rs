@@ -20,7 +20,6 @@ use crate::plugin::program::Plugin;
 const END: &str = "\u{e010}";
 const HOME: &str = "\u{e011}";
 const HOSTS: usize = 5000;
-/// Requests at once.
 const CONCURRENCY: usize = 32;
 /// One of so many hosts has a status; without one a host is being installed.
 const WITH_STATUS: usize = 5;
