@@ -34,10 +34,12 @@ use kube::{Api, Client, Resource as _};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, Metal3};
-use crate::controllers::index::{Index, Key};
+use crate::controllers::index::Index;
 use crate::controllers::metal3::index::Metal3Index;
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
+use crate::key::Presence;
+use crate::key::{Key, StoreKey};
 use crate::lease::replica::LABEL_SELECTOR;
 use crate::metrics::Metrics;
 use crate::workload::WorkloadClients;
@@ -97,13 +99,6 @@ impl Cache {
     pub async fn wait_until_filled(&self) {
         self.unlisted.wait_none().await;
     }
-}
-
-/// Whether the object of a change is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    Exists,
-    Deleted,
 }
 
 /// Sees every change of a kind, once the store has it; also that an object was

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use jiff::SignedDuration;
 
 use crate::base_image::{BaseHost, parse_network};
-use crate::controllers::index::Key;
+use crate::key::Key;
 
 /// Turns bare metal into Kubernetes nodes.
 #[derive(Clone, Debug, Parser)]

@@ -35,6 +35,7 @@ use tracing::Instrument as _;
 use crate::cache::{ApiVersions, Cache};
 use crate::clock::Clock;
 use crate::events::Events;
+use crate::key::Key;
 use crate::metrics::Metrics;
 use crate::seed_iso::SeedIsos;
 use crate::store::{Class, StoreError, kind_name};
@@ -43,7 +44,7 @@ use crate::traces::Traces;
 use crate::workload::WorkloadClients;
 use backlog::Backlog;
 use failures::Failures;
-use index::{Index, Key};
+use index::Index;
 use replicas::ReplicaTracker;
 use triggers::Router;
 

@@ -17,6 +17,7 @@ pub mod controllers;
 pub mod credential;
 pub mod events;
 pub mod health;
+pub mod key;
 pub mod lease;
 pub mod listener;
 pub mod metrics;

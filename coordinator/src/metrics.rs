@@ -19,7 +19,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use proto::plan::Kind as PlanKind;
 
-use crate::cache::Presence;
+use crate::key::Presence;
 use crate::store::Class;
 use catalogue::Entry;
 

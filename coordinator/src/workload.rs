@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::controllers::index::Key;
+use crate::key::Key;
 use crate::store::{StoreError, is_not_found, plan_record};
 use crate::telemetry::chain;
 use endpoint::Asked;

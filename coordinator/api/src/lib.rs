@@ -23,6 +23,7 @@ pub mod metal3;
 pub mod names;
 pub mod network;
 pub mod notes;
+pub mod object;
 pub mod pool;
 pub mod registration;
 mod schema;

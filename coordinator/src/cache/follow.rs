@@ -17,9 +17,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
+use super::Sinks;
 use super::listing::{Listing, Unlisted};
-use super::{Presence, Sinks};
 use crate::controllers::index::Triggers;
+use crate::key::Presence;
 use crate::telemetry::chain;
 
 /// A kind that is watched.

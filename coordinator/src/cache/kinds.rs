@@ -13,9 +13,10 @@ use coordinator_api::template::BaremetalMachineTemplate;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 
+use super::Sinks;
 use super::follow::Watched;
-use super::{Presence, Sinks};
-use crate::controllers::index::{Index, Key, Triggers};
+use crate::controllers::index::{Index, Triggers};
+use crate::key::{Key, Presence};
 
 impl Watched for MachineInventory {
     const KIND: &'static str = "MachineInventory";

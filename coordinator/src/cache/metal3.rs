@@ -16,10 +16,11 @@ use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 
 use super::follow::{Watch, Watched};
-use super::{ApiVersions, Presence, Sinks};
+use super::{ApiVersions, Sinks};
 use crate::config::Metal3;
 use crate::controllers::index::Triggers;
 use crate::controllers::metal3::index::Metal3Index;
+use crate::key::Presence;
 
 /// The stores, and what in them concerns what.
 #[derive(Clone, Debug)]

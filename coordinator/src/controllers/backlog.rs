@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::index::Key;
+use crate::key::Key;
 use crate::metrics::Metrics;
 
 /// Shown in the metrics, and gone with the leadership.

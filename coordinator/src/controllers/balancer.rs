@@ -17,8 +17,8 @@ use coordinator_core::load_balancer::{
 use kube::ResourceExt as _;
 
 use super::Context;
-use super::index::Key;
 use super::machine::find_owner;
+use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, host};
 
 /// A control-plane machine and the host that it claims.

@@ -15,8 +15,8 @@ use kube::runtime::controller::Action;
 use serde_json::json;
 
 use super::failures::shown_failure;
-use super::index::Key;
 use super::{Context, balancer};
+use crate::key::Key;
 use crate::store::{self, StoreError, status};
 
 /// What a reconcile did and saw, for the status.

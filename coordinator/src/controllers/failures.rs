@@ -8,7 +8,7 @@ use coordinator_api::conditions::ConditionUpdate;
 use coordinator_core::assignment::effect_failed;
 use coordinator_core::retry;
 
-use super::index::Key;
+use crate::key::Key;
 use crate::store::{Class, StoreError};
 use crate::telemetry::chain;
 

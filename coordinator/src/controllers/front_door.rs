@@ -29,7 +29,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::index::{Key, MemberWish, Wait};
+use super::index::{MemberWish, Wait};
+use crate::key::Key;
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{Class, StoreError, kind_name, plan_record, status};

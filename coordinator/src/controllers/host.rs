@@ -23,8 +23,8 @@ use kube::runtime::controller::Action;
 
 use super::failures::shown_failure;
 use super::front_door::write_plan;
-use super::index::Key;
 use super::{Context, balancer, machine, metal3};
+use crate::key::{Key, StoreKey};
 use crate::store::plan_record::{self, StoredSecret};
 use crate::store::{StoreError, host};
 use crate::traces::note_trace;

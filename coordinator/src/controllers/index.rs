@@ -35,11 +35,10 @@ use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
 use coordinator_core::load_balancer::{self, Internal};
 use coordinator_core::pool::Roster;
-use kube::runtime::reflector::{Lookup, ObjectRef};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 
 use super::metal3;
-use crate::cache::Presence;
+use crate::key::{Key, Namespace, ObjectName, Presence};
 use endpoints::Endpoints;
 use groups::{Groups, Partition};
 use ipnet::IpNet;
@@ -48,38 +47,6 @@ use reservations::Reservations;
 use tokens::Tokens;
 pub(super) use waiting::{Called, Waiting};
 pub use waiting::{MemberWish, Wait};
-
-/// An object of a kind that the context tells. Copies share its strings: the more objects there
-/// are, the more a string of its own in each map costs a look-up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-}
-
-impl Key {
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub fn of(object: &impl ResourceExt) -> Self {
-        Self::new(object.namespace().unwrap_or_default(), object.name_any())
-    }
-
-    /// For a look-up in a store.
-    pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
-        ObjectRef::new(&self.name).within(&self.namespace)
-    }
-
-    /// For a look-up in the store of a kind that is known by its version.
-    pub fn object_ref_with<K: Lookup>(&self, kind: K::DynamicType) -> ObjectRef<K> {
-        ObjectRef::new_with(&self.name, kind).within(&self.namespace)
-    }
-
-    pub(super) fn in_namespace_of(&self, name: &str) -> Self {
-        Self::new(self.namespace.clone(), name)
-    }
-}
 
 /// The registration that a seed image names.
 pub(crate) fn registration_key(image: &SeedImage) -> Key {
@@ -137,9 +104,9 @@ struct Inner {
     pools_by_member: Groups<Key, Key>,
     pools_by_cluster: Groups<Key, Key>,
     /// Those with a selector, by namespace.
-    selecting_pools: Groups<Arc<str>, Key>,
+    selecting_pools: Groups<Namespace, Key>,
     /// Members that a pool lists and no pool holds.
-    unheld: Groups<Key, Arc<str>>,
+    unheld: Groups<Key, ObjectName>,
     endpoints: Endpoints,
     tokens: Tokens,
     seed_images_by_registration: Partition<Key, Key>,
@@ -318,7 +285,7 @@ impl Index {
     }
 
     /// Members of a pool that no pool holds: it may take them.
-    pub fn unheld_members(&self, pool: &Key) -> Vec<Arc<str>> {
+    pub fn unheld_members(&self, pool: &Key) -> Vec<ObjectName> {
         let mut members: Vec<_> = self.read_inner().unheld.group_members(pool).cloned().collect();
         members.sort_unstable();
         members

@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::Context;
 use super::front_door::{self, FrontDoor, Gathered};
-use super::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::StoreError;
 
 /// The Machine that owns it.

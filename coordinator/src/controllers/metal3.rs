@@ -32,9 +32,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::failures::shown_failure;
-use super::index::Key;
 use super::{Context, run_controller};
 use crate::cache::metal3::Metal3Cache;
+use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, status};
 use index::Kind;
 use index::clusters::OfCluster;

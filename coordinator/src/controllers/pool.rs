@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::failures::shown_failure;
-use super::index::{Key, infrastructure_of};
+use super::index::infrastructure_of;
+use crate::key::{Key, StoreKey};
 use crate::store::{Class, StoreError, host, kind_name, status};
 
 /// How long a change of the counters waits for those that follow it: one write is for all.

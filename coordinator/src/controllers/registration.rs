@@ -15,6 +15,7 @@ use kube::runtime::controller::Action;
 
 use super::Context;
 use super::failures::shown_failure;
+use crate::key::StoreKey as _;
 use crate::store::registration_token::{self, Token};
 use crate::store::{StoreError, status};
 use crate::telemetry::chain;

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::index::{Index, Triggers};
 use super::triggers::Router;
-use crate::cache::Presence;
 use crate::clock::Clock;
+use crate::key::Presence;
 use crate::lease::{read_lifetime, replica};
 
 /// How often expired Leases are looked for.

@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::Context;
 use super::failures::shown_failure;
-use super::index::{Key, Triggers, registration_key};
+use super::index::{Triggers, registration_key};
+use crate::key::{Key, StoreKey};
 use crate::seed_iso::{Prepared, SeedIsoError};
 use crate::store::{self, StoreError, status};
 use crate::telemetry::chain;

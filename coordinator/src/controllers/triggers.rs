@@ -13,8 +13,9 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::index::{Key, Triggers};
+use super::index::Triggers;
 use super::metal3::index::Kind;
+use crate::key::{Key, StoreKey};
 
 /// Where the controllers get their keys. The controllers take every key at once
 /// and drop repeats, so that no queue grows beyond a burst.

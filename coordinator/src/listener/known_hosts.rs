@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 
 use crate::ca::{HostKey, Peer};
-use crate::cache::Presence;
+use crate::key::Presence;
 
 /// Addresses that one host can reserve for itself.
 const STATED: usize = 16;

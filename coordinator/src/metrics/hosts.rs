@@ -1,13 +1,11 @@
 //! Hosts by state, counted when one changes and never by a look at all.
 
+use crate::key::{Key, Presence};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
-
-use crate::cache::Presence;
-use crate::controllers::index::Key;
 
 /// What a host counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::registered_hosts::RegisteredHosts;
 use crate::ca::HostKey;
-use crate::cache::Presence;
+use crate::key::Presence;
 
 /// A plan that was announced and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Registrations and downloads by token. Keyed by the token's SHA-256: a look-up costs one
 //! hash, and its time tells nothing about a token.
 
+use crate::key::Presence;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,8 +11,6 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
-
-use crate::cache::Presence;
 
 type Token = [u8; 32];
 

@@ -1,6 +1,7 @@
 //! The networks of single hosts, as seed ISOs carry them: by registration, and
 //! changed at most once a minute, since every change is another ISO.
 
+use crate::key::Presence;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,6 @@ use coordinator_core::network::{self, SingleHost};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::Notify;
-
-use crate::cache::Presence;
 
 /// From the first change to the ISOs that have it: hosts are imported and
 /// changed many at a time.

@@ -13,6 +13,7 @@ use super::preparations::{Occasion, log_unserved};
 use super::{Iso, SeedIsos};
 use crate::base_image::Lease;
 use crate::controllers::index::registration_key;
+use crate::key::StoreKey as _;
 
 /// How long a download waits for what its replica is preparing.
 const WAIT: Duration = Duration::from_secs(10);

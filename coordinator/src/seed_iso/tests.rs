@@ -20,8 +20,8 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::cache::Presence;
 use crate::config::BaseImageLimits;
+use crate::key::Presence;
 
 /// An ISO without Rock Ridge by hand: a descriptor, a path table and a root
 /// directory with one file, and something after it.

@@ -8,7 +8,7 @@ use kube::Client;
 use tokio::time::{Instant, timeout};
 
 use super::{WorkloadClients, unreachable_problem};
-use crate::controllers::index::Key;
+use crate::key::Key;
 use crate::store::StoreError;
 use crate::telemetry::chain;
 

@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::WorkloadClients;
-use crate::controllers::index::Key;
+use crate::key::Key;
 use crate::store::StoreError;
 
 /// Where Kubernetes keeps the Leases of its own control plane.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coordinator::cache::Presence;
-use coordinator::controllers::index::{Index, Key};
+use coordinator::controllers::index::Index;
+use coordinator::key::{Key, Presence};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;

@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 
-use coordinator::cache::Presence;
 use coordinator::controllers::metal3::index::Metal3Index;
+use coordinator::key::Presence;
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use coordinator_core::load_balancer::{Internal, find_network};
 use ipnet::IpNet;
 
-use super::Key;
 use super::groups::Groups;
+use crate::key::Key;
 
 /// None is ordered before it.
 const LOWEST: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

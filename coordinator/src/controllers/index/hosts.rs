@@ -6,7 +6,8 @@ use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
 
 use super::machines::MachineFacts;
-use super::{Inner, Key, Triggers};
+use super::{Inner, Triggers};
+use crate::key::Key;
 
 /// What a host is found by.
 struct Facts {

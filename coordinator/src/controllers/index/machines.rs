@@ -9,7 +9,8 @@ use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use coordinator_core::pool::{Roster, Standing};
 use kube::ResourceExt as _;
 
-use super::{Called, Inner, Key, MemberWish, Triggers, Wait};
+use super::{Called, Inner, MemberWish, Triggers, Wait};
+use crate::key::Key;
 
 /// What a machine is found by, and what its host depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

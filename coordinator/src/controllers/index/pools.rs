@@ -9,7 +9,8 @@ use coordinator_core::host::HostRecord;
 use coordinator_core::pool::{self, Holder, Roster, Standing, Traits};
 
 use super::machines::MachineFacts;
-use super::{Inner, Key, Triggers};
+use super::{Inner, Triggers};
+use crate::key::Key;
 
 impl Inner {
     /// Only a change of the members costs as much as there are members.

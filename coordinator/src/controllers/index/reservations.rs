@@ -1,8 +1,7 @@
 //! Hosts that are about to be claimed.
 
+use crate::key::Key;
 use std::collections::HashMap;
-
-use super::Key;
 
 /// Hosts that machines have chosen and not claimed yet. Without them, machines
 /// that are created at once would all choose the same host. They only save

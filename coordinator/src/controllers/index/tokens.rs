@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use coordinator_api::registration::MachineRegistration;
 use sha2::{Digest as _, Sha256};
 
-use super::Key;
 use super::groups::Groups;
+use crate::key::Key;
 
 /// SHA-256: an index keeps no secret.
 type Token = [u8; 32];

@@ -1,10 +1,9 @@
 //! Machines that wait for a host, or for an entry of the image catalog.
 
+use crate::key::Key;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use coordinator_core::pool::Wish;
-
-use super::Key;
 
 /// What a machine waits for; `W` says which hosts it takes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt as _};
 use super::{addresses, is_paused, show_result};
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, applies one step.

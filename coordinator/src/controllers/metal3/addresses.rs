@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use super::index::slot_of_address_claim;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3};
 
 /// A claim of either kind.

@@ -21,7 +21,7 @@ use kube::runtime::controller::Action;
 use super::is_paused;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3, status};
 
 /// Pause where nothing announces that what is missing is there.

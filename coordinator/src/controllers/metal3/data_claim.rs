@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::is_paused;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, applies one step.

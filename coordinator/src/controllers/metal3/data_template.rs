@@ -10,7 +10,7 @@ use kube::runtime::controller::Action;
 
 use super::is_paused;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
 
 /// Adds finalizer and labels, or removes the finalizer; projects the status.

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use super::show_result;
 use crate::controllers::Context;
 use crate::controllers::front_door::{self, FrontDoor, Gathered};
-use crate::controllers::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::{self, StoreError, host as inventories, metal3, status};
 
 const CONDITIONS: fn(&mut BareMetalHostStatus) -> &mut Vec<Condition> = |status| &mut status.conditions;

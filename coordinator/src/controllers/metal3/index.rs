@@ -29,10 +29,10 @@ pub(super) use hosts::{cluster_of_infrastructure, template_of_machine};
 use seen::Seen;
 
 use super::slots::Slots;
-use crate::cache::Presence;
 use crate::controllers::index::groups::{Groups, Partition};
 use crate::controllers::index::reservations::Reservations;
-use crate::controllers::index::{Key, Triggers, Waiting};
+use crate::controllers::index::{Triggers, Waiting};
+use crate::key::{Key, Namespace, Presence};
 
 /// A kind that has a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +79,7 @@ struct Inner {
     remediations_by_owner: Partition<Key, Key>,
     machines: HashMap<Key, MachineFacts>,
     reservations: Reservations,
-    rosters: HashMap<Arc<str>, HostRoster>,
+    rosters: HashMap<Namespace, HostRoster>,
     waiting: Waiting<HostWish>,
     seen: SeenKinds,
 }

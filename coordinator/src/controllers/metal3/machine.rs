@@ -29,9 +29,10 @@ use serde_json::json;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::front_door::EXHAUSTED_RECHECK;
-use crate::controllers::index::{Key, Wait};
+use crate::controllers::index::Wait;
 use crate::controllers::metal3::host;
 use crate::controllers::metal3::index::template_of_machine;
+use crate::key::{Key, StoreKey};
 use crate::store::{self, Class, StoreError, kind_name, metal3, status};
 use crate::telemetry::chain;
 

@@ -18,7 +18,7 @@ use kube::runtime::controller::Action;
 use super::host::find_inventory;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
+use crate::key::{Key, StoreKey};
 use crate::store::{self, Class, StoreError, metal3, status};
 use crate::telemetry::chain;
 

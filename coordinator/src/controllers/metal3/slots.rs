@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::sync::Arc;
 
-use crate::controllers::index::Key;
 use crate::controllers::index::groups::Groups;
+use crate::key::{Key, Namespace};
 
 #[derive(Debug)]
 pub(super) struct Slots<V> {
@@ -18,7 +17,7 @@ pub(super) struct Slots<V> {
     objects: HashMap<Key, (Key, Key, V)>,
     /// Claims that have chosen nothing, by pool and by namespace.
     waiting: Groups<Key, Key>,
-    waiting_by_namespace: Groups<Arc<str>, Key>,
+    waiting_by_namespace: Groups<Namespace, Key>,
 }
 
 /// One pool: who holds what.
@@ -166,8 +165,8 @@ impl<V: Clone + Eq + Hash> Slots<V> {
     }
 
     /// Claims in a namespace that have chosen nothing.
-    pub(super) fn waiting_in(&self, namespace: &str) -> BTreeSet<Key> {
-        self.waiting_by_namespace.group_members(&Arc::from(namespace)).cloned().collect()
+    pub(super) fn waiting_in(&self, namespace: &Namespace) -> BTreeSet<Key> {
+        self.waiting_by_namespace.group_members(namespace).cloned().collect()
     }
 
     /// Objects of a pool with their claims, in no order.
@@ -265,10 +264,10 @@ mod tests {
         slots.update_claim(&key("a"), Some((key("pool"), None)));
         slots.update_claim(&key("b"), Some((key("pool-2"), None::<u32>)));
         slots.update_claim(&Key::new("other", "c"), Some((elsewhere, None)));
-        assert_eq!(slots.waiting_in("fleet"), [key("a"), key("b")].into());
+        assert_eq!(slots.waiting_in(&"fleet".into()), [key("a"), key("b")].into());
         slots.update_claim(&key("a"), Some((key("pool"), Some(1))));
         slots.update_claim(&key("b"), None);
-        assert_eq!(slots.waiting_in("fleet"), BTreeSet::new());
+        assert_eq!(slots.waiting_in(&"fleet".into()), BTreeSet::new());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use coordinator_api::inventory::MachineInventory;
 use serde_json::json;
 
 use super::*;
-use crate::cache::Presence;
+use crate::key::Presence;
 use crate::listener::known_hosts;
 
 const HOSTS: usize = 10_000;

@@ -31,8 +31,8 @@ use tokio::task::JoinSet;
 
 use crate::agent_file::AgentFile;
 use crate::ca::Authority;
-use crate::cache::Presence;
 use crate::clock::Clock;
+use crate::key::Presence;
 use crate::listener;
 use crate::metrics::Metrics;
 use crate::rpc::plan_notifications::PlanNotifications;

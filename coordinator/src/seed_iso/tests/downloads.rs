@@ -14,8 +14,8 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::{SharedBase, another_base, base_server, by_hand, odd_server, serve};
-use crate::cache::Presence;
 use crate::clock::Clock;
+use crate::key::Presence;
 use crate::seed_iso::preparations::Occasion;
 
 #[tokio::test]

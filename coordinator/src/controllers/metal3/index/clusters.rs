@@ -10,9 +10,8 @@ use coordinator_api::names::label;
 use kube::{Resource, ResourceExt as _};
 
 use super::Kind;
-use crate::cache::Presence;
-use crate::controllers::index::Key;
 use crate::controllers::index::groups::Partition;
+use crate::key::{Key, Presence};
 
 /// An object that rests while its Cluster is paused.
 pub(in crate::controllers::metal3) trait OfCluster:

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use crate::controllers::index::Key;
 use crate::controllers::index::groups::Groups;
+use crate::key::Key;
 
 /// By inventory, and back.
 #[derive(Debug, Default)]

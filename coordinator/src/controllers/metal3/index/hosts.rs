@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
-use crate::cache::Presence;
 use crate::controllers::index::reservations::Reservations;
-use crate::controllers::index::{Called, Key, Triggers, Wait};
+use crate::controllers::index::{Called, Triggers, Wait};
+use crate::key::{Key, Presence};
 
 impl Inner {
     fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) -> Option<HostChange> {

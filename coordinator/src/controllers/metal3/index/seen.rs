@@ -1,13 +1,11 @@
 //! What others depend on of an object, as it was seen last: most events are of its status alone, and
 //! concern nothing else.
 
+use crate::key::{Key, Presence};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use kube::Resource;
-
-use crate::cache::Presence;
-use crate::controllers::index::Key;
 
 /// Objects of one kind, with a hash of what was seen.
 #[derive(Debug, Default)]
