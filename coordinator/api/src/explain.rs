@@ -11,6 +11,7 @@ mod metal3;
 mod registration;
 mod seed_image;
 
+use serde::Serialize;
 use strum::{EnumMessage as _, IntoEnumIterator as _, IntoStaticStr};
 
 use crate::conditions::{Reason, Type};
@@ -18,7 +19,8 @@ use crate::conditions::{Reason, Type};
 pub use event::{EVENTS, EventEntry, EventType};
 
 /// What a reason asks of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Attention {
     /// Nothing: it is as intended.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::host_row::HostState;
+use crate::view::HostState;
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -5,8 +5,7 @@ use coordinator_api::names::{annotation, label};
 use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use kube::ResourceExt as _;
 
-use crate::fleet::{Fleet, Id, Object, holders_of};
-use crate::kind::Kind;
+use crate::fleet::{Fleet, Id, Kind, Object, holders_of};
 
 /// Annotation by which Cluster API chooses the machine that a smaller deployment loses.
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";

@@ -1,76 +1,87 @@
-//! The API server: which kinds it serves, their objects, and their changes.
+//! The API server: the kinds that it serves, their objects, and their changes.
+
+mod live;
 
 use std::time::Duration;
 
 use coordinator_api::names::plan_secret;
 use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use kube::discovery::Discovery;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, Config};
 
 use crate::arguments::Connection;
-use crate::failure::{Failure, explain_error};
-use crate::fleet::{Fleet, Id, Object};
-use crate::kind::{Kind, Served};
-use crate::live::Live;
+use crate::failure::{Failure, explain_error, is_forbidden};
+use crate::fleet::{Fleet, Id, Kind, Object};
+
+#[cfg(test)]
+pub(crate) use live::Change;
+pub(crate) use live::Live;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
-/// Objects of one answer: a list of thousands comes in parts.
+/// Objects of one answer, because a list of thousands is read in pages.
 const PAGE: u32 = 500;
+
+/// A kind by the resource that serves it.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) kind: Kind,
+    pub(crate) resource: ApiResource,
+}
 
 /// A connection, and the namespace that commands are about.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// Name of the context.
+    /// Empty for a kubeconfig without a current context.
     pub(crate) context: String,
-    /// `None`: all.
+    /// `None` stands for all namespaces.
     pub(crate) namespace: Option<String>,
     pub(crate) served: Vec<Served>,
 }
 
 impl Cluster {
-    /// Connects with the user's kubeconfig, and asks which kinds are served.
+    /// Connects with the kubeconfig of the user, and asks for the kinds that are served.
     pub(crate) async fn connect(connection: &Connection) -> Result<Self, Failure> {
-        let unusable = |error: &dyn std::fmt::Display| Failure::Kubeconfig(error.to_string());
         let read = match &connection.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
             None => Kubeconfig::read(),
         };
         let options =
             KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
-        let kubeconfig = read.map_err(|error| unusable(&error))?;
+        let kubeconfig = read.map_err(Failure::kubeconfig)?;
         let context = connection.context.clone().or_else(|| kubeconfig.current_context.clone());
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let mut config = config.map_err(|error| unusable(&error))?;
+        let mut config = config.map_err(Failure::kubeconfig)?;
         config.connect_timeout = Some(CONNECT_DEADLINE);
         let own = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let client = Client::try_from(config).map_err(Failure::kubeconfig)?;
         let served = discover(&client).await?;
         let namespace = (!connection.all_namespaces).then_some(own);
         Ok(Self { client, context: context.unwrap_or_default(), namespace, served })
     }
 
-    /// The one namespace of commands about one object.
+    /// The namespace of a command about one object.
     pub(crate) fn one_namespace(&self) -> Result<&str, Failure> {
-        let refused = || Failure::Usage("name a namespace: the command is about one object".to_owned());
-        self.namespace.as_deref().ok_or_else(refused)
+        self.namespace
+            .as_deref()
+            .ok_or_else(|| Failure::Usage("name a namespace: the command is about one object".to_owned()))
     }
 
     pub(crate) fn served(&self, kind: Kind) -> Option<&Served> {
         self.served.iter().find(|served| served.kind == kind)
     }
 
-    /// The same of a kind without which there is nothing to do.
-    pub(crate) fn require(&self, kind: Kind) -> Result<&Served, Failure> {
+    fn require(&self, kind: Kind) -> Result<&Served, Failure> {
         self.served(kind).ok_or_else(|| missing_kind(kind))
     }
 
-    /// The objects of a kind in the namespace, or in all.
+    /// The API of a kind in the namespace of the command, or in all.
     fn api(&self, served: &Served) -> Api<DynamicObject> {
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &served.resource),
@@ -78,14 +89,22 @@ impl Cluster {
         }
     }
 
-    /// The objects of a kind in one namespace.
+    /// Events in the namespace of the command, or in all.
+    pub(crate) fn events(&self) -> Api<Event> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    /// The API of a kind in the given namespace.
     pub(crate) fn api_in(&self, kind: Kind, namespace: &str) -> Result<Api<DynamicObject>, Failure> {
         let served = self.require(kind)?;
         Ok(Api::namespaced_with(self.client.clone(), namespace, &served.resource))
     }
 
-    /// Lists the objects of these kinds. A kind that is not served has none; one that
-    /// must not be listed is left out, with a warning, unless it is in `needed`.
+    /// Lists the objects of these kinds. A kind that is not served has none. A kind that must not
+    /// be listed is left out with a warning, unless it is in `needed`.
     pub(crate) async fn list(&self, kinds: &[Kind], needed: &[Kind]) -> Result<Fleet, Failure> {
         let mut fleet = Fleet::new(self.namespace.as_deref());
         needed.iter().try_for_each(|kind| self.require(*kind).map(drop))?;
@@ -109,7 +128,7 @@ impl Cluster {
         Ok(fleet)
     }
 
-    /// The fleet of this one object.
+    /// A fleet of this one object.
     pub(crate) async fn get(&self, id: &Id) -> Result<Fleet, Failure> {
         let api = self.api_in(id.kind, &id.namespace)?;
         let found = api.get(&id.name).await;
@@ -133,7 +152,7 @@ impl Cluster {
         }
     }
 
-    /// Adds to the fleet those of these objects that exist and may be read.
+    /// Adds the objects that exist and may be read to the fleet.
     pub(crate) async fn add_readable(&self, fleet: &mut Fleet, ids: &[Id]) -> Result<(), Failure> {
         for id in ids.iter().filter(|id| self.served(id.kind).is_some()) {
             match self.api_in(id.kind, &id.namespace)?.get_opt(&id.name).await {
@@ -145,8 +164,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Follows the objects of these kinds, of which those in `needed` have to be served and
-    /// allowed, as for [`Self::list`].
+    /// Follows the objects of these kinds. The kinds in `needed` have to be served and allowed,
+    /// as for [`Self::list`].
     pub(crate) fn watch(&self, kinds: &[Kind], needed: &[Kind]) -> Result<Live, Failure> {
         self.watch_with(kinds, needed, &watcher::Config::default())
     }
@@ -169,7 +188,7 @@ impl Cluster {
         Ok(Live::new(events, kinds, self.namespace.as_deref()).needing(needed))
     }
 
-    /// The plan Secret of a host; `None` where it must not be read or does not exist.
+    /// The plan Secret of a host; `None` if there is no Secret of this name and type.
     pub(crate) async fn plan_secret(
         &self,
         namespace: &str,
@@ -179,10 +198,6 @@ impl Cluster {
         let secret = api.get_opt(name).await?;
         Ok(secret.filter(|secret| secret.type_.as_deref() == Some(plan_secret::TYPE)))
     }
-}
-
-pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 fn missing_kind(kind: Kind) -> Failure {
@@ -199,9 +214,9 @@ async fn discover(client: &Client) -> Result<Vec<Served>, Failure> {
     let groups: Vec<_> = groups.iter().map(String::as_str).collect();
     let discovery = Discovery::new(client.clone()).filter(&groups).run_aggregated().await;
     let discovery = discovery.map_err(Failure::request("ask the API server which kinds it serves"))?;
-    let find = |kind: Kind| {
-        let mut found = kind.resources().filter_map(|gvk| discovery.resolve_gvk(&gvk));
-        found.next().map(|(resource, _)| Served { kind, resource })
-    };
-    Ok(Kind::all().filter_map(find).collect())
+    let served = Kind::all().filter_map(|kind| {
+        let resource = kind.resources().find_map(|gvk| discovery.resolve_gvk(&gvk))?.0;
+        Some(Served { kind, resource })
+    });
+    Ok(served.collect())
 }

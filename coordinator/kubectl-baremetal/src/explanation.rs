@@ -1,44 +1,38 @@
-//! `why` about objects that are already here.
+//! `why` about given objects, for tests that have no API server.
 
 use coordinator_api::explain::Attention;
 use jiff::Timestamp;
 use kube::core::{DynamicObject, GroupVersionKind};
 
-use crate::commands::{find_object, parse_object};
-use crate::fleet::{Fleet, Id, Object};
-use crate::kind::Kind;
-use crate::text::format_chain;
+use crate::fleet::{Fleet, Id, Kind, Object, parse_object};
+use crate::view::format_chain;
 use crate::why::follow_causes;
 
-/// What `why` answers.
+/// The answer of `why`.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// What it asks of an operator.
     pub attention: Attention,
-    /// What is printed, without colours.
+    /// The text without colours.
     pub text: String,
 }
 
 impl Explanation {
-    /// Whether it names this reason, with these words of its cause, and as the next action
-    /// these.
+    /// `true` if the text names this reason, these words of the cause, and these words of the next
+    /// action.
     pub fn names(&self, reason: &str, cause: &str, action: &str) -> bool {
-        let (told, next) = self.text.split_once("\n  next ").unwrap_or_default();
+        let Some((told, next)) = self.text.split_once("\n  next ") else { return false };
         let mut words = told.split(|letter: char| !letter.is_alphanumeric());
         words.any(|word| word == reason) && told.contains(cause) && next.contains(action)
     }
 }
 
-/// The kinds that are looked at, each by its preferred version.
+/// The kinds that the plugin reads, each by its preferred version.
 pub fn list_kinds() -> impl Iterator<Item = GroupVersionKind> {
     Kind::all().filter_map(|kind| kind.resources().next())
 }
 
-/// What `why KIND/NAME` answers, by the objects of each kind that is served.
-///
-/// # Errors
-///
-/// The object does not exist, or its kind is not looked at.
+/// The answer of `why KIND/NAME` from the objects of each served kind; an error for an object that
+/// is not among these.
 pub fn explain(
     object: &str,
     namespace: &str,
@@ -54,7 +48,7 @@ pub fn explain(
             fleet.insert(Object::new(kind, object));
         }
     }
-    let chain = follow_causes(&fleet, find_object(&fleet, &Id::new(kind, namespace, &name))?, now);
+    let chain = follow_causes(&fleet, fleet.require(&Id::new(kind, namespace, &name))?, now);
     let text = anstream::adapter::strip_str(&format_chain(&chain, now)).to_string();
     Ok(Explanation { attention: chain.attention(), text })
 }

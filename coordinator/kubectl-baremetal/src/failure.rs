@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use coordinator_api::explain::Attention;
 
-/// What a command did, as its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
@@ -41,7 +40,7 @@ impl From<Attention> for Exit {
     }
 }
 
-/// Why a command failed: cause and next action.
+/// The cause for which a command failed, with the next action.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("the kubeconfig cannot be used: {0}; name another one by --kubeconfig or --context")]
@@ -68,7 +67,11 @@ impl Failure {
         }
     }
 
-    /// Of a request to the API server.
+    pub(crate) fn kubeconfig(error: impl Error) -> Self {
+        Self::Kubeconfig(error.to_string())
+    }
+
+    /// The failure of a request to the API server.
     pub(crate) fn request(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let what = what.into();
         move |error| match &error {
@@ -79,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// Of a value that has no text in the format.
+    /// The failure to write a value in its format.
     pub(crate) fn format<E: Error>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::Request { what: what.to_owned(), cause: error.to_string() }
     }
@@ -90,14 +93,18 @@ impl Failure {
     }
 }
 
-/// What the API server said, or why it said nothing, with the next action.
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// The answer of the API server, or the cause for which there is none, with the next action.
 pub(crate) fn explain_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => {
             let action = match status.code {
                 401 => "; log in again, or choose another --context",
                 403 => "; ask for a role that allows it",
-                409 => "; the object changed meanwhile: try again",
+                409 => "; the object has changed meanwhile: try again",
                 _ => "",
             };
             format!("{}{action}", status.message)

@@ -1,31 +1,22 @@
-//! `kubectl baremetal`: what hosts do, why something waits, and what to do about it.
+//! `kubectl baremetal`: the state of hosts, the cause for which something waits, and the next action.
 //!
-//! What is shown and what is changed are pure functions of the objects of one moment
-//! ([`fleet`]): `finding` and `why` explain, `host_row`, `tree` and `steps` describe,
-//! `change` decides. `cluster` reads, `commands` prints and writes. `explanation` is `why`
-//! for tests that have the objects.
+//! Views and changes are pure functions of the objects of one moment ([`fleet`]): [`why`] finds
+//! causes, [`view`] describes, [`change`] decides. [`cluster`] reads from the API server, [`ui`]
+//! serves the page, and [`commands`] prints and writes. No module imports one that stands behind
+//! it in this list: `failure`, `fleet`, `why`, `view`, `arguments`, `cluster`, `change`, `ui`,
+//! `commands`.
 
 mod arguments;
 mod change;
 mod cluster;
 mod commands;
-mod complete;
-mod describe;
 mod explanation;
 mod failure;
-mod finding;
 mod fleet;
-mod host_row;
-mod kind;
-mod live;
-mod metal3;
 #[cfg(test)]
 mod samples;
-mod steps;
-mod support;
-mod text;
-mod tree;
 mod ui;
+mod view;
 mod why;
 
 use std::path::Path;
@@ -37,31 +28,28 @@ use crate::arguments::{Arguments, Command};
 
 pub use crate::explanation::{Explanation, explain, list_kinds};
 
-/// By this name kubectl asks for completions.
+/// The name by which kubectl asks for completions.
 const COMPLETER: &str = "kubectl_complete-baremetal";
 
-/// What the command line may have, for tests of documents.
+/// The command line, for tests of documents.
 pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Whether these words are a command line of the program, for tests of documents.
-///
-/// # Errors
-///
-/// Why they are not; that an object does not exist is not looked at.
+/// Checks that these words are a command line of the program, for tests of documents. The named
+/// object need not exist.
 pub fn check_arguments(words: impl IntoIterator<Item = String>) -> Result<(), String> {
     let words = std::iter::once(COMPLETER.to_owned()).chain(words);
     let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
     match arguments.command {
         Command::Why(why) => {
-            commands::parse_object(&why.object).map(drop).map_err(|failure| failure.to_string())
+            fleet::parse_object(&why.object).map(drop).map_err(|failure| failure.to_string())
         }
         _ => Ok(()),
     }
 }
 
-/// The program, with the command line of the process.
+/// Runs the command line of the process.
 pub async fn run_program() -> ExitCode {
     let words: Vec<_> = std::env::args().collect();
     let name = words.first().and_then(|name| Path::new(name).file_name());

@@ -10,8 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use proto::plan::Generation;
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, Id, Object};
-use crate::kind::Kind;
+use crate::fleet::{Fleet, Id, Kind, Object};
 
 pub(crate) const NAMESPACE: &str = "site";
 

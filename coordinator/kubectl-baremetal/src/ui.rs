@@ -5,7 +5,7 @@
 //! are the server of the page, [`assets`] the page. No Secret is read.
 
 mod assets;
-mod event_log;
+mod events;
 mod follow;
 mod gate;
 mod line;

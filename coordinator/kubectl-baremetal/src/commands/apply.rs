@@ -12,13 +12,10 @@ use crate::arguments::{
 use crate::change::{Decision, Removal, Request, approve, reinstall, release};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
-use crate::fleet::{Fleet, Id, Object};
-use crate::host_row::{HostState, find_state, registration_of};
-use crate::kind::Kind;
+use crate::fleet::{Fleet, Id, Kind};
+use crate::view::{HostState, find_state};
 
-use super::find_object;
-
-/// What holds a host.
+/// A host, and the kinds that may hold it.
 const HOLDERS: [Kind; 6] = [
     Kind::MachineInventory,
     Kind::BaremetalMachine,
@@ -41,13 +38,13 @@ pub(super) async fn approve_hosts(cluster: &Cluster, arguments: &ApproveArgument
     }
     let mut decisions = vec![];
     for id in ids {
-        let object = find_object(&fleet, &id)?;
+        let object = fleet.require(&id)?;
         let inventory = object.inventory();
         let inventory =
             inventory.ok_or_else(|| Failure::Refused(format!("{} cannot be read", id.short())))?;
         decisions.push(approve(inventory, arguments.identity.as_deref()).map_err(Failure::Refused)?);
     }
-    // Which host it is, the operator has said.
+    // An identity names the host, so that nothing is left to confirm.
     let is_named = arguments.identity.is_some() || arguments.change.yes || arguments.change.dry_run;
     if !is_named {
         ask(&decisions)?;
@@ -59,14 +56,15 @@ pub(super) async fn approve_hosts(cluster: &Cluster, arguments: &ApproveArgument
 }
 
 fn list_pending(fleet: &Fleet, registration: &str) -> Vec<Id> {
-    let hosts = fleet.of(Kind::MachineInventory).filter(|host| registration_of(host) == Some(registration));
-    let is_pending = |host: &&Object| {
-        host.host().is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Pending)
-    };
-    hosts.filter(is_pending).map(|host| host.id.clone()).collect()
+    let hosts = fleet.of(Kind::MachineInventory);
+    let pending = hosts.filter(|host| {
+        host.registration() == Some(registration)
+            && host.host().is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Pending)
+    });
+    pending.map(|host| host.id.clone()).collect()
 }
 
-/// Takes a host from its machine without draining it, or ends a clean.
+/// Deletes the Machine of a host without a drain, or ends a clean.
 pub(super) async fn release_host(cluster: &Cluster, arguments: &ReleaseArguments) -> Result<Exit, Failure> {
     let removal = match arguments {
         ReleaseArguments { retry_clean: true, .. } => Removal::RetryClean,
@@ -76,7 +74,6 @@ pub(super) async fn release_host(cluster: &Cluster, arguments: &ReleaseArguments
     remove(cluster, &arguments.host, removal, arguments.removal).await
 }
 
-/// Takes a host from its machine.
 pub(super) async fn drain_host(cluster: &Cluster, arguments: &DrainArguments) -> Result<Exit, Failure> {
     let removal = Removal::Drained { scale_down: arguments.removal.scale_down };
     remove(cluster, &arguments.host, removal, arguments.removal).await
@@ -85,7 +82,7 @@ pub(super) async fn drain_host(cluster: &Cluster, arguments: &DrainArguments) ->
 async fn remove(cluster: &Cluster, host: &str, removal: Removal, options: Options) -> Result<Exit, Failure> {
     let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, host);
     let fleet = cluster.list(&HOLDERS, &[Kind::MachineInventory]).await?;
-    let decision = release(&fleet, find_object(&fleet, &id)?, removal).map_err(Failure::Refused)?;
+    let decision = release(&fleet, fleet.require(&id)?, removal).map_err(Failure::Refused)?;
     change_object(cluster, &fleet, &decision, options.change).await?;
     if options.wait && !options.change.dry_run {
         await_available(cluster, &id).await?;
@@ -94,14 +91,13 @@ async fn remove(cluster: &Cluster, host: &str, removal: Removal, options: Option
     Ok(Exit::Done)
 }
 
-/// Has a host installed again.
 pub(super) async fn reinstall_host(
     cluster: &Cluster,
     arguments: &ReinstallArguments,
 ) -> Result<Exit, Failure> {
     let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
     let fleet = cluster.get(&id).await?;
-    let object = find_object(&fleet, &id)?;
+    let object = fleet.require(&id)?;
     let decision = reinstall(object, arguments.device.as_deref()).map_err(Failure::Refused)?;
     change_object(cluster, &fleet, &decision, arguments.change).await?;
     Ok(Exit::Done)
@@ -110,7 +106,7 @@ pub(super) async fn reinstall_host(
 async fn await_available(cluster: &Cluster, id: &Id) -> Result<(), Failure> {
     let mut live = cluster.watch_one(id)?;
     while live.next().await?.is_some() {
-        let record = find_object(&live.fleet, id)?.host();
+        let record = live.fleet.require(id)?.host();
         if record.is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Available) {
             return Ok(());
         }
@@ -130,7 +126,7 @@ async fn change_object(
     carry_out(cluster, fleet, decision, change.dry_run).await
 }
 
-/// Asks on the terminal; without one the operator has to have said yes.
+/// Asks on the terminal. Without a terminal the change is refused, because nobody can confirm.
 fn ask(decisions: &[Decision]) -> Result<(), Failure> {
     for decision in decisions {
         anstream::eprintln!("{}", decision.consequence);
@@ -138,7 +134,7 @@ fn ask(decisions: &[Decision]) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Refused("nothing was changed: confirm by --yes".to_owned()));
     }
-    anstream::eprint!("go on? [y/N] ");
+    anstream::eprint!("continue? [y/N] ");
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer).map_err(Failure::file("read the answer"))?;
@@ -148,7 +144,7 @@ fn ask(decisions: &[Decision]) -> Result<(), Failure> {
     Err(Failure::Refused("nothing was changed".to_owned()))
 }
 
-/// Sends the requests. Each holds only for the object that was looked at.
+/// Sends the requests, each with the UID of the object that the decision was made for.
 async fn carry_out(
     cluster: &Cluster,
     fleet: &Fleet,
@@ -177,7 +173,6 @@ async fn send_request(
     let uid = fleet.get(object).and_then(|object| object.data.metadata.uid.clone());
     let api = cluster.api_in(object.kind, &object.namespace)?;
     let params = PatchParams { dry_run: is_dry_run, ..PatchParams::default() };
-    let failed = |error| explain_failure(request, error);
     let patch = match request {
         Request::Annotate { key, value, .. } => {
             Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": { *key: value } } }))
@@ -190,13 +185,15 @@ async fn send_request(
                 preconditions: Some(preconditions),
                 ..DeleteParams::default()
             };
-            return api.delete(&object.name, &params).await.map(drop).map_err(failed);
+            let deleted = api.delete(&object.name, &params).await;
+            return deleted.map(drop).map_err(|error| explain_failure(request, error));
         }
     };
-    api.patch(&object.name, &params, &patch).await.map(drop).map_err(failed)
+    let patched = api.patch(&object.name, &params, &patch).await;
+    patched.map(drop).map_err(|error| explain_failure(request, error))
 }
 
-/// Others may scale as well while the operator is asked.
+/// A patch that tests the replicas, because others may scale while the operator is asked.
 fn scale_patch(uid: Option<&str>, from: i64, to: i64) -> Result<Patch<Value>, Failure> {
     let operations = json!([
         { "op": "test", "path": "/metadata/uid", "value": uid },
@@ -208,7 +205,7 @@ fn scale_patch(uid: Option<&str>, from: i64, to: i64) -> Result<Patch<Value>, Fa
 
 fn explain_failure(request: &Request, error: kube::Error) -> Failure {
     match (request, &error) {
-        // So the API server answers where a test of the patch fails.
+        // The API server answers 422 if a test of the patch fails.
         (Request::Scale { from, .. }, kube::Error::Api(status)) if status.code == 422 => Failure::Request {
             what: request.describe(),
             cause: format!(

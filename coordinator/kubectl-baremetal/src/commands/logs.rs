@@ -3,25 +3,21 @@
 use coordinator_api::inventory::PlanType;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::output::{is_terminal, print_document};
 use crate::arguments::{Format, LogsArguments};
 use crate::change::{deployment_of, find_ending_holder};
 use crate::cluster::Cluster;
-use crate::failure::{Exit, Failure};
-use crate::fleet::{Fleet, Id, Object, holders_of};
-use crate::kind::Kind;
-use crate::steps::{PlanView, StepState};
-use crate::text::{paint, style_of};
+use crate::failure::{Exit, Failure, explain_error, is_forbidden};
+use crate::fleet::{Fleet, Id, Kind, Object, holders_of};
+use crate::view::{PlanView, StepState, paint, read_plan, style_of, with_ends};
 
-use super::{find_object, is_terminal, print_document, read_plan_of};
-
-/// Shows the steps of the newest plan.
 pub(super) async fn show_logs(cluster: &Cluster, arguments: &LogsArguments) -> Result<Exit, Failure> {
     let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
     if arguments.follow {
         return follow_plan(cluster, arguments, &id).await;
     }
     let fleet = cluster.get(&id).await?;
-    let plan = read_plan_of(cluster, find_object(&fleet, &id)?).await?;
+    let plan = read_plan_of(cluster, fleet.require(&id)?).await?;
     let plan = plan.ok_or_else(|| no_plan(&id))?;
     match arguments.output.output {
         Format::Text | Format::Wide => print_plan(&plan),
@@ -30,9 +26,20 @@ pub(super) async fn show_logs(cluster: &Cluster, arguments: &LogsArguments) -> R
     Ok(Exit::Done)
 }
 
+/// The newest plan of a host, with its steps if its Secret may be read.
+pub(super) async fn read_plan_of(cluster: &Cluster, host: &Object) -> Result<Option<PlanView>, Failure> {
+    let named = host.status()["plan"]["secretRef"]["name"].as_str();
+    let name = named.unwrap_or(&host.id.name);
+    match cluster.plan_secret(&host.id.namespace, name).await {
+        Ok(secret) => Ok(read_plan(host, Ok(secret.as_ref()))),
+        Err(error) if is_forbidden(&error) => Ok(read_plan(host, Err(explain_error(&error)))),
+        Err(error) => Err(Failure::request(format!("read the plan Secret {name}"))(error)),
+    }
+}
+
 fn no_plan(id: &Id) -> Failure {
     Failure::NotFound(format!(
-        "{} has had no plan: `kubectl baremetal why {}` says what it waits for",
+        "{} never had a plan: `kubectl baremetal why {}` says what it waits for",
         id.short(),
         id.short()
     ))
@@ -63,8 +70,8 @@ fn print_end(plan: &PlanView) {
     if let Some(missing) = &plan.steps_missing {
         anstream::println!("the steps are not shown: {missing}");
     }
-    let reason = plan.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-    let message = plan.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+    let reason = with_ends(" ", plan.reason.as_ref(), "");
+    let message = with_ends(": ", plan.message.as_ref(), "");
     anstream::println!("{}{reason}{message}", plan.state.to_lowercase());
 }
 
@@ -76,11 +83,11 @@ async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> R
     let mut awaited = None;
     let bar = progress_bar(is_text);
     while live.next().await?.is_some() {
-        let host = find_object(&live.fleet, id)?;
+        let host = live.fleet.require(id)?;
         let plan = read_plan_of(cluster, host).await?.ok_or_else(|| no_plan(id))?;
         if let Some(holder) = find_clean_to_come(cluster, host, &plan).await? {
             if awaited.as_ref() != Some(&holder) {
-                bar.suspend(|| tell_wait(id, &holder));
+                bar.suspend(|| print_wait(id, &holder));
                 awaited = Some(holder);
             }
             continue;
@@ -106,7 +113,7 @@ async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> R
     Ok(Exit::Done)
 }
 
-/// The holder that gives the host back, where that has not led to a clean plan yet.
+/// The holder that releases the host, as long as the host has no clean plan.
 async fn find_clean_to_come(
     cluster: &Cluster,
     host: &Object,
@@ -117,36 +124,37 @@ async fn find_clean_to_come(
         return Ok(None);
     }
     let mut known = Fleet::new(cluster.namespace.as_deref());
-    let holders = host.host().map(|record| holders_of(&record)).unwrap_or_default();
+    let holders: Vec<_> = host.host().iter().flat_map(holders_of).collect();
     cluster.add_readable(&mut known, &holders).await?;
     let groups: Vec<_> = known.of(Kind::Machine).filter_map(deployment_of).collect();
     cluster.add_readable(&mut known, &groups).await?;
     Ok(find_ending_holder(&known, host))
 }
 
-fn tell_wait(host: &Id, holder: &Id) {
+fn print_wait(host: &Id, holder: &Id) {
     anstream::eprintln!(
-        "{} gives {} back: waits for its clean plan; `kubectl baremetal why {}` says what is in the way",
+        "{} releases {}: waiting for its clean plan; `kubectl baremetal why {}` says what is in the way",
         holder.short(),
         host.short(),
         holder.short()
     );
 }
 
-/// The steps that are new since the plan was shown last.
+/// Prints the steps that changed since the plan was shown last.
 fn print_progress(shown: Option<&PlanView>, plan: &PlanView) {
     let former = shown.filter(|shown| shown.id == plan.id);
     if former.is_none() {
         print_head(plan);
     }
-    let changed = |index: usize| former.and_then(|former| former.steps.get(index)) != plan.steps.get(index);
-    let begun = plan.steps.iter().enumerate().filter(|(_, step)| step.state != StepState::Pending);
-    for (index, _) in begun.filter(|(index, _)| changed(*index)) {
-        print_step(plan, index);
+    for (index, step) in plan.steps.iter().enumerate() {
+        let before = former.and_then(|former| former.steps.get(index));
+        if step.state != StepState::Pending && before != Some(step) {
+            print_step(plan, index);
+        }
     }
 }
 
-/// On a terminal; elsewhere it draws nothing.
+/// A bar that is drawn on a terminal alone.
 fn progress_bar(is_text: bool) -> ProgressBar {
     let target =
         if is_text && is_terminal() { ProgressDrawTarget::stdout() } else { ProgressDrawTarget::hidden() };
@@ -159,7 +167,7 @@ fn show_progress(bar: &ProgressBar, plan: &PlanView) {
     bar.set_length(plan.steps.len() as u64);
     bar.set_position(plan.done() as u64);
     let running = plan.steps.iter().find(|step| step.state == StepState::Running);
-    bar.set_message(running.map(|step| step.name.clone()).unwrap_or_default());
+    bar.set_message(running.map_or("", |step| &step.name).to_owned());
     bar.tick();
 }
 

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use coordinator_api::names::annotation::OWNER_CLUSTER;
 use jiff::Timestamp;
 
+use super::logs::read_plan_of;
+use super::output::{is_terminal, print_document};
 use crate::arguments::{Format, TreeArguments};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
-use crate::fleet::{Fleet, Id, Object};
-use crate::kind::Kind;
-use crate::steps::PlanView;
-use crate::text::format_tree;
-use crate::tree::{Branch, draw_plan, draw_tree};
-
-use super::{find_object, is_terminal, print_document, read_plan_of};
+use crate::fleet::{Fleet, Id, Kind, Object};
+use crate::view::{Branch, PlanView, draw_plan, draw_tree, format_tree};
 
 /// Plans by the name of their host.
 type Plans = BTreeMap<String, PlanView>;
@@ -31,10 +29,9 @@ const KINDS: [Kind; 10] = [
     Kind::MachineInventory,
 ];
 
-/// Without these there is nothing to draw.
+/// Kinds that have to be served and allowed.
 const NEEDED: [Kind; 2] = [Kind::Cluster, Kind::MachineInventory];
 
-/// Draws a cluster, once or with its changes.
 pub(super) async fn show_tree(cluster: &Cluster, arguments: &TreeArguments) -> Result<Exit, Failure> {
     let id = Id::new(Kind::Cluster, cluster.one_namespace()?, &arguments.cluster);
     if !arguments.watch {
@@ -69,14 +66,11 @@ fn print_tree(arguments: &TreeArguments, tree: &Branch) -> Result<Exit, Failure>
     Ok(Exit::Done)
 }
 
-/// Reads the plans of the cluster's hosts. A plan that has ended is not read again.
+/// Draws the cluster, and reads the plans of its hosts. A plan that has ended is not read again.
 async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> Result<Branch, Failure> {
-    let root = find_object(fleet, id)?;
-    let is_of_cluster = |host: &&Object| {
-        let owner = coordinator_api::names::annotation::OWNER_CLUSTER;
-        host.id.namespace == id.namespace && host.annotation(owner) == Some(&id.name)
-    };
-    for host in fleet.of(Kind::MachineInventory).filter(is_of_cluster) {
+    let root = fleet.require(id)?;
+    let hosts = fleet.of_namespace(Kind::MachineInventory, &id.namespace);
+    for host in hosts.filter(|host| host.annotation(OWNER_CLUSTER) == Some(&id.name)) {
         let plan = &host.status()["plan"];
         let known = plans.get(&host.id.name).filter(|known| {
             !known.is_running() && plan["id"] == known.id.as_str() && plan["state"] == known.state.as_str()
@@ -87,8 +81,8 @@ async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> R
             plans.insert(host.id.name.clone(), read);
         }
     }
-    let plan = |host: &Object| plans.get(&host.id.name).map(draw_plan);
-    Ok(draw_tree(fleet, root, &plan, Timestamp::now()))
+    let draw_plan = |host: &Object| plans.get(&host.id.name).map(draw_plan);
+    Ok(draw_tree(fleet, root, &draw_plan, Timestamp::now()))
 }
 
 #[cfg(test)]

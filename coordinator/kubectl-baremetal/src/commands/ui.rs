@@ -7,17 +7,16 @@ use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
 use crate::ui::{Follower, Page, serve};
 
-/// Serves the page until the program is stopped.
 pub(super) async fn show_page(cluster: &Cluster, arguments: &UiArguments) -> Result<Exit, Failure> {
     let (owner, followed) = Follower::new(cluster)?;
     let place = json!({ "context": cluster.context, "namespace": cluster.namespace });
     let page = Page::open(followed, &place.to_string(), arguments.port).await?;
     anstream::println!("{}", page.url);
-    anstream::eprintln!("the link is for you alone; Ctrl-C ends the page");
+    anstream::eprintln!("the link is a password; Ctrl-C ends the page");
     if !arguments.no_open
         && let Err(error) = open::that_detached(&page.once)
     {
-        anstream::eprintln!("no browser could be opened ({error}): open the link yourself");
+        anstream::eprintln!("cannot open a browser ({error}): open the link yourself");
     }
     tokio::select! {
         followed = owner.run() => followed?,

@@ -7,9 +7,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::NAMESPACE;
-use crate::cluster::Cluster;
-use crate::fleet::Object;
-use crate::kind::{Kind, Served};
+use crate::cluster::{Cluster, Served};
+use crate::fleet::{Kind, Object};
 
 /// A server of every kind with these objects, and the connection of an operator.
 pub(crate) async fn serve(objects: &[Object]) -> (FakeApi, Cluster) {

@@ -9,18 +9,16 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
+use kube::Client;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client};
 use serde::Serialize;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::model::{Delta, Model, show_cluster};
-use crate::cluster::{Cluster, is_forbidden};
-use crate::failure::{Failure, explain_error};
-use crate::fleet::Id;
-use crate::kind::Kind;
-use crate::live::Live;
+use crate::cluster::{Cluster, Live};
+use crate::failure::{Failure, explain_error, is_forbidden};
+use crate::fleet::{Id, Kind};
 use crate::why::follow_causes;
 
 /// Messages that a slow page may be behind; then it starts again.
@@ -104,11 +102,7 @@ impl Follower {
     pub(crate) fn new(cluster: &Cluster) -> Result<(Self, Followed), Failure> {
         let kinds: Vec<_> = Kind::all().collect();
         let live = cluster.watch(&kinds, &[Kind::MachineInventory])?;
-        let api: Api<Event> = match &cluster.namespace {
-            Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
-            None => Api::all(cluster.client.clone()),
-        };
-        let events = watcher(api, watcher::Config::default().fields(EVENTS)).default_backoff();
+        let events = watcher(cluster.events(), watcher::Config::default().fields(EVENTS)).default_backoff();
         let events = events.ready_chunks(1024).boxed();
         Ok(Self::of(cluster.client.clone(), live, events))
     }

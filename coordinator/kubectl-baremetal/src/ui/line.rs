@@ -4,10 +4,9 @@ use coordinator_api::explain::Attention;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::finding::{Finding, find, serialize_attention};
-use crate::fleet::{Fleet, Id, Object};
-use crate::host_row::{HostRow, describe_host};
-use crate::kind::Kind;
+use crate::fleet::{Fleet, Id, Kind, Object};
+use crate::view::{HostRow, describe_host};
+use crate::why::{Finding, find, find_stated};
 
 /// One object of the lists.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,7 +33,6 @@ pub(super) struct OtherLine {
     /// Phase of a Cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     state: String,
-    #[serde(serialize_with = "serialize_attention")]
     pub(super) attention: Attention,
     reason: String,
     cause: String,
@@ -91,7 +89,7 @@ fn look_at(fleet: &Fleet, object: &Object, now: Timestamp) -> Option<Finding> {
     match object.id.kind {
         Kind::MachineInventory => None,
         // Its members are shown as hosts.
-        Kind::MachineInventoryPool => Some(crate::finding::find_stated(object)),
+        Kind::MachineInventoryPool => Some(find_stated(object)),
         kind => Some(find(fleet, object, !kind.is_of_cluster_api(), now)),
     }
 }

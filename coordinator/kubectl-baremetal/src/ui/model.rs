@@ -10,16 +10,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use serde::Serialize;
 
-use super::event_log::EventLog;
+use super::events::EventLog;
 use super::line::{Line, describe_line, describe_other, key_of};
 use super::timeline::{Moment, draw_timeline};
 use super::trace::Trace;
-use crate::describe::Description;
-use crate::fleet::{Fleet, Id, Object, holders_of};
-use crate::host_row::describe_host;
-use crate::kind::Kind;
-use crate::steps::outline_plan;
-use crate::tree::{Branch, draw_plan, draw_tree};
+use crate::fleet::{Fleet, Id, Kind, Object, holders_of};
+use crate::view::{Branch, Description, describe_host, draw_plan, draw_tree, outline_plan};
 use crate::why::follow_causes;
 
 #[derive(Debug, Default, PartialEq, Eq)]

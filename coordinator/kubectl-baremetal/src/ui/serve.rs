@@ -22,8 +22,7 @@ use super::follow::{Followed, Message, Subscription, write_lines};
 use super::gate::{Gate, guard, random_token};
 use super::model::Delta;
 use crate::failure::Failure;
-use crate::fleet::Id;
-use crate::kind::Kind;
+use crate::fleet::{Id, Kind};
 
 /// Lines of one event of the first answer.
 const CHUNK: usize = 250;

@@ -10,11 +10,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::trace::{PlanTrace, Trace};
-use crate::describe::EventView;
-use crate::finding::serialize_attention;
 use crate::fleet::Object;
-use crate::host_row::registration_of;
-use crate::steps::{StepState, outline_plan};
+use crate::view::{EventView, StepState, outline_plan};
 
 /// What a moment is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,7 +30,6 @@ pub(super) struct Moment {
     pub(super) topic: Topic,
     pub(super) title: String,
     pub(super) detail: String,
-    #[serde(serialize_with = "serialize_attention")]
     pub(super) attention: Attention,
     /// `None` where it is not known.
     pub(super) since: Option<Timestamp>,
@@ -77,7 +73,7 @@ impl Moment {
 /// and those of machines that name it.
 pub(super) fn draw_timeline(host: &Object, events: &[EventView], trace: &Trace) -> Vec<Moment> {
     let mut moments = vec![];
-    let registration = registration_of(host).map(|name| format!("by {name}")).unwrap_or_default();
+    let registration = host.registration().map(|name| format!("by {name}")).unwrap_or_default();
     let registered = Moment::at(Topic::Registered, "Registered".to_owned(), host.created());
     moments.push(Moment { detail: registration, ..registered });
     moments.extend(draw_install(host));

@@ -96,7 +96,7 @@ async fn check_ends(story: &Story<'_>) -> anyhow::Result<()> {
     plugin.expect(&format!("why host/{host}"), DONE, &["nothing is in the way"]).await?;
     plugin.expect(&format!("why machineinventory {host} -o json"), DONE, &["\"attention\":\"none\""]).await?;
     plugin.expect(&format!("describe {host}"), DONE, &["Identity", "Session", "Installed=True"]).await?;
-    plugin.expect(&format!("logs {host}"), NOT_FOUND, &["has had no plan"]).await?;
+    plugin.expect(&format!("logs {host}"), NOT_FOUND, &["never had a plan"]).await?;
     plugin.expect("completion bash", DONE, &["kubectl-baremetal"]).await?;
     let want = format!("host/{host}\n:4\n");
     let deadline = Instant::now() + DEADLINE;
@@ -109,7 +109,7 @@ async fn check_ends(story: &Story<'_>) -> anyhow::Result<()> {
         ensure!(Instant::now() < deadline, "kubectl is offered {offered:?}");
     }
     plugin.expect("why", USAGE, &["OBJECT"]).await?;
-    plugin.expect("why pod/x", NOT_FOUND, &["is no kind"]).await?;
+    plugin.expect("why pod/x", NOT_FOUND, &["is not a known kind"]).await?;
     plugin.expect("why machine/x", NOT_FOUND, &["does not exist in namespace default"]).await?;
     plugin.expect("hosts --context nowhere", FAILED, &["kubeconfig"]).await?;
     plugin.expect(&format!("release {host} --yes"), REFUSED, &["is free"]).await?;

@@ -2,6 +2,7 @@ use fake_apiserver::Verb;
 use serde_json::json;
 
 use super::*;
+use crate::fleet::Object;
 use crate::samples::server::{edit, look, on, serve};
 use crate::samples::{cluster_of_one, held_by, machine_with, object, ready};
 

@@ -1,8 +1,8 @@
 use super::*;
 use crate::arguments::Output;
-use crate::host_row::HostState;
 use crate::samples::server::{forbid, serve};
 use crate::samples::{attached, fleet, id, now, object};
+use crate::view::HostState;
 
 fn rows(states: &[(&str, HostState)]) -> Rows {
     let host = object(Kind::MachineInventory, "h", attached());

@@ -3,8 +3,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::Change;
 use crate::fleet::Object;
-use crate::live::Change;
 use crate::samples::{NAMESPACE, attached, condition, id, object};
 
 /// What a test tells the watches.

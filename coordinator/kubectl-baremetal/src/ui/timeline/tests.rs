@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kind::Kind;
+use crate::fleet::Kind;
 use crate::samples::{attached, clean_plan, condition, object, set_plan};
 
 fn time(text: &str) -> Timestamp {

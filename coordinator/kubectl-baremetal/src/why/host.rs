@@ -1,4 +1,6 @@
-//! What a host says about itself.
+//! The finding of a host.
+
+use std::fmt::Write as _;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::explain::Attention;
@@ -7,21 +9,22 @@ use coordinator_core::host::HostRecord;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Finding, find_any};
+use super::finding::{Finding, find_in_conditions};
 use crate::fleet::{Object, holders_of};
 
-/// What a host says of itself; `why` looks also at what keeps nothing from going on.
+/// The statement of a host that matters most.
 pub(super) fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> Finding {
-    let finding = find_any(object, is_asked_for);
+    let finding = find_in_conditions(object, is_asked_for);
     let Some(record) = object.host() else { return finding };
     // A live system reports its install and has no session.
     let is_live = record.carried.is_none() || !record.is_attached();
     let installed = object.condition(Type::Installed.as_str());
     let installed = installed.filter(|one| is_live && one.status == "False");
     let is_left = record.is_abandoned && !record.is_attached();
-    // That it has no connection follows from either.
-    let is_told = |reason: Reason| reason != Reason::HostUnreachable || (installed.is_none() && !is_left);
-    if let Some(problem) = record.find_problem(now).filter(|problem| is_told(problem.reason)) {
+    // A host that is being installed, or that was left by its machine, has no connection either:
+    // the more exact reason counts.
+    let counts = |reason: Reason| reason != Reason::HostUnreachable || (installed.is_none() && !is_left);
+    if let Some(problem) = record.find_problem(now).filter(|problem| counts(problem.reason)) {
         return finding.refined(problem.reason.as_str(), Some(&problem.message));
     }
     if let Some(installed) = installed {
@@ -37,8 +40,7 @@ pub(super) fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> 
         return finding.refined(reason, Some(&describe_failure(object, &record, plan)));
     }
     if record.plan.as_ref().is_some_and(|announced| announced.state.is_none()) {
-        let reason = Reason::PlanRunning.as_str();
-        return finding.refined(reason, Some(&describe_step(plan)));
+        return finding.refined(Reason::PlanRunning.as_str(), Some(&describe_step(plan)));
     }
     if finding.attention == Attention::None && object.is_deleting() {
         return find_holder(&record).unwrap_or(finding);
@@ -46,19 +48,19 @@ pub(super) fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> 
     finding
 }
 
-/// What a deleted inventory waits for.
+/// The finding of a deleted inventory that a machine still holds.
 fn find_holder(record: &HostRecord) -> Option<Finding> {
     let holder = holders_of(record).pop()?.short();
     let message = format!(
         "it is in deletion, and stays while it is the host of {holder}; next: delete {holder}: the host is cleaned, then this object is gone"
     );
-    Some(Finding { attention: Attention::Act, reason: "InUse".to_owned(), ..Finding::fine(&message) })
+    Some(Finding::act("InUse", &message))
 }
 
-/// What ends it, after what the host asks for: a clean is repeated on request, another plan
-/// goes with its Machine.
+/// The message of a failed plan with the end of the failure: a clean is repeated on request,
+/// another plan goes with its Machine.
 fn describe_failure(object: &Object, record: &HostRecord, plan: &Value) -> String {
-    let message = plan["message"].as_str().unwrap_or_default();
+    let message = plan["message"].as_str().unwrap_or("");
     let is_clean = plan["type"] == Into::<&str>::into(PlanType::Clean);
     let is_custom = plan["type"] == Into::<&str>::into(PlanType::Custom);
     let end = match holders_of(record).pop() {
@@ -70,15 +72,18 @@ fn describe_failure(object: &Object, record: &HostRecord, plan: &Value) -> Strin
     format!("{cause}; next: {action}, then {end}")
 }
 
-/// What the plan that runs does.
 fn describe_step(plan: &Value) -> String {
     let kind = plan["type"].as_str().unwrap_or("plan");
-    let Some(step) = plan["step"]["name"].as_str() else {
-        return format!("the host executes its {kind} plan");
-    };
-    let attempt = plan["step"]["attempt"].as_u64().filter(|attempt| *attempt > 1);
-    let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-    let failure = plan["step"]["lastFailure"].as_str();
-    let failure = failure.map(|failure| format!("; the one before failed: {failure}")).unwrap_or_default();
-    format!("the host executes its {kind} plan: step {step}{attempt}{failure}")
+    let mut text = format!("the host executes its {kind} plan");
+    let step = &plan["step"];
+    if let Some(name) = step["name"].as_str() {
+        let _ = write!(text, ": step {name}");
+        if let Some(attempt) = step["attempt"].as_u64().filter(|attempt| *attempt > 1) {
+            let _ = write!(text, ", attempt {attempt}");
+        }
+        if let Some(failure) = step["lastFailure"].as_str() {
+            let _ = write!(text, "; the attempt before failed: {failure}");
+        }
+    }
+    text
 }

@@ -1,15 +1,10 @@
-//! A bundle of objects and Events for a report, without secrets.
+//! Objects without the values that may be secret.
 
-use std::io::Write;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 
-/// In place of what may be secret.
 const REDACTED: &str = "REDACTED";
 
-/// Parts of field names whose values may be secret, whatever they are.
+/// Parts of the names of fields whose values may be secret.
 const SECRET_FIELDS: [&str; 19] = [
     "token",
     "password",
@@ -35,12 +30,12 @@ const SECRET_FIELDS: [&str; 19] = [
 /// Fields with such a name that hold the name of an object, or are public.
 const PUBLIC_FIELDS: [&str; 3] = ["tokenexpiresat", "credentialsname", "contenttype"];
 
-/// Fields that say nothing to a reader.
+/// Fields without use for a reader.
 const DROPPED_FIELDS: [&str; 2] = ["managedFields", "selfLink"];
 
-/// Takes out of an object what may be secret: values of fields by their names, of variables
-/// of a topology, URLs with tokens in them, and copies of whole objects in annotations.
-pub(crate) fn redact(value: &mut Value) {
+/// Redacts values that may be secret: fields by their names, the variables of a topology, URLs,
+/// because these may have tokens, and the copies of whole objects in annotations.
+pub(super) fn redact(value: &mut Value) {
     match value {
         Value::Object(fields) => redact_fields(fields),
         Value::Array(items) => items.iter_mut().for_each(redact),
@@ -55,9 +50,9 @@ pub(crate) fn redact(value: &mut Value) {
 
 fn redact_fields(fields: &mut Map<String, Value>) {
     fields.retain(|name, _| !DROPPED_FIELDS.contains(&name.as_str()));
-    // Keyfiles, and a network in the form of text, hold passwords.
+    // Keyfiles, and networks that are given as text, may hold passwords.
     let is_text = fields.get("config").is_some_and(Value::is_string);
-    let has_keyfiles = fields.get("configurator").is_some_and(|of| is_text || of == "nmconnections");
+    let has_keyfiles = fields.get("configurator").is_some_and(|form| is_text || form == "nmconnections");
     if let Some(config) = fields.get_mut("config").filter(|_| has_keyfiles) {
         *config = Value::from(REDACTED);
     }
@@ -75,7 +70,7 @@ fn redact_fields(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Of a topology: the name of a variable does not tell whether its value is secret.
+/// Redacts every variable of a topology, because its name does not tell if its value is secret.
 fn redact_variables(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(redact_variables),
@@ -95,68 +90,46 @@ fn redact_variables(value: &mut Value) {
 
 fn is_secret_field(name: &str) -> bool {
     let lower = name.to_lowercase();
-    // A label or annotation is no field: its key says whose it is.
+    // The keys of labels and annotations have a slash; they are not names of fields.
     let is_field = !lower.contains('/');
     is_field
         && !PUBLIC_FIELDS.contains(&lower.as_str())
         && SECRET_FIELDS.iter().any(|secret| lower.contains(secret))
 }
 
-/// A key, a certificate's key, or a URL with a user, a query or a path, without these.
+/// The text without private keys, and with the hosts of its URLs alone; `None` for a text that
+/// needs no change.
 fn redact_text(text: &str) -> Option<String> {
     if text.contains("PRIVATE KEY-----") {
         return Some(REDACTED.to_owned());
     }
-    let is_url = |word: &str| word.contains("://") && !word.starts_with("baremetal://");
     if !text.split_whitespace().any(is_url) {
         return None;
     }
-    let clean = |word: &str| if is_url(word) { redact_url(word) } else { word.to_owned() };
-    Some(text.split(' ').map(clean).collect::<Vec<_>>().join(" "))
+    let words = text.split(' ').map(|word| if is_url(word) { redact_url(word) } else { word.to_owned() });
+    Some(words.collect::<Vec<_>>().join(" "))
 }
 
-/// The same for text of several lines.
-pub(crate) fn redact_lines(text: &str) -> String {
-    let clean = |line: &str| redact_text(line).unwrap_or_else(|| line.to_owned()) + "\n";
-    text.lines().map(clean).collect()
+fn is_url(word: &str) -> bool {
+    word.contains("://") && !word.starts_with("baremetal://")
 }
 
-/// Scheme and host alone: tokens are in paths and queries too.
+/// Redacts each line of a text.
+pub(super) fn redact_lines(text: &str) -> String {
+    text.lines().map(|line| redact_text(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
+}
+
+/// Scheme and host of a URL, because tokens are in users, paths and queries.
 fn redact_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    // A password may have these characters, and is no host.
+    // An `@` behind these characters means that they are part of a password.
     if path.contains('@') {
         return format!("{scheme}://{REDACTED}");
     }
     let host = authority.rsplit('@').next().unwrap_or(authority);
     let path = if path.is_empty() { "" } else { "/REDACTED" };
     format!("{scheme}://{host}{path}")
-}
-
-/// A tar archive that grows file by file.
-pub(crate) struct Bundle<W: Write> {
-    archive: tar::Builder<GzEncoder<W>>,
-    seconds: u64,
-}
-
-impl<W: Write> Bundle<W> {
-    /// `seconds` is the time of all files.
-    pub(crate) fn new(writer: W, seconds: u64) -> Self {
-        Self { archive: tar::Builder::new(GzEncoder::new(writer, Compression::default())), seconds }
-    }
-
-    pub(crate) fn add(&mut self, path: &str, content: &str) -> std::io::Result<()> {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        header.set_mtime(self.seconds);
-        self.archive.append_data(&mut header, format!("baremetal-support/{path}"), content.as_bytes())
-    }
-
-    pub(crate) fn finish(self) -> std::io::Result<()> {
-        self.archive.into_inner()?.finish()?.flush()
-    }
 }
 
 #[cfg(test)]
@@ -249,23 +222,5 @@ mod tests {
         ] {
             assert_eq!(redact_lines(&format!("fetch {url} failed")), format!("fetch {want} failed\n"));
         }
-    }
-
-    #[test]
-    fn archive_holds_its_files() {
-        use std::io::Read as _;
-
-        let mut bytes = vec![];
-        let mut bundle = Bundle::new(&mut bytes, 7);
-        bundle.add("a/b.yaml", "x: 1\n").unwrap();
-        bundle.finish().unwrap();
-        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
-        let mut entry = archive.entries().unwrap().next().unwrap().unwrap();
-        let mut text = String::new();
-        entry.read_to_string(&mut text).unwrap();
-        assert_eq!(
-            (entry.path().unwrap().to_str(), text.as_str()),
-            (Some("baremetal-support/a/b.yaml"), "x: 1\n")
-        );
     }
 }

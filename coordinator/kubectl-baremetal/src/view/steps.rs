@@ -1,4 +1,4 @@
-//! The steps of a plan, and what they printed.
+//! The steps of a plan, and their outputs.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use k8s_openapi::api::core::v1::Secret;
 use proto::plan::{Plan, Step};
 use serde::Serialize;
 
+use super::text::with_ends;
 use crate::fleet::Object;
 
-/// Unpacked output that is read: far above what the coordinator keeps.
+/// Bound of the unpacked outputs, far above the bytes that the coordinator keeps.
 const OUTPUT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// How far a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -31,7 +31,6 @@ pub(crate) enum StepState {
     Pending,
 }
 
-/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StepView {
@@ -39,7 +38,7 @@ pub(crate) struct StepView {
     pub(crate) state: StepState,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) output: String,
-    /// Of the step that runs.
+    /// Known of the running step alone, like `last_failure`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attempt: Option<u64>,
     /// Why the attempt before failed.
@@ -62,9 +61,9 @@ pub(crate) struct PlanView {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
-    /// Empty where the plan Secret was not read.
+    /// Empty if the plan Secret was not read.
     pub(crate) steps: Vec<StepView>,
-    /// Why there are no steps.
+    /// The reason for which there are no steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) steps_missing: Option<String>,
 }
@@ -78,13 +77,11 @@ impl StepView {
         }
     }
 
-    /// State, attempt, and why the attempt before failed.
+    /// State, attempt, and the failure of the attempt before.
     pub(crate) fn describe_state(&self) -> String {
         let state: &str = self.state.into();
-        let attempt = self.attempt.filter(|attempt| *attempt > 1);
-        let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-        let failure = self.last_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-        format!("{state}{attempt}{failure}")
+        let attempt = with_ends(", attempt ", self.attempt.filter(|attempt| *attempt > 1), "");
+        format!("{state}{attempt}{}", with_ends(": ", self.last_failure.as_ref(), ""))
     }
 }
 
@@ -93,14 +90,22 @@ impl PlanView {
         self.state == "Running"
     }
 
-    /// Steps that are done.
+    pub(crate) fn attention(&self) -> Attention {
+        match self.state.as_str() {
+            "Applied" => Attention::None,
+            "Failed" => Attention::Act,
+            _ => Attention::Wait,
+        }
+    }
+
+    /// The number of steps that are done.
     pub(crate) fn done(&self) -> usize {
         self.steps.iter().take_while(|step| step.state == StepState::Done).count()
     }
 }
 
-/// The newest plan of a host from its inventory and its plan Secret. `None` where it
-/// never had one.
+/// The newest plan of a host from its inventory and its plan Secret; `None` for a host that never
+/// had a plan.
 pub(crate) fn read_plan(host: &Object, secret: Result<Option<&Secret>, String>) -> Option<PlanView> {
     let plan = host.inventory()?.plan()?;
     let steps = match secret {
@@ -112,8 +117,8 @@ pub(crate) fn read_plan(host: &Object, secret: Result<Option<&Secret>, String>) 
     view_plan(host, plan, steps)
 }
 
-/// The same without the Secret: what the steps printed is not known, and of a plan of an
-/// operator nothing but the step that runs.
+/// The newest plan without its Secret: outputs are not known, and the steps follow from the type
+/// of the plan. The steps of an operator's plan are not known.
 pub(crate) fn outline_plan(host: &Object) -> Option<PlanView> {
     let plan = host.inventory()?.plan()?;
     let names = match plan.kind? {
@@ -121,13 +126,17 @@ pub(crate) fn outline_plan(host: &Object) -> Option<PlanView> {
         PlanType::Reprovision => step_names(proto::plan::Kind::Reprovision),
         PlanType::Custom => &[],
     };
-    let position = |name: &str| names.iter().position(|step| *step == name);
-    let failed = || plan.message.as_deref()?.strip_prefix("step ")?.split_once(':').map(|(name, _)| name);
-    let running = || plan.step.as_ref().map(|step| step.name.as_str());
     let current = match plan.state {
         Some(PlanState::Applied) => Some(names.len()),
-        Some(PlanState::Failed) => failed().and_then(position),
-        None => Some(running().and_then(position).unwrap_or(0)),
+        Some(PlanState::Failed) => {
+            // The message of a failed plan begins with the step.
+            let message = plan.message.as_deref().unwrap_or("");
+            names.iter().position(|name| message.starts_with(&format!("step {name}:")))
+        }
+        None => {
+            let running = plan.step.as_ref().map(|step| step.name.as_str());
+            Some(names.iter().position(|name| running == Some(name)).unwrap_or(0))
+        }
     };
     let unknown = "the steps are not known without the plan Secret".to_owned();
     let current = current.filter(|_| !names.is_empty()).ok_or(unknown);
@@ -200,9 +209,9 @@ fn list_steps(
     steps
 }
 
-/// The steps where the one at `current` is the one that runs or failed.
+/// The steps before `current` are done; the step at `current` runs or failed.
 fn place_steps(names: Vec<String>, current: usize, state: Option<PlanState>) -> Vec<StepView> {
-    let view = |(index, name): (usize, String)| StepView {
+    let steps = names.into_iter().enumerate().map(|(index, name)| StepView {
         state: match (index.cmp(&current), state) {
             (Ordering::Less, _) => StepState::Done,
             (Ordering::Equal, Some(PlanState::Failed)) => StepState::Failed,
@@ -213,8 +222,8 @@ fn place_steps(names: Vec<String>, current: usize, state: Option<PlanState>) -> 
         attempt: None,
         last_failure: None,
         name,
-    };
-    names.into_iter().enumerate().map(view).collect()
+    });
+    steps.collect()
 }
 
 fn step_name(step: &Step) -> String {
@@ -224,28 +233,26 @@ fn step_name(step: &Step) -> String {
     }
 }
 
-/// What the steps printed, by their position. Results of another plan are not its own.
+/// The outputs of the steps by their position. Results of another plan are left out.
 fn read_outputs(secret: &Secret, checksum: &str) -> BTreeMap<usize, String> {
-    let data = secret.data.clone().unwrap_or_default();
+    let Some(data) = &secret.data else { return BTreeMap::new() };
     let pairs = [
         (plan_secret::APPLIED_CHECKSUM, plan_secret::APPLIED_OUTPUT),
         (plan_secret::FAILED_CHECKSUM, plan_secret::FAILED_OUTPUT),
     ];
-    let is_own = |key: &str| data.get(key).is_some_and(|bytes| bytes.0 == checksum.as_bytes());
-    let own = pairs.into_iter().find(|(of, _)| is_own(of));
-    let packed = own.and_then(|(_, output)| data.get(output)).map(|bytes| bytes.0.as_slice());
-    let mut text = String::new();
-    let read = GzDecoder::new(packed.unwrap_or_default()).take(OUTPUT_BYTES).read_to_string(&mut text);
-    if packed.is_none() || read.is_err() {
-        return BTreeMap::new();
-    }
-    let outputs: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_default();
-    let decode = |(key, value): (String, String)| {
-        let index = key.split('-').next()?.parse().ok()?;
-        let bytes = STANDARD.decode(value).ok()?;
-        Some((index, String::from_utf8_lossy(&bytes).into_owned()))
-    };
-    outputs.into_iter().filter_map(decode).collect()
+    let mut own =
+        pairs.into_iter().filter(|(of, _)| data.get(*of).is_some_and(|bytes| bytes.0 == checksum.as_bytes()));
+    let Some(packed) = own.next().and_then(|(_, output)| data.get(output)) else { return BTreeMap::new() };
+    let unpacked = GzDecoder::new(packed.0.as_slice()).take(OUTPUT_BYTES);
+    let outputs: BTreeMap<String, String> = serde_json::from_reader(unpacked).unwrap_or_default();
+    outputs.into_iter().filter_map(|(key, value)| decode_output(&key, &value)).collect()
+}
+
+/// `NUMBER-NAME` and the output in base64.
+fn decode_output(key: &str, value: &str) -> Option<(usize, String)> {
+    let index = key.split('-').next()?.parse().ok()?;
+    let bytes = STANDARD.decode(value).ok()?;
+    Some((index, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]

@@ -1,25 +1,49 @@
-//! Completion by kubectl, which runs `kubectl_complete-baremetal WORD…`: a link to this
-//! program. It answers candidates, one a line, and a directive.
+//! Completion by kubectl, which runs `kubectl_complete-baremetal WORD…`, a link to this program.
+//! The answer has one candidate per line, and a directive at the end.
+
+use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory as _, ValueHint};
 
 use crate::arguments::{Arguments, Connection};
-use crate::kind::Kind;
+use crate::cluster::Cluster;
+use crate::fleet::Kind;
 
-/// kubectl offers no files.
+/// Directive: kubectl offers no files.
 const NO_FILES: u8 = 4;
-/// kubectl adds no space after a candidate.
+/// Directive: kubectl adds no space after a candidate.
 const NO_SPACE: u8 = 2;
+/// Time to read names, because the user of a shell does not wait longer.
+const DEADLINE: Duration = Duration::from_secs(3);
 
-/// What the last word may become.
+/// The candidates for the last word.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Candidates {
-    pub(crate) words: Vec<String>,
-    /// Names of the objects of a kind, too; after `prefix`.
-    pub(crate) names: Option<(Kind, String)>,
+struct Candidates {
+    words: Vec<String>,
+    /// A kind whose objects are candidates too, and the prefix of their names.
+    names: Option<(Kind, String)>,
     has_no_space: bool,
     /// The shell offers files.
     has_files: bool,
+}
+
+/// The answer to kubectl for the last word of a command line.
+pub(crate) async fn complete_words(words: &[String]) -> String {
+    let offered = complete(words);
+    let last = words.last().map_or("", String::as_str);
+    let Some((kind, _)) = &offered.names else { return offered.answer(&[], last) };
+    // A completion that fails has no names.
+    let names = match tokio::time::timeout(DEADLINE, list_names(words, *kind)).await {
+        Ok(Some(names)) => names,
+        _ => vec![],
+    };
+    offered.answer(&names, last)
+}
+
+async fn list_names(words: &[String], kind: Kind) -> Option<Vec<String>> {
+    let cluster = Cluster::connect(&read_connection(words)).await.ok()?;
+    let fleet = cluster.list(&[kind], &[kind]).await.ok()?;
+    Some(fleet.all().map(|object| object.id.name.clone()).collect())
 }
 
 impl Candidates {
@@ -27,11 +51,10 @@ impl Candidates {
         Self { words: words.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The answer for kubectl: those that begin with the last word.
-    pub(crate) fn answer(&self, names: &[String], last: &str) -> String {
+    /// The candidates that begin with the last word.
+    fn answer(&self, names: &[String], last: &str) -> String {
         let prefix = self.names.as_ref().map_or("", |(_, prefix)| prefix);
-        let names = names.iter().map(|name| format!("{prefix}{name}"));
-        let all = self.words.iter().cloned().chain(names);
+        let all = self.words.iter().cloned().chain(names.iter().map(|name| format!("{prefix}{name}")));
         let lines: String = all.filter(|word| word.starts_with(last)).map(|word| word + "\n").collect();
         let no_files = if self.has_files { 0 } else { NO_FILES };
         let directive = if self.has_no_space { no_files | NO_SPACE } else { no_files };
@@ -40,25 +63,26 @@ impl Candidates {
 }
 
 /// The options of the connection among the words.
-pub(crate) fn read_connection(words: &[String]) -> Connection {
-    let value = |names: [&str; 2]| {
-        let position = words.iter().position(|word| names.contains(&word.as_str()));
-        let spaced = position.and_then(|position| words.get(position + 1)).cloned();
-        let joined = || {
-            words.iter().find_map(|word| word.strip_prefix(names[0])?.strip_prefix('=').map(str::to_owned))
-        };
-        spaced.or_else(joined)
-    };
+fn read_connection(words: &[String]) -> Connection {
     Connection {
-        kubeconfig: value(["--kubeconfig", "--kubeconfig"]).map(Into::into),
-        context: value(["--context", "--context"]),
-        namespace: value(["--namespace", "-n"]),
+        kubeconfig: find_value(words, &["--kubeconfig"]).map(Into::into),
+        context: find_value(words, &["--context"]),
+        namespace: find_value(words, &["--namespace", "-n"]),
         all_namespaces: false,
     }
 }
 
-/// What the last of `words` may become.
-pub(crate) fn complete(words: &[String]) -> Candidates {
+/// The value of an option, as the next word or after `=`.
+fn find_value(words: &[String], names: &[&str]) -> Option<String> {
+    let position = words.iter().position(|word| names.contains(&word.as_str()));
+    let spaced = position.and_then(|position| words.get(position + 1)).cloned();
+    let joined =
+        || words.iter().find_map(|word| word.strip_prefix(names[0])?.strip_prefix('=').map(str::to_owned));
+    spaced.or_else(joined)
+}
+
+/// The candidates for the last of `words`.
+fn complete(words: &[String]) -> Candidates {
     let mut command = Arguments::command();
     command.build();
     let Some((last, before)) = words.split_last() else { return Candidates::default() };
@@ -89,7 +113,7 @@ fn names_of(kind: Kind) -> Candidates {
     Candidates { names: Some((kind, String::new())), ..Candidates::default() }
 }
 
-/// `kind/name`: first the kind.
+/// The candidates for `kind/name`: kinds, and after the slash names.
 fn complete_object(last: &str) -> Candidates {
     if let Some((word, _)) = last.split_once('/') {
         let kind = Kind::parse(word);
@@ -99,7 +123,7 @@ fn complete_object(last: &str) -> Candidates {
     Candidates { has_no_space: true, ..Candidates::of_words(kinds) }
 }
 
-/// The first word that is no option and no value of one.
+/// The first word that is neither an option nor the value of an option.
 fn find_subcommand<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {
     let mut is_value = false;
     for word in words {
@@ -115,7 +139,7 @@ fn find_subcommand<'a>(command: &'a Command, words: &[String]) -> Option<&'a Com
     None
 }
 
-/// The option that the word names, where a value follows as a word of its own.
+/// The option that the word names, if its value follows as another word.
 fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     let is_named = |option: &&Arg| {
         let long = option.get_long().map(|long| format!("--{long}"));

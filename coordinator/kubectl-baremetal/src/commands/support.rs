@@ -1,24 +1,27 @@
 //! `support`.
 
+mod redact;
+
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 
+use coordinator_api::explain::Attention;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::arguments::SupportArguments;
-use crate::cluster::{Cluster, is_forbidden};
-use crate::failure::{Exit, Failure, explain_error};
-use crate::fleet::Fleet;
-use crate::host_row::describe_host;
-use crate::kind::Kind;
-use crate::support::{Bundle, redact, redact_lines};
-use crate::text::{format_chain, format_table, host_cells, host_header};
+use crate::cluster::Cluster;
+use crate::failure::{Exit, Failure, explain_error, is_forbidden};
+use crate::fleet::{Fleet, Kind};
+use crate::view::{Columns, describe_host, format_chain, format_table};
 use crate::why::follow_causes;
+use redact::{redact, redact_lines};
 
 pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments) -> Result<Exit, Failure> {
     let kinds: Vec<_> = Kind::all().collect();
@@ -28,7 +31,7 @@ pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments
     let path = &arguments.file;
     let failed = || Failure::file(format!("write {}", path.display()));
     let file = File::create(path).map_err(failed())?;
-    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let seconds = u64::try_from(now.as_second()).unwrap_or(0);
     let mut bundle = Bundle::new(BufWriter::new(file), seconds);
     let mut count = 0;
     for object in fleet.all() {
@@ -39,7 +42,8 @@ pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments
         count += 1;
     }
     for event in &events {
-        let name = format!("events/{}/{}.yaml", event.namespace().unwrap_or_default(), event.name_any());
+        let namespace = event.metadata.namespace.as_deref().unwrap_or("");
+        let name = format!("events/{namespace}/{}.yaml", event.name_any());
         bundle.add(&name, &to_clean_yaml(event)?).map_err(failed())?;
     }
     bundle.add("hosts.txt", &redact_lines(&format_hosts(&fleet, now))).map_err(failed())?;
@@ -60,12 +64,8 @@ fn to_clean_yaml(object: &impl Serialize) -> Result<String, Failure> {
 }
 
 async fn list_events(cluster: &Cluster) -> Result<Vec<Event>, Failure> {
-    let api: Api<Event> = match &cluster.namespace {
-        Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
-        None => Api::all(cluster.client.clone()),
-    };
-    match api.list(&ListParams::default()).await {
-        Ok(events) => Ok(events.items.into_iter().filter(is_about_ours).collect()),
+    match cluster.events().list(&ListParams::default()).await {
+        Ok(events) => Ok(events.items.into_iter().filter(is_about_known_kind).collect()),
         Err(error) if is_forbidden(&error) => {
             anstream::eprintln!("left out: {}", explain_error(&error));
             Ok(vec![])
@@ -74,24 +74,25 @@ async fn list_events(cluster: &Cluster) -> Result<Vec<Event>, Failure> {
     }
 }
 
-/// Events of other kinds may tell what is none of a report's.
-fn is_about_ours(event: &Event) -> bool {
+/// `false` for an Event of another kind, because it may say more than a report should.
+fn is_about_known_kind(event: &Event) -> bool {
     let kind = event.regarding.as_ref().and_then(|object| object.kind.as_deref());
     kind.is_some_and(|kind| Kind::of(kind).is_some())
 }
 
 fn format_hosts(fleet: &Fleet, now: Timestamp) -> String {
     let rows = fleet.of(Kind::MachineInventory).filter_map(|host| describe_host(fleet, host, now));
-    let cells = rows.map(|row| host_cells(&row, true, true, now)).collect();
-    anstream::adapter::strip_str(&format_table(&host_header(true, true), cells, None)).to_string() + "\n"
+    let columns = Columns { is_wide: true, has_namespace: true };
+    let cells = rows.map(|row| columns.cells(&row, now)).collect();
+    anstream::adapter::strip_str(&format_table(&columns.header(), cells, None)).to_string() + "\n"
 }
 
-/// The causes of what is not as intended.
+/// The chains of the objects that are not as intended.
 fn format_causes(fleet: &Fleet, now: Timestamp) -> String {
     let mut text = String::new();
     for object in fleet.all() {
         let chain = follow_causes(fleet, object, now);
-        if chain.attention() != coordinator_api::explain::Attention::None {
+        if chain.attention() != Attention::None {
             let _ = writeln!(text, "{}", anstream::adapter::strip_str(&format_chain(&chain, now)));
         }
     }
@@ -104,9 +105,56 @@ async fn read_versions(cluster: &Cluster) -> Result<String, Failure> {
     let mut text = format!("kubectl-baremetal {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "API server {}", version.git_version);
     for kind in Kind::all() {
-        let served = cluster.served(kind);
-        let served = served.map_or("not served".to_owned(), |served| served.resource.api_version.clone());
+        let served = cluster.served(kind).map_or("not served", |served| &served.resource.api_version);
         let _ = writeln!(text, "{} {served}", kind.name());
     }
     Ok(text)
+}
+
+/// A compressed tar archive that grows file by file.
+struct Bundle<W: Write> {
+    archive: tar::Builder<GzEncoder<W>>,
+    seconds: u64,
+}
+
+impl<W: Write> Bundle<W> {
+    /// All files have the time `seconds`.
+    fn new(writer: W, seconds: u64) -> Self {
+        Self { archive: tar::Builder::new(GzEncoder::new(writer, Compression::default())), seconds }
+    }
+
+    fn add(&mut self, path: &str, content: &str) -> std::io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(self.seconds);
+        self.archive.append_data(&mut header, format!("baremetal-support/{path}"), content.as_bytes())
+    }
+
+    fn finish(self) -> std::io::Result<()> {
+        self.archive.into_inner()?.finish()?.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archive_holds_its_files() {
+        use std::io::Read as _;
+
+        let mut bytes = vec![];
+        let mut bundle = Bundle::new(&mut bytes, 7);
+        bundle.add("a/b.yaml", "x: 1\n").unwrap();
+        bundle.finish().unwrap();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
+        let mut entry = archive.entries().unwrap().next().unwrap().unwrap();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        assert_eq!(
+            (entry.path().unwrap().to_str(), text.as_str()),
+            (Some("baremetal-support/a/b.yaml"), "x: 1\n")
+        );
+    }
 }

@@ -1,20 +1,20 @@
 //! One line about one host.
 
 use clap::ValueEnum;
+use coordinator_api::conditions::Type;
 use coordinator_api::explain::Attention;
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
-use coordinator_api::names::annotation;
 use coordinator_core::host::HostRecord;
 use jiff::Timestamp;
 use proto::refusal::Refusal;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::finding::{Finding, find, serialize_attention};
-use crate::fleet::{Fleet, Id, Object, holders_of};
-use crate::kind::Kind;
+use crate::fleet::{Fleet, Kind, Object, holders_of};
+use crate::why::{Finding, find};
 
-/// What a host does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum, strum::IntoStaticStr,
+)]
 pub(crate) enum HostState {
     /// Waits for an operator to admit it.
     Pending,
@@ -46,25 +46,17 @@ pub(crate) enum HostState {
     Available,
 }
 
-impl Serialize for HostState {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.into())
-    }
-}
-
-/// One line about one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostRow {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) state: HostState,
-    #[serde(serialize_with = "serialize_attention")]
     pub(crate) attention: Attention,
-    /// Empty where all is as intended.
+    /// Empty for a host that is as intended, like `cause` and `action`.
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// The message without what to do about it; empty where all is as intended.
+    /// The message, or the cause of the reason if the message is empty.
     pub(crate) cause: String,
     pub(crate) action: String,
     pub(crate) pool: String,
@@ -84,32 +76,41 @@ pub(crate) fn describe_host(fleet: &Fleet, object: &Object, now: Timestamp) -> O
     let record = HostRecord::parse(inventory)?;
     let (finding, at) = find_worst(fleet, object, &record, now);
     let host = inventory.status.as_ref().and_then(|status| status.host.clone()).unwrap_or_default();
-    let claim = record.claim.clone();
-    let is_fine = finding.attention == Attention::None;
-    Some(HostRow {
+    let (cluster, machine) = match &record.claim {
+        Some(claim) if claim.machine.is_empty() => (claim.cluster.clone(), claim.baremetal_machine.clone()),
+        Some(claim) => (claim.cluster.clone(), claim.machine.clone()),
+        None => (String::new(), String::new()),
+    };
+    let identity = object.condition(Type::IdentityVerified.as_str());
+    let mut row = HostRow {
         namespace: record.namespace.clone(),
         name: record.name.to_string(),
         state: find_state(&record, now),
         attention: finding.attention,
-        cause: if is_fine { String::new() } else { finding.told_cause() },
-        action: if is_fine { String::new() } else { finding.action(at) },
-        reason: if is_fine { String::new() } else { finding.reason.clone() },
-        message: finding.message,
+        reason: String::new(),
+        cause: String::new(),
+        action: String::new(),
+        message: finding.message.clone(),
         pool: record.pool.clone().unwrap_or_default(),
-        cluster: claim.as_ref().map(|claim| claim.cluster.clone()).unwrap_or_default(),
-        machine: claim
-            .map(|claim| if claim.machine.is_empty() { claim.baremetal_machine } else { claim.machine })
-            .unwrap_or_default(),
+        cluster,
+        machine,
         created: object.created(),
         image: host.image,
         boot_mode: host.boot_mode,
         addresses: host.addresses,
-        identity: identity_of(object),
+        identity: identity.map(|condition| condition.reason).unwrap_or_default(),
         plan: plan_of(object),
-    })
+    };
+    if finding.attention != Attention::None {
+        row.cause = finding.told_cause();
+        row.action = finding.action(at);
+        row.reason = finding.reason;
+    }
+    Some(row)
 }
 
-/// What the host says of itself; where that is fine, what its machine says.
+/// The finding of the host, or that of its machine if the host is as intended; and the object
+/// that it is about.
 fn find_worst<'a>(
     fleet: &'a Fleet,
     object: &'a Object,
@@ -121,15 +122,10 @@ fn find_worst<'a>(
         return (own, object);
     }
     let kinds = [Kind::BaremetalMachine, Kind::BareMetalHost];
-    let holders = holders_of(record).into_iter().filter(|id: &Id| kinds.contains(&id.kind));
+    let holders = holders_of(record).into_iter().filter(|id| kinds.contains(&id.kind));
     let holders = holders.filter_map(|id| fleet.get(&id));
     let mut found = holders.map(|holder| (find(fleet, holder, false, now), holder));
     found.find(|(finding, _)| finding.attention != Attention::None).unwrap_or((own, object))
-}
-
-fn identity_of(object: &Object) -> String {
-    let condition = object.condition(coordinator_api::conditions::Type::IdentityVerified.as_str());
-    condition.map(|condition| condition.reason).unwrap_or_default()
 }
 
 fn plan_of(object: &Object) -> String {
@@ -139,7 +135,6 @@ fn plan_of(object: &Object) -> String {
     format!("{kind} {}: {state}", plan["generation"])
 }
 
-/// What the host does.
 pub(crate) fn find_state(record: &HostRecord, now: Timestamp) -> HostState {
     let plan = record.plan.as_ref();
     let is_running = plan.is_some_and(|plan| plan.state.is_none());
@@ -164,11 +159,6 @@ pub(crate) fn find_state(record: &HostRecord, now: Timestamp) -> HostState {
         _ if record.carried_node().is_some() => HostState::Unavailable,
         _ => HostState::Available,
     }
-}
-
-/// The registration that a host came by.
-pub(crate) fn registration_of(object: &Object) -> Option<&str> {
-    object.annotation(annotation::REGISTRATION)
 }
 
 #[cfg(test)]

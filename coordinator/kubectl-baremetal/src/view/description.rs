@@ -7,13 +7,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use serde::Serialize;
 
+use super::host_row::HostRow;
+use super::steps::PlanView;
+use super::text::{format_age, paint, style_of, with_ends};
 use crate::fleet::{Condition, Object};
-use crate::host_row::HostRow;
-use crate::steps::PlanView;
-use crate::text::{format_age, paint, style_of};
 use crate::why::Chain;
 
-/// An Event about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventView {
@@ -21,7 +20,6 @@ pub(crate) struct EventView {
     pub(crate) kind: String,
     pub(crate) reason: String,
     pub(crate) note: String,
-    /// When it was written first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first: Option<Timestamp>,
     pub(crate) last: Option<Timestamp>,
@@ -30,7 +28,7 @@ pub(crate) struct EventView {
 
 impl EventView {
     pub(crate) fn read(event: &Event) -> Self {
-        // Ours are written as v1, whose fields are the deprecated ones here.
+        // The coordinator writes Events of the core API, whose fields are the deprecated ones here.
         let first = event.deprecated_first_timestamp.as_ref().map(|time| time.0);
         let last = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
         let series = event.series.as_ref();
@@ -46,7 +44,6 @@ impl EventView {
     }
 }
 
-/// Everything that is known of a host.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Description {
@@ -59,13 +56,12 @@ pub(crate) struct Description {
     pub(crate) events: Vec<EventView>,
 }
 
-/// The description as text.
 pub(crate) fn format_description(description: &Description, object: &Object, now: Timestamp) -> String {
     let mut text = String::new();
     let row = &description.row;
     let state: &str = row.state.into();
     let style = style_of(row.attention);
-    let reason = if row.reason.is_empty() { String::new() } else { format!(" ({})", row.reason) };
+    let reason = with_ends(" (", Some(&row.reason).filter(|reason| !reason.is_empty()), ")");
     line(&mut text, "Name", &format!("{} in namespace {}", row.name, row.namespace));
     line(&mut text, "State", &paint(style, &format!("{state}{reason}")));
     line(&mut text, "Message", &row.message);
@@ -84,14 +80,14 @@ pub(crate) fn format_description(description: &Description, object: &Object, now
     for condition in &description.conditions {
         let Condition { kind, status, reason, message, since } = condition;
         let age = format_age(*since, now);
-        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+        let message = with_ends(": ", Some(message).filter(|message| !message.is_empty()), "");
         let _ = writeln!(text, "  {kind}={status} {reason} ({age}){message}");
     }
     if !description.events.is_empty() {
         text.push_str("Events\n");
     }
     for event in &description.events {
-        let times = if event.count > 1 { format!(", {} times", event.count) } else { String::new() };
+        let times = with_ends(", ", Some(event.count).filter(|count| *count > 1), " times");
         let age = format_age(event.last, now);
         let _ = writeln!(text, "  {} {} ({age}{times}): {}", event.kind, event.reason, event.note);
     }
@@ -105,10 +101,10 @@ fn line(text: &mut String, name: &str, value: &str) {
 }
 
 fn write_host(text: &mut String, inventory: &MachineInventory, row: &HostRow, now: Timestamp) {
-    line(text, "Identity", &inventory.spec.tpm_hash.clone().unwrap_or_default());
+    line(text, "Identity", inventory.spec.tpm_hash.as_deref().unwrap_or(""));
     line(text, "Key", &row.identity);
     let Some(host) = inventory.status.as_ref().and_then(|status| status.host.as_ref()) else { return };
-    line(text, "SMBIOS UUID", host.system_uuid.as_deref().unwrap_or_default());
+    line(text, "SMBIOS UUID", host.system_uuid.as_deref().unwrap_or(""));
     line(text, "Hostname", &host.hostname);
     line(text, "Addresses", &row.addresses.join(", "));
     line(text, "Image", &format!("{} {}", row.image, row.boot_mode).trim().replace("  ", " "));
@@ -130,7 +126,7 @@ fn write_host(text: &mut String, inventory: &MachineInventory, row: &HostRow, no
 }
 
 fn write_plan(text: &mut String, plan: &PlanView) {
-    let reason = plan.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let reason = with_ends(" (", plan.reason.as_ref(), ")");
     let value = format!("{} {}, generation {}{reason}", plan.id, plan.state, plan.generation);
     line(text, "Plan", &value);
     for step in &plan.steps {

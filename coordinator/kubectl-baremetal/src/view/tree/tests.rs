@@ -5,8 +5,7 @@ use crate::samples::{
     clean_plan, cluster_of_one, condition, fleet, held_by, id, machine_with, now, object, plan_secret, ready,
     set_plan,
 };
-use crate::steps::read_plan;
-use crate::text::format_tree;
+use crate::view::read_plan;
 
 fn plain(branch: &Branch, has_bars: bool) -> String {
     anstream::adapter::strip_str(&format_tree(branch, has_bars)).to_string()

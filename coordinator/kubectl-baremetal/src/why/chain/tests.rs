@@ -6,7 +6,7 @@ use crate::samples::{
     NAMESPACE, attached, clean_plan, cluster_of_one, condition, fleet, held_by, id, machine_with, now,
     object, ready, set_plan,
 };
-use crate::text::format_chain;
+use crate::view::format_chain;
 
 /// Objects, what is asked for, the links, attention and a part of the action.
 type Row = (&'static str, Vec<Object>, Id, Vec<&'static str>, (Attention, &'static str, &'static str));

@@ -5,7 +5,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kind::Kind;
+use crate::fleet::Kind;
 use crate::samples::{clean_plan, held_by, object, plan_secret, set_plan};
 
 fn host(plan: &Value) -> Object {

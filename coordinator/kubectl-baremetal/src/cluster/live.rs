@@ -1,4 +1,4 @@
-//! Objects that follow their changes, by one watch for each kind.
+//! A fleet that follows its changes, by one watch for each kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,12 @@ use futures::stream::BoxStream;
 use kube::core::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 
-use crate::cluster::is_forbidden;
-use crate::failure::{Failure, explain_error};
-use crate::fleet::{Fleet, Id, Object};
-use crate::kind::Kind;
+use crate::failure::{Failure, explain_error, is_forbidden};
+use crate::fleet::{Fleet, Id, Kind, Object};
 
-/// What a watch of a kind told.
+/// A message of the watch of a kind.
 pub(crate) type Change = (Kind, Result<Event<DynamicObject>, watcher::Error>);
 
-/// Objects that follow their changes.
 pub(crate) struct Live {
     events: BoxStream<'static, Vec<Change>>,
     pub(crate) fleet: Fleet,
@@ -23,11 +20,11 @@ pub(crate) struct Live {
     pending: BTreeSet<Kind>,
     listed: BTreeMap<Kind, Vec<DynamicObject>>,
     changed: BTreeSet<Id>,
-    /// Kinds that have to be allowed; the others are left out where they are not.
+    /// Kinds that have to be allowed. Another kind is left out if it is forbidden.
     needed: BTreeSet<Kind>,
-    /// Why kinds are left out.
+    /// The causes for which kinds are left out.
     left_out: BTreeMap<Kind, String>,
-    /// The error that was told last.
+    /// The error that was shown last.
     interruption: Option<String>,
 }
 
@@ -49,19 +46,19 @@ impl Live {
         }
     }
 
-    /// The same where only these kinds have to be allowed.
+    /// Requires only these kinds to be allowed.
     pub(crate) fn needing(mut self, kinds: &[Kind]) -> Self {
         self.needed = kinds.iter().copied().collect();
         self
     }
 
-    /// Waits until something changed, once every kind was listed; the answer is which
-    /// objects. `None` when nothing more will. A call that is dropped loses nothing.
+    /// Waits until every kind was listed and an object changed, and returns the changed objects;
+    /// `None` when the watches have ended. A call that is dropped loses no change.
     pub(crate) async fn next(&mut self) -> Result<Option<BTreeSet<Id>>, Failure> {
         loop {
             let Some(changes) = self.events.next().await else { return Ok(None) };
-            for (kind, event) in changes {
-                self.take(kind, event)?;
+            for change in changes {
+                self.take(change)?;
             }
             if self.pending.is_empty() {
                 return Ok(Some(std::mem::take(&mut self.changed)));
@@ -69,12 +66,11 @@ impl Live {
         }
     }
 
-    /// Why kinds are left out.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = &str> {
         self.left_out.values().map(String::as_str)
     }
 
-    /// Why a watch was interrupted, since it was last said to be well.
+    /// The cause for which a watch was interrupted, until [`Self::clear_interruption`].
     pub(crate) fn interruption(&self) -> Option<&str> {
         self.interruption.as_deref()
     }
@@ -84,11 +80,7 @@ impl Live {
         self.interruption = None;
     }
 
-    fn take(
-        &mut self,
-        kind: Kind,
-        event: Result<Event<DynamicObject>, watcher::Error>,
-    ) -> Result<(), Failure> {
+    fn take(&mut self, (kind, event): Change) -> Result<(), Failure> {
         match event {
             Ok(Event::Init) => drop(self.listed.insert(kind, vec![])),
             Ok(Event::InitApply(object)) => self.listed.entry(kind).or_default().push(object),
@@ -107,9 +99,9 @@ impl Live {
                 }
                 self.leave_out(kind, explain_error(&error));
             }
-            // The stream connects again by itself; that a version is too old is no fault.
+            // The stream connects again by itself, and a resource version that is too old is no fault.
             Err(watcher::Error::WatchError(_)) => {}
-            Err(error) => self.tell_interruption(kind, &error),
+            Err(error) => self.show_interruption(kind, &error),
         }
         Ok(())
     }
@@ -122,7 +114,7 @@ impl Live {
     fn replace_kind(&mut self, kind: Kind) {
         self.changed.extend(self.fleet.of(kind).map(|object| object.id.clone()));
         self.fleet.remove_kind(kind);
-        for object in self.listed.remove(&kind).unwrap_or_default() {
+        for object in self.listed.remove(&kind).into_iter().flatten() {
             self.insert(Object::new(kind, object));
         }
         self.fleet.set_listed(kind);
@@ -132,16 +124,16 @@ impl Live {
 
     fn leave_out(&mut self, kind: Kind, cause: String) {
         self.pending.remove(&kind);
-        // It is tried again and again.
+        // The watch is tried again and again, and the same cause is shown once.
         if self.left_out.get(&kind) != Some(&cause) {
             anstream::eprintln!("left out: {cause}");
             self.left_out.insert(kind, cause);
         }
     }
 
-    fn tell_interruption(&mut self, kind: Kind, error: &watcher::Error) {
+    fn show_interruption(&mut self, kind: Kind, error: &watcher::Error) {
         let cause = explain_watch_error(error);
-        let text = format!("the watch of {} was interrupted, it is tried again: {cause}", kind.name());
+        let text = format!("the watch of {} was interrupted and is tried again: {cause}", kind.name());
         if self.interruption.as_ref() != Some(&text) {
             anstream::eprintln!("{text}");
             self.interruption = Some(text);

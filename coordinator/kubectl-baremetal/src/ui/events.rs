@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 
-use crate::describe::EventView;
-use crate::fleet::Id;
-use crate::kind::Kind;
+use crate::fleet::{Id, Kind};
+use crate::view::EventView;
 
 /// Events that are kept of one object.
 const KEPT: usize = 64;

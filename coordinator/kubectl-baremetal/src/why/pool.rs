@@ -1,0 +1,58 @@
+//! The finding of a `MachineInventoryPool`, and the state of its members.
+
+use std::collections::BTreeMap;
+
+use coordinator_api::conditions::Reason;
+use coordinator_api::explain::Attention;
+use coordinator_core::pool::{Exclusion, Standing, host_standing};
+
+use super::finding::{Finding, find_in_conditions};
+use crate::fleet::{Fleet, Id, Kind, Object};
+
+/// Exclusions that an operator does not end, because another user holds the host.
+const HELD: [Exclusion; 2] = [Exclusion::OtherPool, Exclusion::BareMetalHost];
+
+pub(super) fn find_pool(fleet: &Fleet, object: &Object) -> Finding {
+    let finding = find_in_conditions(object, true);
+    let Some(pool) = object.pool() else { return finding };
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for name in fleet.members_of(&pool) {
+        *counts.entry(describe_standing(standing_of(fleet, object, &name))).or_default() += 1;
+    }
+    if counts.contains_key(AVAILABLE) || finding.attention == Attention::Act {
+        return finding;
+    }
+    let counts: Vec<_> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let members = if counts.is_empty() { "no members".to_owned() } else { counts.join(", ") };
+    let message = format!("no member is available: {members}");
+    finding.refined(Reason::PoolExhausted.as_str(), Some(&message))
+}
+
+/// Members that an operator may make available.
+pub(super) fn list_recoverable(fleet: &Fleet, object: &Object) -> Vec<Id> {
+    let Some(pool) = object.pool() else { return vec![] };
+    let members = fleet.members_of(&pool).into_iter();
+    let recoverable = members.filter(|name| {
+        let standing = standing_of(fleet, object, name);
+        matches!(standing, Standing::Unavailable(exclusion) if !HELD.contains(&exclusion))
+    });
+    recoverable.map(|name| Id::new(Kind::MachineInventory, &object.id.namespace, &name)).collect()
+}
+
+fn standing_of(fleet: &Fleet, pool: &Object, host: &str) -> Standing {
+    let id = Id::new(Kind::MachineInventory, &pool.id.namespace, host);
+    let record = fleet.get(&id).and_then(Object::host);
+    host_standing(&pool.id.name, record.as_ref())
+}
+
+const AVAILABLE: &str = "available";
+
+fn describe_standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Available => AVAILABLE,
+        Standing::Allocated => "held by machines",
+        Standing::Preparing => "being cleaned",
+        Standing::Reprovisioning => "being provisioned",
+        Standing::Unavailable(exclusion) => exclusion.into(),
+    }
+}
