@@ -1,6 +1,7 @@
 //! What is read of Cluster API's own kinds: a few fields that v1beta1 and
 //! v1beta2 share, so that either version serves.
 
+use crate::names::kind;
 use kube::core::{ApiResource, GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
 
@@ -133,10 +134,10 @@ fn api_resource(version: &str, kind: &str) -> ApiResource {
 
 /// The API resource of Machine at `version`.
 pub fn machine(version: &str) -> ApiResource {
-    api_resource(version, "Machine")
+    api_resource(version, kind::MACHINE)
 }
 
 /// The API resource of Cluster at `version`.
 pub fn cluster_resource(version: &str) -> ApiResource {
-    api_resource(version, "Cluster")
+    api_resource(version, kind::CLUSTER)
 }

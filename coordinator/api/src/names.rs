@@ -1,4 +1,41 @@
-//! Annotations, labels, finalizers and Secret keys.
+//! Kinds, annotations, labels, finalizers and Secret keys.
+
+/// Names of the kinds, as the API server serves them.
+#[allow(missing_docs)]
+pub mod kind {
+    // Kinds of this provider.
+    pub const BAREMETAL_CLUSTER: &str = "BaremetalCluster";
+    pub const BAREMETAL_CLUSTER_TEMPLATE: &str = "BaremetalClusterTemplate";
+    pub const BAREMETAL_MACHINE: &str = "BaremetalMachine";
+    pub const BAREMETAL_MACHINE_TEMPLATE: &str = "BaremetalMachineTemplate";
+    pub const MACHINE_INVENTORY: &str = "MachineInventory";
+    pub const MACHINE_INVENTORY_POOL: &str = "MachineInventoryPool";
+    pub const MACHINE_REGISTRATION: &str = "MachineRegistration";
+    pub const SEED_IMAGE: &str = "SeedImage";
+    // Kinds of Metal3.
+    pub const BARE_METAL_HOST: &str = "BareMetalHost";
+    pub const IP_ADDRESS: &str = "IPAddress";
+    pub const IP_CLAIM: &str = "IPClaim";
+    pub const IP_POOL: &str = "IPPool";
+    pub const METAL3_CLUSTER: &str = "Metal3Cluster";
+    pub const METAL3_CLUSTER_TEMPLATE: &str = "Metal3ClusterTemplate";
+    pub const METAL3_DATA: &str = "Metal3Data";
+    pub const METAL3_DATA_CLAIM: &str = "Metal3DataClaim";
+    pub const METAL3_DATA_TEMPLATE: &str = "Metal3DataTemplate";
+    pub const METAL3_MACHINE: &str = "Metal3Machine";
+    pub const METAL3_MACHINE_TEMPLATE: &str = "Metal3MachineTemplate";
+    pub const METAL3_REMEDIATION: &str = "Metal3Remediation";
+    pub const METAL3_REMEDIATION_TEMPLATE: &str = "Metal3RemediationTemplate";
+    // Kinds of Cluster API. Its `IPAddress` has the name of Metal3's.
+    pub const CLUSTER: &str = "Cluster";
+    pub const IP_ADDRESS_CLAIM: &str = "IPAddressClaim";
+    pub const MACHINE: &str = "Machine";
+    // Kinds of Kubernetes.
+    pub const CONFIG_MAP: &str = "ConfigMap";
+    pub const LEASE: &str = "Lease";
+    pub const NODE: &str = "Node";
+    pub const SECRET: &str = "Secret";
+}
 
 /// Annotations of a `MachineInventory` that hold the claim, and related ones.
 pub mod annotation {

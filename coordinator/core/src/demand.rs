@@ -5,6 +5,7 @@
 
 pub mod baremetal_machine;
 
+use coordinator_api::names::kind;
 use std::time::Duration;
 
 use coordinator_api::capi::Machine;
@@ -146,7 +147,7 @@ impl Blocker {
 /// the one that its owner reference names, was deleted by the garbage collector
 /// after a restore: Cluster API removes a Machine only after this object.
 pub(crate) fn owner_mismatch(references: &[OwnerReference], owner: Option<&Machine>) -> Option<Blocker> {
-    let reference = references.iter().find(|reference| reference.kind == "Machine")?;
+    let reference = references.iter().find(|reference| reference.kind == kind::MACHINE)?;
     let problem = match owner {
         None => "does not exist",
         Some(owner) if owner.metadata.deletion_timestamp.is_none() => "is not in deletion",

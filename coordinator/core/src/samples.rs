@@ -11,7 +11,7 @@ use coordinator_api::inventory::{
     MachineInventorySpec, MachineInventoryStatus, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineSpec, LocalRef};
-use coordinator_api::names::{annotation, finalizer};
+use coordinator_api::names::{annotation, finalizer, kind};
 use coordinator_api::pool::{MachineInventoryPool, MachineInventoryPoolSpec, PoolMember};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -140,7 +140,7 @@ pub(crate) fn machine() -> BaremetalMachine {
     machine.metadata.uid = Some("uid-of-worker-1".into());
     machine.metadata.finalizers = Some(vec![finalizer::BAREMETAL_MACHINE.into()]);
     machine.metadata.owner_references = Some(vec![OwnerReference {
-        kind: "Machine".into(),
+        kind: kind::MACHINE.into(),
         name: "worker-1".into(),
         uid: "uid-of-owner".into(),
         ..Default::default()
@@ -154,7 +154,7 @@ pub(crate) fn owner() -> Machine {
         bootstrap: capi::Bootstrap { data_secret_name: Some("join".into()), config_ref: None },
         version: Some("v1.36.3".into()),
         infrastructure_ref: capi::InfrastructureRef {
-            kind: "BaremetalMachine".into(),
+            kind: kind::BAREMETAL_MACHINE.into(),
             name: "worker-1".into(),
         },
         failure_domain: None,
@@ -197,7 +197,7 @@ pub(crate) fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> No
 pub(crate) fn demand() -> Demand {
     Demand {
         machine: MachineKey {
-            kind: "BaremetalMachine",
+            kind: kind::BAREMETAL_MACHINE,
             namespace: "default".into(),
             name: "worker-1".into(),
             uid: Uid::parse("uid-of-worker-1"),

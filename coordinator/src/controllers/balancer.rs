@@ -6,9 +6,10 @@ use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::names::label;
 use coordinator_api::network::ObservedNetwork;
-use coordinator_core::demand::baremetal_machine::{KIND, is_releasing, named_host};
+use coordinator_core::demand::baremetal_machine::{is_releasing, named_host};
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
     Candidate, Internal, decide_members, end_duty, find_holder, find_network, is_other_endpoint,

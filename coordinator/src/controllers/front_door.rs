@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{ConditionUpdate, Reason};
 use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
-use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::demand::{Blocker, Demand, Severity, Want};
 use coordinator_core::host::HostRecord;
 use coordinator_core::provider_id::ProviderId;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
-use coordinator_api::names::label;
+use coordinator_api::names::{kind, label};
 use coordinator_core::assignment::State;
 use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::cluster;
-use coordinator_core::demand::baremetal_machine::{self, Inputs, named_host, project_status, read_demand};
+use coordinator_core::demand::baremetal_machine::{Inputs, named_host, project_status, read_demand};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::runtime::controller::Action;
@@ -85,7 +85,7 @@ pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<Claim
     async move {
         let api: Api<BaremetalMachine> = Api::namespaced(context.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await;
-        let found = found.map_err(StoreError::request("get", baremetal_machine::KIND, &key.name))?;
+        let found = found.map_err(StoreError::request("get", kind::BAREMETAL_MACHINE, &key.name))?;
         Ok(found.map(|machine| read_claiming(context, &machine)))
     }
     .boxed()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::{AllocationState, MachineInventory, MachineInventoryStatus};
-use coordinator_api::names::{annotation, finalizer};
+use coordinator_api::names::{annotation, finalizer, kind};
 use coordinator_core::assignment::ClaimNames;
 use coordinator_core::demand::MachineKey;
 use coordinator_core::host::conditions::project_conditions;
@@ -31,10 +31,10 @@ pub async fn claim(
     names: &ClaimNames,
 ) -> Result<(), StoreError> {
     let state: &str = AllocationState::Allocated.into();
-    let kind = (machine.kind != coordinator_core::demand::baremetal_machine::KIND).then_some(machine.kind);
+    let owner_kind = (machine.kind != kind::BAREMETAL_MACHINE).then_some(machine.kind);
     let mut annotations = json!({
         annotation::OWNER_BAREMETAL_MACHINE: machine.name,
-        annotation::OWNER_KIND: kind,
+        annotation::OWNER_KIND: owner_kind,
         annotation::OWNER_UID: machine.uid.as_ref().map(Uid::as_str),
         annotation::OWNER_MACHINE: names.machine,
         annotation::OWNER_CLUSTER: names.cluster,

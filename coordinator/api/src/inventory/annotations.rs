@@ -4,7 +4,7 @@ use kube::ResourceExt as _;
 use strum::{EnumString, IntoStaticStr};
 
 use super::MachineInventory;
-use crate::names::annotation;
+use crate::names::{annotation, kind};
 
 /// `baremetal.cluster.io/approval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, EnumString)]
@@ -65,9 +65,9 @@ impl MachineInventory {
     pub fn claim(&self) -> Option<Claim> {
         let text = |key| self.annotations().get(key).cloned().unwrap_or_default();
         let baremetal_machine = text(annotation::OWNER_BAREMETAL_MACHINE);
-        let kind = self.annotations().get(annotation::OWNER_KIND).cloned();
+        let owner_kind = self.annotations().get(annotation::OWNER_KIND).cloned();
         (!baremetal_machine.is_empty()).then(|| Claim {
-            kind: kind.unwrap_or_else(|| "BaremetalMachine".to_owned()),
+            kind: owner_kind.unwrap_or_else(|| kind::BAREMETAL_MACHINE.to_owned()),
             baremetal_machine,
             uid: self.annotations().get(annotation::OWNER_UID).cloned(),
             machine: text(annotation::OWNER_MACHINE),

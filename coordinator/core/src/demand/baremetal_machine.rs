@@ -7,7 +7,7 @@ use coordinator_api::capi::{Cluster, ClusterStatus, InfrastructureRef, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
-use coordinator_api::names::{annotation, finalizer, label};
+use coordinator_api::names::{annotation, finalizer, kind, label};
 use kube::ResourceExt as _;
 
 use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want, owner_mismatch};
@@ -19,8 +19,6 @@ use crate::node_link::{self, Expected, UUID_LABEL};
 use crate::plan::Names;
 use crate::pool::{Roster, Wish};
 use crate::provider_id::ProviderId;
-
-pub const KIND: &str = "BaremetalMachine";
 
 /// The objects that a demand is made of.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +65,7 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
     };
     Demand {
         machine: MachineKey {
-            kind: KIND,
+            kind: kind::BAREMETAL_MACHINE,
             namespace: machine.namespace().unwrap_or_default(),
             name: machine.name_any(),
             uid: machine.uid().as_deref().and_then(Uid::parse),
@@ -149,8 +147,9 @@ fn holds_host(inputs: &Inputs<'_>) -> bool {
             .claim()
             .filter(|_| named_host(machine).is_some_and(|host| host.as_str() == inventory.name_any()))
     });
-    let is_claimed =
-        claim.is_some_and(|claim| claim.kind == KIND && claim.baremetal_machine == machine.name_any());
+    let is_claimed = claim.is_some_and(|claim| {
+        claim.kind == kind::BAREMETAL_MACHINE && claim.baremetal_machine == machine.name_any()
+    });
     is_claimed || machine.spec.provider_id.as_deref().and_then(ProviderId::parse).is_some()
 }
 

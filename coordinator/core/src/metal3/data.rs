@@ -9,6 +9,7 @@ mod network_data;
 #[cfg(test)]
 mod tests;
 
+use coordinator_api::names::kind;
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::capi::Machine;
@@ -142,11 +143,11 @@ fn check_pool(
     kind: Option<&String>,
 ) -> Result<(), DataError> {
     let group = group.map(String::as_str).filter(|group| !group.is_empty()).unwrap_or("ipam.metal3.io");
-    let kind = kind.map(String::as_str).filter(|kind| !kind.is_empty()).unwrap_or("IPPool");
-    if group == "ipam.metal3.io" && kind == "IPPool" {
+    let wanted = kind.map(String::as_str).filter(|kind| !kind.is_empty()).unwrap_or(kind::IP_POOL);
+    if group == "ipam.metal3.io" && wanted == kind::IP_POOL {
         return Ok(());
     }
-    let kind = format!("{kind} of {group}");
+    let kind = format!("{wanted} of {group}");
     Err(DataError::ForeignPool { item: item.to_owned(), name: name.to_owned(), kind })
 }
 

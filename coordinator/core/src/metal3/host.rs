@@ -12,7 +12,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
-use coordinator_api::names::{annotation, finalizer, label};
+use coordinator_api::names::{annotation, finalizer, kind, label};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -26,8 +26,6 @@ use crate::provider_id::ProviderId;
 
 pub use image::{IMAGE_URL, record_image, resolve_image};
 pub use status::project_status;
-
-pub const KIND: &str = "BareMetalHost";
 
 /// What is due for a host before, beside and after its plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +60,7 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
     let is_owner = owner == Some(name.as_str());
     let is_own = |record: &&HostRecord| {
         let claim = record.claim.as_ref();
-        claim.is_some_and(|claim| claim.kind == KIND && claim.baremetal_machine == name)
+        claim.is_some_and(|claim| claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == name)
     };
     let own = record.filter(is_own);
     if own.is_some_and(|record| !record.is_abandoned) || has(finalizer::BAREMETAL_MACHINE) {
@@ -124,7 +122,7 @@ fn refuse_unnamed() -> HostStep {
 
 /// The Cluster that keeps the host for the successor of a machine.
 pub fn keeping_cluster(host: &BareMetalHost) -> Option<&str> {
-    let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == "Cluster")?;
+    let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == kind::CLUSTER)?;
     let is_kept = named_inventory(host).is_some() && host.labels().contains_key(names::NODE_REUSE);
     is_kept.then_some(consumer.name.as_str())
 }
@@ -206,7 +204,7 @@ pub fn read_demand(
     };
     Demand {
         machine: MachineKey {
-            kind: KIND,
+            kind: kind::BARE_METAL_HOST,
             namespace: host.namespace().unwrap_or_default(),
             name: host.name_any(),
             uid: host.uid().as_deref().and_then(Uid::parse),
@@ -276,7 +274,7 @@ fn read_node(
 }
 
 fn consumer_machine(host: &BareMetalHost) -> Option<&Consumer> {
-    host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == super::machine::KIND)
+    host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == kind::METAL3_MACHINE)
 }
 
 /// Of the machine that uses the host; of the host itself where none does.

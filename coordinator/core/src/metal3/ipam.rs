@@ -3,6 +3,7 @@
 //! The name of an `IPAddress` follows from its address: the claim that creates it first
 //! has it. What is chosen here is only the next name to try.
 
+use coordinator_api::names::kind;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -37,8 +38,8 @@ impl ClaimKind {
     /// Name of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Claim => "IPClaim",
-            Self::AddressClaim => "IPAddressClaim",
+            Self::Claim => kind::IP_CLAIM,
+            Self::AddressClaim => kind::IP_ADDRESS_CLAIM,
         }
     }
 

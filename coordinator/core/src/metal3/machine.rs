@@ -15,6 +15,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use coordinator_api::names::kind;
 use std::collections::BTreeMap;
 
 use coordinator_api::capi::{Cluster, Machine};
@@ -38,8 +39,6 @@ pub use choice::{HostWish, is_candidate};
 pub use release::{deciding_control_plane, template_of_control_plane};
 pub use roster::{Choice, HostChange, HostRoster, Offered};
 pub use status::project_status;
-
-pub const KIND: &str = "Metal3Machine";
 
 /// The objects that a decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +145,7 @@ fn consumer_machine(host: &BareMetalHost) -> Option<&str> {
     let consumer = host.spec.consumer_ref.as_ref()?;
     let namespace = consumer.namespace.as_deref().unwrap_or_default();
     let group = consumer.api_version.as_deref().unwrap_or_default().split('/').next();
-    let is_machine = consumer.kind == KIND
+    let is_machine = consumer.kind == kind::METAL3_MACHINE
         && (namespace.is_empty() || Some(namespace) == host.metadata.namespace.as_deref())
         && group == Some(coordinator_api::names::INFRASTRUCTURE_GROUP);
     is_machine.then_some(consumer.name.as_str())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coordinator_core::demand::baremetal_machine::KIND;
+use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_core::host::HostRecord;
 
 use super::machines::MachineFacts;

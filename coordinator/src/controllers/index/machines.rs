@@ -3,9 +3,10 @@
 
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::cluster::is_paused;
-use coordinator_core::demand::baremetal_machine::{KIND, named_host};
+use coordinator_core::demand::baremetal_machine::named_host;
 use coordinator_core::pool::{Roster, Standing};
 use kube::ResourceExt as _;
 

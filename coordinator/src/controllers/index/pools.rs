@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::pool::MachineInventoryPool;
-use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
 use coordinator_core::pool::{self, Holder, Roster, Standing, Traits};
 

@@ -8,6 +8,7 @@ use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus};
 use coordinator_api::metal3::names;
+use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::{annotation, finalizer, label};
 use coordinator_core::assignment::{self, State};
 use coordinator_core::claim::ClaimingMachine;
@@ -15,7 +16,7 @@ use coordinator_core::demand::Blocker;
 use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
-    HostStep, KIND, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,
+    HostStep, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,
     read_demand, record_image,
 };
 use coordinator_core::provider_id::ProviderId;
@@ -248,7 +249,8 @@ pub(in crate::controllers) fn look_up(
 ) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
     async move {
         let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &key.namespace);
-        let found = api.get_opt(&key.name).await.map_err(StoreError::request("get", KIND, &key.name))?;
+        let found =
+            api.get_opt(&key.name).await.map_err(StoreError::request("get", BARE_METAL_HOST, &key.name))?;
         Ok(found.map(|host| read_claiming(context, &host)))
     }
     .boxed()

@@ -5,6 +5,7 @@ use coordinator_api::hardware::{DiskStatus, HardwareStatus};
 use coordinator_api::machine::Phase;
 use coordinator_api::metal3::Consumer;
 use coordinator_api::metal3::host::{BareMetalHostStatus, Image};
+use coordinator_api::names::kind;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -52,7 +53,7 @@ fn a_host_takes_the_inventory_that_it_names() {
     let mut abandoned = owned("bmh-1");
     for (key, value) in [
         (annotation::OWNER_BAREMETAL_MACHINE, "bmh-1"),
-        (annotation::OWNER_KIND, KIND),
+        (annotation::OWNER_KIND, kind::BARE_METAL_HOST),
         (annotation::ABANDONED, "x"),
     ] {
         abandoned.annotations_mut().insert(key.into(), value.into());

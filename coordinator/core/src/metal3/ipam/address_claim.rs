@@ -10,6 +10,7 @@ use coordinator_api::capi_ipam::{
 };
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::metal3::ipam::{IPAddress as Reservation, IPPool};
+use coordinator_api::names::kind;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource as _, ResourceExt as _};
@@ -51,7 +52,7 @@ pub enum AddressClaimStep {
 /// Whether the claim is on an `IPPool`.
 pub fn is_ours(claim: &IPAddressClaim) -> bool {
     let pool = &claim.spec.pool_ref;
-    (pool.api_group.as_str(), pool.kind.as_str()) == ("ipam.metal3.io", "IPPool")
+    (pool.api_group.as_str(), pool.kind.as_str()) == ("ipam.metal3.io", kind::IP_POOL)
 }
 
 pub fn decide_address_claim(situation: &Situation<'_>) -> AddressClaimStep {

@@ -7,11 +7,11 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::data::{Metal3DataClaim, Metal3DataClaimSpec};
 use coordinator_api::metal3::host::{BareMetalHost, CleaningMode, Image};
 use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef, names};
-use coordinator_api::names::{annotation, label};
+use coordinator_api::names::{annotation, kind, label};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{KIND, Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
+use super::{Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
 use crate::cluster::is_paused;
 use crate::demand::Blocker;
 use crate::image_catalog;
@@ -174,7 +174,7 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
     }
     let consumer = Consumer {
         api_version: Some("infrastructure.cluster.x-k8s.io/v1beta1".to_owned()),
-        kind: KIND.to_owned(),
+        kind: kind::METAL3_MACHINE.to_owned(),
         name: machine.name_any(),
         namespace: machine.namespace(),
         ..Consumer::default()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
-use coordinator_api::names::{annotation, label};
+use coordinator_api::names::{annotation, kind, label};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
@@ -92,7 +92,7 @@ pub fn template_of_control_plane(control_plane: &Value) -> Option<&str> {
     let template = control_plane.pointer("/spec/machineTemplate")?;
     let reference =
         template.pointer("/spec/infrastructureRef").or_else(|| template.get("infrastructureRef"))?;
-    (reference["kind"] == "Metal3MachineTemplate").then_some(reference["name"].as_str()?)
+    (reference["kind"] == kind::METAL3_MACHINE_TEMPLATE).then_some(reference["name"].as_str()?)
 }
 
 /// Until when a host is kept that is released now.
@@ -110,7 +110,7 @@ fn release_change(situation: &Situation<'_>) -> Value {
     let reuse = situation.owner.and_then(choice::reuse_value).filter(|_| is_kept);
     let holder = reuse.as_ref().zip(situation.cluster).map(|(_, cluster)| Consumer {
         api_version: Some("cluster.x-k8s.io/v1beta1".to_owned()),
-        kind: "Cluster".to_owned(),
+        kind: kind::CLUSTER.to_owned(),
         name: cluster.name_any(),
         namespace: cluster.namespace(),
         ..Consumer::default()

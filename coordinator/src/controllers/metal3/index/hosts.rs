@@ -8,7 +8,7 @@ use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::remediation::Metal3Remediation;
-use coordinator_api::names::label;
+use coordinator_api::names::{kind, label};
 use coordinator_core::demand::Severity;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
 use coordinator_core::metal3::machine::{self, Choice, HostChange, HostRoster, HostWish};
@@ -129,7 +129,8 @@ impl Metal3Index {
         inner.kept_by_cluster.set_group(&key, keeper.as_ref());
         let mut machines: BTreeSet<_> = inner.machines_by_host.group_members(&key).cloned().collect();
         let remediations = inner.remediations_of(&machines);
-        let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
+        let consumer =
+            host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == kind::METAL3_MACHINE);
         let is_used = consumer.is_some();
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
         // No watch tells that a rendered Secret is gone; a host that needs it does.
@@ -209,7 +210,7 @@ impl Metal3Index {
     /// A Machine of Cluster API concerns its infrastructure machine, and its remediation.
     pub(crate) fn apply_owner(&self, owner: &capi::Machine) -> Triggers {
         let (key, reference) = (Key::of(owner), &owner.spec.infrastructure_ref);
-        if reference.kind != machine::KIND {
+        if reference.kind != kind::METAL3_MACHINE {
             return Triggers::default();
         }
         let remediations: Vec<_> =
