@@ -12,7 +12,8 @@
 #   CONTAINERD_BIN     directory with containerd, containerd-shim-runc-v2, ctr (os, iso)
 #   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
 #   IMAGE_REPO         name of the images in os-release, default lab.example/os
-#   KERNEL             cloud by default, whose drivers are those of virtual machines; generic for real servers
+#   KERNEL             cloud by default, whose drivers are those of virtual machines; generic for real servers; uml for
+#                      hosts that are processes (tests/uml)
 #   FIRMWARE           Debian packages of firmware for them, such as "firmware-bnx2x firmware-qlogic"
 #   NETWORK            networkd by default; networkmanager for NetworkManager
 set -eu
@@ -22,7 +23,7 @@ repository=${IMAGE_REPO:-lab.example/os}
 export KERNEL="${KERNEL:-cloud}" FIRMWARE="${FIRMWARE:-}" NETWORK="${NETWORK:-networkd}"
 # Under emulation mitigations protect nothing and cost a fifth of the CPU time; a real server has them. The counters of
 # emulated CPUs are found unsynchronized, although they are one: a program that asks for the time would ask a device.
-[ "$KERNEL" = generic ] || EMULATED=' mitigations=off nokaslr tsc=reliable'
+[ "$KERNEL" != cloud ] || EMULATED=' mitigations=off nokaslr tsc=reliable'
 export EMULATED="${EMULATED:-}"
 started=$(date +%s)
 
@@ -48,14 +49,16 @@ base_tree() {
     *) die "NETWORK is $NETWORK; it is networkd or networkmanager" ;;
   esac
   # shellcheck disable=SC2086  # a list
-  base_key=$({ digest "$here" tree.sh $lists; echo "$KERNEL $FIRMWARE"; } | sha256sum | cut -c1-16)
+  # A tree for User Mode Linux differs in a later layer alone.
+  [ "$KERNEL" != uml ] || drivers=cloud
+  base_key=$({ digest "$here" tree.sh $lists; echo "${drivers:=$KERNEL} $FIRMWARE"; } | sha256sum | cut -c1-16)
   base=$cache/tree-$base_key
   if [ -d "$base" ]; then say "base tree: cached ($base_key)"; return; fi
   need mmdebstrap
   begin
   say "base tree: mmdebstrap, one and a half minutes on a quiet machine"
   # shellcheck disable=SC2086
-  (cd "$here" && ./tree.sh "$work/tree" $lists) >"$cache/tree.log" 2>&1 || { tail -n 20 "$cache/tree.log" >&2; die "mmdebstrap failed: $cache/tree.log"; }
+  (cd "$here" && KERNEL=$drivers ./tree.sh "$work/tree" $lists) >"$cache/tree.log" 2>&1 || { tail -n 20 "$cache/tree.log" >&2; die "mmdebstrap failed: $cache/tree.log"; }
   mv "$work/tree" "$work.done" && rm -rf "$work" && work=$work.done
   keep "tree-$base_key"
   prune tree 3
@@ -70,8 +73,9 @@ inputs() {
   done
   base_tree
   key=$({
-    echo "$base_key $repository"
-    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental
+    echo "$base_key $repository $KERNEL"
+    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental uml
+    [ "$KERNEL" != uml ] || content /usr/bin/linux.uml
     digest "$here/../systemd" .
     content "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" \
       "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" ${ELEMENTAL:+"$ELEMENTAL"}

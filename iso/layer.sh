@@ -47,6 +47,7 @@ install -d -m 700 "$tree/var/lib/baremetal-agent"
 mask getty@tty1.service serial-getty@ttyS0.service
 enable baremetal-agent-boot.service baremetal-agent-register.service baremetal-agent.service \
   baremetal-agent-alive.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service elemental-boot-assessment.service
+[ "$KERNEL" != uml ] || "$here/uml/lay.sh" "$tree"
 
 # The initramfs: busybox, our init, and the modules in the order insmod needs them: those of disks and of media, with
 # the virtual ones of a BMC, of emulated hosts and of real ones, as far as the kernel has them.
