@@ -10,6 +10,7 @@ mod image;
 mod keep;
 mod layer;
 mod ledger;
+pub mod limits;
 mod manifest;
 mod pointer;
 mod registry;
@@ -32,17 +33,15 @@ use hyper::body::Incoming;
 use kube::{Client, ResourceExt as _};
 use tokio::fs;
 
-use crate::config::BaseImageLimits;
 use crate::telemetry::chain;
 use fetch::Fetcher;
 use keep::{Arrived, KeepError, Writer};
 use ledger::Ledger;
-use targets::Targets;
+use limits::BaseImageLimits;
+use targets::{BaseHost, Targets};
 
 pub use error::BaseImageError;
 pub use ledger::Lease;
-pub use targets::BaseHost;
-pub(crate) use targets::parse_network;
 
 /// A server that sends nothing for so long is given up.
 const SILENCE: Duration = Duration::from_mins(1);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use coordinator_api::names;
-use ipnet::IpNet;
-use jiff::SignedDuration;
 
-use crate::base_image::{BaseHost, parse_network};
+use crate::base_image::limits::BaseImageLimits;
 use crate::key::Key;
+use crate::quantities::parse_duration;
+use crate::telemetry::LoggingFormat;
 
 /// Turns bare metal into Kubernetes nodes.
 #[derive(Clone, Debug, Parser)]
@@ -89,64 +89,6 @@ pub enum Metal3 {
     Off,
     Hosts,
     Full,
-}
-
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LoggingFormat {
-    /// `key=value`.
-    #[default]
-    Text,
-    /// One object in each line, its spans beside it.
-    Json,
-}
-
-/// What base images may take.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct BaseImageLimits {
-    /// Largest base ISO; bytes, or with Ki, Mi, Gi.
-    #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
-    pub base_image_size: u64,
-    /// Where base ISOs that a `SeedImage` names by `file:///` have to be: a volume
-    /// of every replica.
-    #[arg(long, env = "BASE_IMAGE_DIRECTORY")]
-    pub base_image_directory: Option<PathBuf>,
-    /// How long a base ISO may take to arrive.
-    #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
-    pub base_image_timeout: Duration,
-    /// All base ISOs together. Above it the one that was used least recently is
-    /// removed, and fetched again when it is asked for.
-    #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
-    pub cache_size: u64,
-    /// Addresses, CIDRs and host names that base ISOs may come from although
-    /// they are loopback, link-local, multicast, names of the cluster, the API
-    /// server, a Service of the coordinator's namespace, or refused by
-    /// `--refuse-base` and `--own-address`.
-    #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
-    pub allow_base: Vec<BaseHost>,
-    /// CIDRs that base ISOs may not come from: those of Services and pods.
-    #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
-    pub refuse_base: Vec<IpNet>,
-    /// Addresses of the pod and of its node: base ISOs may not come from them. The
-    /// Deployment sets it.
-    #[arg(long = "own-address", env = "OWN_ADDRESSES", value_delimiter = ',', value_parser = parse_network)]
-    pub own_addresses: Vec<IpNet>,
-}
-
-const GI: u64 = 1 << 30;
-
-impl Default for BaseImageLimits {
-    fn default() -> Self {
-        Self {
-            base_image_size: 8 * GI,
-            base_image_directory: None,
-            base_image_timeout: Duration::from_hours(1),
-            cache_size: 20 * GI,
-            allow_base: vec![],
-            refuse_base: vec![],
-            own_addresses: vec![],
-        }
-    }
 }
 
 /// What of the port one address, one host, and all together may take.
@@ -252,24 +194,6 @@ fn parse_catalog(text: &str) -> Result<CatalogName, String> {
         return Err("give NAMESPACE/NAME of a ConfigMap, or NAME".to_owned());
     }
     Ok(CatalogName { namespace: namespace.map(str::to_owned), name: name.to_owned() })
-}
-
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => GI,
-        _ => return Err("give bytes, or a number with Ki, Mi or Gi".to_owned()),
-    };
-    let count: u64 = digits.parse().map_err(|error| format!("{error}"))?;
-    count.checked_mul(unit).ok_or_else(|| "too large".to_owned())
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
-    Duration::try_from(duration).map_err(|_| "give a positive duration".to_owned())
 }
 
 fn parse_server_url(text: &str) -> Result<String, String> {

@@ -21,6 +21,7 @@ pub mod key;
 pub mod lease;
 pub mod listener;
 pub mod metrics;
+pub mod quantities;
 pub mod rpc;
 pub mod run;
 pub mod seed_iso;

@@ -5,7 +5,15 @@ use std::fmt::Write as _;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::LoggingFormat;
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LoggingFormat {
+    /// `key=value`.
+    #[default]
+    Text,
+    /// One object in each line, its spans beside it.
+    Json,
+}
 
 /// Logs to stderr, filtered by `RUST_LOG` (default: `info`).
 pub fn start_logging(format: LoggingFormat) {

@@ -20,7 +20,7 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::config::BaseImageLimits;
+use crate::base_image::limits::BaseImageLimits;
 use crate::key::Presence;
 
 /// An ISO without Rock Ridge by hand: a descriptor, a path table and a root

@@ -14,8 +14,8 @@ use http::StatusCode;
 use sha2::{Digest as _, Sha256};
 
 use super::{SharedBase, another_base, base_server, by_hand, limits, odd_server, serve};
+use crate::base_image::limits::BaseImageLimits;
 use crate::base_image::{BaseImageError, BaseImages, Wanted};
-use crate::config::BaseImageLimits;
 use crate::seed_iso::{SeedIsoError, SeedIsos};
 
 fn files(directory: &Path) -> Vec<String> {

@@ -138,9 +138,10 @@ fn names_are_documented() {
 #[test]
 fn flags_are_documented() {
     const COORDINATOR: &str = "coordinator/src/config.rs";
+    const LIMITS: &str = "coordinator/src/base_image/limits.rs";
     const AGENT: &str = "agent/src/main.rs";
-    let source = read_source(COORDINATOR);
-    let mut text = header("Flags and environment", &format!("{COORDINATOR} and {AGENT}"));
+    let source = read_source(COORDINATOR) + &read_source(LIMITS);
+    let mut text = header("Flags and environment", &format!("{COORDINATOR}, {LIMITS} and {AGENT}"));
     text.push_str("\n## baremetal-coordinator\n");
     let read = |block| read_entries(find_block(&source, block, "\n}"), [',', ',']);
     let mut flags = read("pub struct Config {");

@@ -10,8 +10,8 @@ mod tokens;
 
 use control_plane::registry::{Access, sha256};
 use control_plane::{Parts, Registry};
+use coordinator::base_image::limits::BaseImageLimits;
 use coordinator::base_image::{BaseImageError, Wanted};
-use coordinator::config::BaseImageLimits;
 use coordinator_core::seed_image::Base;
 use serde_json::json;
 

@@ -1,0 +1,55 @@
+//! Limits of base ISOs, as flags of the coordinator.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::targets::{BaseHost, parse_network};
+use crate::quantities::{GI, parse_bytes, parse_duration};
+
+/// What base images may take.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct BaseImageLimits {
+    /// Largest base ISO; bytes, or with Ki, Mi, Gi.
+    #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
+    pub base_image_size: u64,
+    /// Where base ISOs that a `SeedImage` names by `file:///` have to be: a volume
+    /// of every replica.
+    #[arg(long, env = "BASE_IMAGE_DIRECTORY")]
+    pub base_image_directory: Option<PathBuf>,
+    /// How long a base ISO may take to arrive.
+    #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
+    pub base_image_timeout: Duration,
+    /// All base ISOs together. Above it the one that was used least recently is
+    /// removed, and fetched again when it is asked for.
+    #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
+    pub cache_size: u64,
+    /// Addresses, CIDRs and host names that base ISOs may come from although
+    /// they are loopback, link-local, multicast, names of the cluster, the API
+    /// server, a Service of the coordinator's namespace, or refused by
+    /// `--refuse-base` and `--own-address`.
+    #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
+    pub allow_base: Vec<BaseHost>,
+    /// CIDRs that base ISOs may not come from: those of Services and pods.
+    #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
+    pub refuse_base: Vec<IpNet>,
+    /// Addresses of the pod and of its node: base ISOs may not come from them. The
+    /// Deployment sets it.
+    #[arg(long = "own-address", env = "OWN_ADDRESSES", value_delimiter = ',', value_parser = parse_network)]
+    pub own_addresses: Vec<IpNet>,
+}
+
+impl Default for BaseImageLimits {
+    fn default() -> Self {
+        Self {
+            base_image_size: 8 * GI,
+            base_image_directory: None,
+            base_image_timeout: Duration::from_hours(1),
+            cache_size: 20 * GI,
+            allow_base: vec![],
+            refuse_base: vec![],
+            own_addresses: vec![],
+        }
+    }
+}
