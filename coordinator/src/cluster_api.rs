@@ -6,8 +6,8 @@ use coordinator_api::capi;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
 
-use crate::cache::ApiVersions;
 use crate::telemetry::chain;
+use crate::watch::ApiVersions;
 
 /// Interval of looking for Cluster API until it is installed.
 const INSTALL_INTERVAL: Duration = Duration::from_secs(2);

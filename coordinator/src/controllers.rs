@@ -3,89 +3,44 @@
 mod backlog;
 mod balancer;
 pub mod cluster;
-mod failures;
+pub mod context;
+pub mod failures;
 pub mod front_door;
 pub mod host;
-pub mod index;
 pub mod machine;
-pub mod metal3;
+mod metal3;
+mod plans;
 pub mod pool;
 pub mod registration;
-pub mod replicas;
 pub mod seed_image;
 pub mod template;
-pub mod triggers;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::names::label;
 use coordinator_core::retry;
 use futures::stream::{self, StreamExt as _};
+use kube::Resource;
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
-use kube::{Client, Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::Instrument as _;
 
-use crate::cache::{ApiVersions, Cache};
-use crate::clock::Clock;
-use crate::events::Events;
 use crate::key::Key;
-use crate::metrics::Metrics;
-use crate::seed_iso::SeedIsos;
 use crate::store::{Class, StoreError, kind_name};
 use crate::telemetry::chain;
-use crate::traces::Traces;
-use crate::workload::WorkloadClients;
 use backlog::Backlog;
+use context::Context;
 use failures::Failures;
-use index::Index;
-use replicas::ReplicaTracker;
-use triggers::Router;
-
-pub use failures::Intervals;
 
 /// Reconciles of one kind that run at a time.
 const CONCURRENCY: u16 = 16;
 /// Pause after a controller that stopped by itself.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-
-/// What every controller has at hand. Clones share everything.
-#[derive(Clone)]
-pub struct Context {
-    pub client: Client,
-    pub cache: Cache,
-    pub index: Index,
-    pub events: Events,
-    pub metrics: Metrics,
-    pub traces: Traces,
-    pub replicas: ReplicaTracker,
-    pub clock: Clock,
-    /// Where hosts reach the coordinator.
-    pub server_url: String,
-    pub isos: Arc<SeedIsos>,
-    pub versions: ApiVersions,
-    /// How long objects have waited for what no watch announces.
-    pub waits: Intervals,
-    pub pool_writes: pool::Throttle,
-    pub workloads: WorkloadClients,
-    /// Value of the label of the objects that are reconciled; all where it is `None`.
-    pub watch_filter: Option<String>,
-    pub router: Router,
-}
-
-impl Context {
-    /// Whether an object of Cluster API is for this coordinator.
-    pub fn serves(&self, object: &impl ResourceExt) -> bool {
-        let wanted = self.watch_filter.as_ref();
-        wanted.is_none_or(|wanted| object.labels().get(label::WATCH_FILTER) == Some(wanted))
-    }
-}
 
 /// Runs every controller until `ended`. What was reserved or triggered before
 /// is of no use: every object is reconciled once.

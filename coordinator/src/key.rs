@@ -28,3 +28,9 @@ impl StoreKey for Key {
         ObjectRef::new_with(&self.name, kind).within(&self.namespace)
     }
 }
+
+/// The object of a kind that owns `object`.
+pub fn find_owner(object: &impl Resource<DynamicType = ()>, kind: &str) -> Option<Key> {
+    let owner = object.meta().owner_references.iter().flatten().find(|owner| owner.kind == kind)?;
+    Some(Key::of(object).in_namespace_of(&owner.name))
+}

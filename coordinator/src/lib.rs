@@ -1,6 +1,6 @@
 //! The coordinator: effects around the decisions of `coordinator-core`.
 //!
-//! [`run`] puts it together: one watch per kind ([`cache`]), one port for hosts
+//! [`run`] puts it together: one watch per kind ([`watch`]), one port for hosts
 //! ([`listener`], [`rpc`], [`seed_iso`]), one leader ([`lease`]) whose
 //! [`controllers`] gather, decide, apply one effect through [`store`], and
 //! project the status.
@@ -8,7 +8,6 @@
 pub mod agent_file;
 pub mod base_image;
 pub mod ca;
-pub mod cache;
 pub mod client;
 pub mod clock;
 pub mod cluster_api;
@@ -17,6 +16,7 @@ pub mod controllers;
 pub mod credential;
 pub mod events;
 pub mod health;
+pub mod index;
 pub mod key;
 pub mod lease;
 pub mod listener;
@@ -30,6 +30,7 @@ pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod traces;
+pub mod watch;
 pub mod workload;
 
 #[cfg(test)]

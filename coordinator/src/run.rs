@@ -17,16 +17,17 @@ use tokio::task::JoinSet;
 use crate::agent_file::{AgentFile, read_platform};
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{Authority, CaError};
-use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controllers;
-use crate::controllers::index::{Index, Triggers};
-use crate::controllers::metal3::index::Metal3Index;
-use crate::controllers::replicas::ReplicaTracker;
-use crate::controllers::triggers::Router;
+use crate::controllers::context::Context;
+use crate::controllers::failures::{Intervals, Throttle};
 use crate::events::Events;
 use crate::health::{self, Readiness};
+use crate::index::metal3::Metal3Index;
+use crate::index::replicas::ReplicaTracker;
+use crate::index::triggers::Router;
+use crate::index::{Index, Triggers};
 use crate::key::Key;
 use crate::lease::Election;
 use crate::lease::replica::ReplicaLease;
@@ -42,6 +43,7 @@ use crate::shutdown::{Shutdown, unless_ended, wait_ended};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
 use crate::traces::Traces;
+use crate::watch::{ApiVersions, Cache, Observer, Sinks, start_watches};
 use crate::workload::WorkloadClients;
 use crate::{cluster_api, listener};
 
@@ -87,7 +89,7 @@ pub struct Parts {
     /// What the port answers.
     pub routes: listener::Routes,
     /// For [`controllers::lead_controllers`].
-    pub context: controllers::Context,
+    pub context: Context,
     pub sessions: Arc<SessionTable>,
     /// Identity of this process among its replicas.
     pub replica: String,
@@ -166,7 +168,7 @@ async fn write_first(lease: &ReplicaLease) {
 }
 
 /// Runs the controllers whenever this replica leads.
-async fn follow_leadership(context: controllers::Context, mut leadership: watch::Receiver<bool>) {
+async fn follow_leadership(context: Context, mut leadership: watch::Receiver<bool>) {
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         let mut changes = leadership.clone();
         let lost = async move {
@@ -223,7 +225,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let acceptor = open_acceptor(setup, &authority, &mut tasks)?;
     let isos = open_isos(setup, &cache, (downloads, networks), &authority)?;
     let rpc = build_rpc(setup, &cache, (notifications, tokens), authority, &replica, replicas.clone());
-    let context = controllers::Context {
+    let context = Context {
         client: client.clone(),
         events: Events::new(client.clone(), replica.clone(), clock.clone()),
         cache,
@@ -235,8 +237,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         server_url: config.server_url.clone(),
         isos: isos.clone(),
         versions: setup.versions.clone(),
-        waits: controllers::Intervals::default(),
-        pool_writes: controllers::pool::Throttle::default(),
+        waits: Intervals::default(),
+        pool_writes: Throttle::default(),
         workloads: setup.workloads.clone(),
         watch_filter: config.watch_filter.clone(),
         router,
@@ -254,7 +256,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
 
 /// Starts the watches, and waits until they have listed everything.
 async fn fill_cache(setup: &Setup, sinks: &Sinks, tasks: &mut JoinSet<()>) -> Cache {
-    let cache = cache::start_watches(&setup.client, &setup.config, &setup.versions, sinks, tasks);
+    let cache = start_watches(&setup.client, &setup.config, &setup.versions, sinks, tasks);
     setup.readiness.set_unready("the watches have not listed every kind yet");
     cache.wait_until_filled().await;
     cache

@@ -12,6 +12,7 @@ pub mod plan_record;
 pub mod registration;
 pub mod registration_admission;
 pub mod registration_token;
+pub mod secret;
 pub mod status;
 
 use kube::api::{Patch, PatchParams};

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::key::Key;
-use crate::store::{StoreError, is_not_found, plan_record};
+use crate::store::{StoreError, is_not_found, secret};
 use crate::telemetry::chain;
 use endpoint::Asked;
 pub use holder::LEASE as HOLDER_LEASE;
@@ -202,7 +202,7 @@ impl WorkloadClients {
         cluster: &Key,
     ) -> Result<Result<Client, Problem>, StoreError> {
         let name = format!("{}{SECRET_SUFFIX}", cluster.name);
-        let read = plan_record::read_key(management, &cluster.namespace, &name, &[SECRET_KEY]).await?;
+        let read = secret::read_key(management, &cluster.namespace, &name, &[SECRET_KEY]).await?;
         let Some(kubeconfig) = read else {
             self.lock_known().remove(cluster);
             let message = format!(

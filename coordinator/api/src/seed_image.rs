@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::object::{Key, Namespace};
+
 /// An ISO made from a base ISO and one registration, served by the
 /// coordinator.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,6 +90,15 @@ fn an_hour() -> i32 {
 #[allow(clippy::unnecessary_wraps)] // The type of the field.
 pub fn default_size() -> Option<Value> {
     Some(json!(6_u64 << 30))
+}
+
+impl SeedImage {
+    /// The registration that the image names; its namespace defaults to that of the image.
+    pub fn registration_key(&self) -> Key {
+        let reference = &self.spec.registration_ref;
+        let namespace = reference.namespace.as_deref().map_or_else(|| Namespace::of(self), Namespace::from);
+        Key::new(namespace, reference.name.as_deref().unwrap_or_default())
+    }
 }
 
 /// Form of the image.

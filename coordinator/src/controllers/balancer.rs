@@ -17,8 +17,7 @@ use coordinator_core::load_balancer::{
 };
 use kube::ResourceExt as _;
 
-use super::Context;
-use super::machine::find_owner;
+use super::context::Context;
 use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, host};
 
@@ -106,7 +105,7 @@ pub(super) fn is_member(context: &Context, machine: &BaremetalMachine, record: &
     });
     claims
         && machine.labels().contains_key(label::CONTROL_PLANE)
-        && !is_releasing(machine, find_owner(context, machine).as_deref())
+        && !is_releasing(machine, context.find_owner(machine).as_deref())
         && named_host(machine).is_some_and(|host| host == record.name)
         && !record.is_abandoned
         && record.foreign_owner().is_none()

@@ -10,13 +10,13 @@ use coordinator_api::conditions::{ConditionUpdate, set_conditions, set_failure};
 use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
 use jiff::Timestamp;
-use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use serde_json::json;
 
+use super::balancer;
+use super::context::Context;
 use super::failures::shown_failure;
-use super::{Context, balancer};
-use crate::key::Key;
+use crate::key::{Key, find_owner};
 use crate::store::{self, StoreError, status};
 
 /// What a reconcile did and saw, for the status.
@@ -34,9 +34,7 @@ pub async fn reconcile_cluster(
     cluster: Arc<BaremetalCluster>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let key = Key::of(&*cluster);
-    let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster");
-    let owner = owner.and_then(|owner| context.cache.find_cluster(&Key::new(&*key.namespace, &*owner.name)));
+    let owner = find_owner(&*cluster, "Cluster").and_then(|key| context.cache.find_cluster(&key));
     let decision = cluster::decide_cluster(&cluster, owner.as_deref());
     if decision == Decision::ExternallyManaged || !context.serves(&*cluster) {
         return Ok(Action::await_change());

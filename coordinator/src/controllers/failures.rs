@@ -1,21 +1,53 @@
 //! What an object shows of a failed effect, and how often in a row it failed or waited.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coordinator_api::conditions::ConditionUpdate;
+use coordinator_api::conditions::{ConditionUpdate, set_conditions};
 use coordinator_core::assignment::effect_failed;
 use coordinator_core::retry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use kube::core::object::HasStatus;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
+use super::context::Context;
 use crate::key::Key;
-use crate::store::{Class, StoreError};
+use crate::store::{Class, StoreError, status};
 use crate::telemetry::chain;
 
 /// What to show of a failed effect; what a conflict interrupted shows itself with the next
 /// reconcile.
 pub(super) fn shown_failure(error: &StoreError) -> Option<ConditionUpdate> {
     (error.class() != Class::Conflict).then(|| effect_failed(&chain(error)))
+}
+
+/// Shows an effect that failed in the conditions of its object.
+pub(super) async fn show_result<K, T>(
+    context: &Context,
+    object: &K,
+    applied: Result<T, StoreError>,
+    conditions: fn(&mut K::Status) -> &mut Vec<Condition>,
+) -> Result<T, StoreError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + HasStatus<Status: Clone + Default + Serialize>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let Some(failed) = applied.as_ref().err().and_then(shown_failure) else { return applied };
+    let mut projected = object.status().cloned().unwrap_or_default();
+    let (generation, now) = (object.meta().generation, context.clock.now());
+    set_conditions(conditions(&mut projected), &[failed], generation, now);
+    status::write_status(&context.client, object, &projected).await?;
+    applied
 }
 
 /// Failures in a row by object. Conflicts and other failures are counted apart.
@@ -72,6 +104,29 @@ impl Intervals {
     }
 }
 
+/// How long a change of the counters waits for those that follow it: one write is for all.
+const WRITE_DELAY: Duration = Duration::from_millis(500);
+/// What waits longer belongs to a pool that is gone.
+const FORGOTTEN: Duration = Duration::from_mins(1);
+
+/// Since when the counters of each pool wait for their write.
+#[derive(Clone, Debug, Default)]
+pub struct Throttle(Arc<Mutex<HashMap<Key, Instant>>>);
+
+impl Throttle {
+    /// How long a change still has to wait; `None` when it is to be written.
+    pub(super) fn remaining(&self, pool: &Key) -> Option<Duration> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|other, since| other == pool || since.elapsed() < FORGOTTEN);
+        let since = *waiting.entry(pool.clone()).or_insert_with(Instant::now);
+        let remaining = WRITE_DELAY.saturating_sub(since.elapsed());
+        if remaining.is_zero() {
+            waiting.remove(pool);
+        }
+        (!remaining.is_zero()).then_some(remaining)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +151,25 @@ mod tests {
         assert_eq!(next("Metal3Machine"), 1, "another object of that name");
         intervals.reset_count("BaremetalMachine", &key);
         assert_eq!([next("BaremetalMachine"), next("Metal3Machine")], [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn change_waits_for_those_that_follow() {
+        let (throttle, pool, gone) =
+            (Throttle::default(), Key::new("fleet", "workers"), Key::new("fleet", "gone"));
+        assert_eq!(throttle.remaining(&pool), Some(WRITE_DELAY), "the first change");
+        tokio::time::advance(Duration::from_millis(200)).await;
+        assert_eq!(
+            throttle.remaining(&pool),
+            Some(Duration::from_millis(300)),
+            "a later one waits no longer"
+        );
+        assert_eq!(throttle.remaining(&gone), Some(WRITE_DELAY), "another pool");
+        tokio::time::advance(Duration::from_millis(300)).await;
+        assert_eq!(throttle.remaining(&pool), None, "written for both");
+        assert_eq!(throttle.remaining(&pool), Some(WRITE_DELAY), "the next change");
+        tokio::time::advance(FORGOTTEN).await;
+        assert_eq!(throttle.remaining(&pool), None, "late, and not forgotten");
+        assert_eq!(throttle.0.lock().unwrap().len(), 0);
     }
 }

@@ -6,8 +6,6 @@
 
 mod effects;
 
-pub(super) use effects::write_plan;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +26,12 @@ use kube::runtime::controller::Action;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Context;
-use super::index::{MemberWish, Wait};
+use super::context::Context;
+use crate::index::{MemberWish, Wait};
 use crate::key::Key;
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
-use crate::store::{Class, StoreError, kind_name, plan_record, status};
+use crate::store::{Class, StoreError, kind_name, plan_record, secret, status};
 use crate::telemetry::chain;
 use crate::traces::note_trace;
 
@@ -166,8 +164,8 @@ async fn decide_outcome(
                 let keys =
                     if gathered.demand.machine.kind == KIND { &[VALUE][..] } else { &["userData", VALUE] };
                 let namespace = &gathered.demand.machine.namespace;
-                stored.bootstrap = plan_record::read_secret(&context.client, namespace, name).await?;
-                let value = stored.bootstrap.as_ref().and_then(|secret| plan_record::value_of(secret, keys));
+                stored.bootstrap = secret::read_secret(&context.client, namespace, name).await?;
+                let value = stored.bootstrap.as_ref().and_then(|secret| secret::value_of(secret, keys));
                 secrets.bootstrap = value.map_or(SecretRead::Missing, SecretRead::Read);
             }
             Some(Effect::ReadSecret(SecretRef::MetaData(name))) => {
@@ -178,13 +176,13 @@ async fn decide_outcome(
             }
             Some(Effect::ReadSecret(SecretRef::Registry(name))) => {
                 let namespace = &gathered.demand.machine.namespace;
-                let read = plan_record::read_secret(&context.client, namespace, name).await?;
+                let read = secret::read_secret(&context.client, namespace, name).await?;
                 secrets.registry =
                     read.map_or(SecretRead::Missing, |secret| SecretRead::Read(Box::new(secret)));
             }
             Some(Effect::ReadSecret(SecretRef::Plan)) => {
                 let Some(host) = &gathered.host else { return Ok((outcome, stored)) };
-                let read = plan_record::read_of(&context.client, host).await?;
+                let read = plan_record::read_for_host(&context.client, host).await?;
                 secrets.plan = Some(read.contents.clone());
                 stored.plan = Some(read);
             }
@@ -205,7 +203,7 @@ async fn read_secret(
     keys: &[&str],
 ) -> Result<SecretRead, StoreError> {
     let namespace = &gathered.demand.machine.namespace;
-    let read = plan_record::read_key(&context.client, namespace, name, keys).await?;
+    let read = secret::read_key(&context.client, namespace, name, keys).await?;
     Ok(read.map_or(SecretRead::Missing, SecretRead::Read))
 }
 

@@ -21,12 +21,13 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
+use super::context::Context;
 use super::failures::shown_failure;
-use super::front_door::write_plan;
-use super::{Context, balancer, machine, metal3};
+use super::plans::{describe_release, write_plan};
+use super::{balancer, machine, metal3};
 use crate::key::{Key, StoreKey};
 use crate::store::plan_record::{self, StoredSecret};
-use crate::store::{StoreError, host};
+use crate::store::{StoreError, host, secret};
 use crate::traces::note_trace;
 
 /// Gathers, decides, applies one effect, projects the conditions.
@@ -171,11 +172,10 @@ impl<'a> Gathered<'a> {
             });
             match outcome.effect {
                 Some(HostEffect::ReadPlan) if secret.is_none() => {
-                    secret = Some(plan_record::read_of(&context.client, &self.record).await?);
+                    secret = Some(plan_record::read_for_host(&context.client, &self.record).await?);
                 }
                 Some(HostEffect::ReadCustom(name)) if custom.is_none() => {
-                    let read =
-                        plan_record::read_secret(&context.client, &self.record.namespace, &name).await?;
+                    let read = secret::read_secret(&context.client, &self.record.namespace, &name).await?;
                     custom = Some(read_custom(read.as_ref(), self.record.plan_secret_name()));
                 }
                 Some(HostEffect::Verify(effect)) if is_verified => {
@@ -263,18 +263,6 @@ async fn release_host(context: &Context, inventory: &MachineInventory) -> Result
     let note = describe_release(inventory, " again: its claim held nothing");
     context.events.normal(inventory, "Released", &note).await;
     Ok(())
-}
-
-/// What a host that is released is now.
-pub(super) fn describe_release(inventory: &MachineInventory, available: &str) -> String {
-    let record = HostRecord::parse(inventory);
-    match record.as_ref().and_then(HostRecord::foreign_owner) {
-        Some(owner) => format!(
-            "{} is left as it is: it states that it carries the node of {owner}",
-            inventory.name_any()
-        ),
-        None => format!("{} is available{available}", inventory.name_any()),
-    }
 }
 
 /// Once: the allocation state is what remains of it.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
 use coordinator_api::names::{kind, label};
@@ -15,16 +14,10 @@ use futures::future::BoxFuture;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
-use super::Context;
+use super::context::Context;
 use super::front_door::{self, FrontDoor, Gathered};
 use crate::key::{Key, StoreKey};
 use crate::store::StoreError;
-
-/// The Machine that owns it.
-pub(super) fn find_owner(context: &Context, machine: &BaremetalMachine) -> Option<Arc<Machine>> {
-    let owner = machine.owner_references().iter().find(|owner| owner.kind == "Machine")?;
-    context.cache.find_machine(&Key::of(machine).in_namespace_of(&owner.name))
-}
 
 impl FrontDoor for BaremetalMachine {
     type Status = BaremetalMachineStatus;
@@ -34,7 +27,7 @@ impl FrontDoor for BaremetalMachine {
     fn gather_inputs(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
         let beside = |name: &str| Key::new(&*key.namespace, name);
-        let owner = find_owner(context, self);
+        let owner = context.find_owner(self);
         let cluster = self.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
         let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));

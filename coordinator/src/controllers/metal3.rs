@@ -7,66 +7,28 @@ mod data;
 mod data_claim;
 mod data_template;
 pub(super) mod host;
-pub mod index;
 mod ip_claim;
 mod ip_pool;
 mod machine;
 mod remediation;
-mod slots;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use coordinator_api::conditions::set_conditions;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
-use kube::core::object::HasStatus;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
+use super::context::Context;
 use super::failures::shown_failure;
-use super::{Context, run_controller};
-use crate::cache::metal3::Metal3Cache;
+use super::run_controller;
+use crate::index::metal3::Kind;
 use crate::key::{Key, StoreKey};
-use crate::store::{StoreError, status};
-use index::Kind;
-use index::clusters::OfCluster;
-
-/// Whether an object rests: paused by itself or by its Cluster, or moved away.
-fn is_paused(context: &Context, object: &impl OfCluster) -> bool {
-    let cluster = object.find_cluster().and_then(|key| context.cache.find_cluster(&key));
-    coordinator_core::cluster::is_paused(object, cluster.as_deref())
-}
-
-/// Shows an effect that failed in the conditions of its object.
-async fn show_result<K, T>(
-    context: &Context,
-    object: &K,
-    applied: Result<T, StoreError>,
-    conditions: fn(&mut K::Status) -> &mut Vec<Condition>,
-) -> Result<T, StoreError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + HasStatus<Status: Clone + Default + Serialize>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize,
-{
-    let Some(failed) = applied.as_ref().err().and_then(shown_failure) else { return applied };
-    let mut projected = object.status().cloned().unwrap_or_default();
-    let (generation, now) = (object.meta().generation, context.clock.now());
-    set_conditions(conditions(&mut projected), &[failed], generation, now);
-    status::write_status(&context.client, object, &projected).await?;
-    applied
-}
+use crate::store::StoreError;
+use crate::watch::metal3::Metal3Cache;
 
 /// The reconcile of a kind without conditions: a failed effect is an Event of the object.
 fn with_failure_event<K, F>(

@@ -1,9 +1,7 @@
 //! `MachineInventoryPool`: counted from its roster, and the members that no
 //! pool holds are taken.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
 use coordinator_api::conditions;
@@ -14,36 +12,12 @@ use coordinator_core::load_balancer;
 use coordinator_core::pool::ignored_condition;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
-use tokio::time::Instant;
 
-use super::Context;
+use super::context::Context;
 use super::failures::shown_failure;
-use super::index::infrastructure_of;
+use crate::index::infrastructure_of;
 use crate::key::{Key, StoreKey};
 use crate::store::{Class, StoreError, host, kind_name, status};
-
-/// How long a change of the counters waits for those that follow it: one write is for all.
-const WRITE_DELAY: Duration = Duration::from_millis(500);
-/// What waits longer belongs to a pool that is gone.
-const FORGOTTEN: Duration = Duration::from_mins(1);
-
-/// Since when the counters of each pool wait for their write.
-#[derive(Clone, Debug, Default)]
-pub struct Throttle(Arc<Mutex<HashMap<Key, Instant>>>);
-
-impl Throttle {
-    /// How long a change still has to wait; `None` when it is to be written.
-    fn remaining(&self, pool: &Key) -> Option<Duration> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|other, since| other == pool || since.elapsed() < FORGOTTEN);
-        let since = *waiting.entry(pool.clone()).or_insert_with(Instant::now);
-        let remaining = WRITE_DELAY.saturating_sub(since.elapsed());
-        if remaining.is_zero() {
-            waiting.remove(pool);
-        }
-        (!remaining.is_zero()).then_some(remaining)
-    }
-}
 
 /// Takes the members that no pool holds, and writes the counters.
 pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, StoreError> {

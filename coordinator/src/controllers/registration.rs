@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::Context;
+use super::context::Context;
 use super::failures::shown_failure;
 use crate::key::StoreKey as _;
 use crate::store::registration_token::{self, Token};

@@ -11,9 +11,9 @@ use coordinator_core::seed_image::{self, Progress};
 use kube::runtime::controller::Action;
 use serde_json::json;
 
-use super::Context;
+use super::context::Context;
 use super::failures::shown_failure;
-use super::index::{Triggers, registration_key};
+use crate::index::Triggers;
 use crate::key::{Key, StoreKey};
 use crate::seed_iso::{Prepared, SeedIsoError};
 use crate::store::{self, StoreError, status};
@@ -32,7 +32,7 @@ pub async fn reconcile_seed_image(
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
     let now = context.clock.now();
-    let key = registration_key(&image);
+    let key = image.registration_key();
     let registration = context.cache.registrations.get(&key.object_ref());
     let decision = seed_image::decide_build(&image, registration.as_deref(), now);
     let (progress, retry) = match (decision.progress(&key.name), registration) {

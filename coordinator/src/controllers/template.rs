@@ -6,8 +6,8 @@ use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::pool::{self, Roster};
 use kube::runtime::controller::Action;
 
-use super::Context;
-use super::index::pool_key;
+use super::context::Context;
+use crate::index::pool_key;
 use crate::store::{StoreError, status};
 
 pub async fn reconcile_template(

@@ -5,6 +5,7 @@ mod attach;
 mod progress;
 mod reports;
 mod settings;
+mod statement;
 mod stream;
 
 use coordinator_core::host::HostRecord;

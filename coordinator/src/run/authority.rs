@@ -8,7 +8,7 @@ use kube::Api;
 
 use super::Setup;
 use crate::ca::{self, Authority, CaError, SECRET_NAME};
-use crate::cache::Cache;
+use crate::watch::Cache;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 

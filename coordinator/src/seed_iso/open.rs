@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout_at};
 use super::preparations::{Occasion, log_unserved};
 use super::{Iso, SeedIsos};
 use crate::base_image::Lease;
-use crate::controllers::index::registration_key;
 use crate::key::StoreKey as _;
 
 /// How long a download waits for what its replica is preparing.
@@ -59,7 +58,7 @@ impl SeedIsos {
     }
 
     pub(super) fn registration_of(&self, seed: &SeedImage) -> Option<Arc<MachineRegistration>> {
-        self.registrations.get(&registration_key(seed).object_ref())
+        self.registrations.get(&seed.registration_key().object_ref())
     }
 
     /// `None` while it is not prepared.

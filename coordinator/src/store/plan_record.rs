@@ -39,38 +39,6 @@ pub struct StoredSecret {
     results: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads a Secret by name.
-///
-/// # Errors
-/// When the API server does not answer.
-pub async fn read_secret(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<KubeSecret>, StoreError> {
-    let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await.map_err(StoreError::request("get", KIND, name))
-}
-
-/// Reads a Secret by name, the first of these keys; `None` when it has none.
-///
-/// # Errors
-/// When the API server does not answer.
-pub async fn read_key(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    keys: &[&str],
-) -> Result<Option<Secret>, StoreError> {
-    Ok(read_secret(client, namespace, name).await?.and_then(|secret| value_of(&secret, keys)))
-}
-
-/// The value of the first of these keys.
-pub fn value_of(secret: &KubeSecret, keys: &[&str]) -> Option<Secret> {
-    let data = secret.data.as_ref()?;
-    keys.iter().find_map(|key| data.get(*key)).map(|value| Secret::new(value.0.clone()))
-}
-
 /// Reads the plan Secret of a host.
 ///
 /// # Errors
@@ -209,7 +177,7 @@ fn refuse_foreign(secret: &KubeSecret) -> StoreError {
 ///
 /// # Errors
 /// When the API server does not answer.
-pub async fn read_of(client: &Client, host: &HostRecord) -> Result<StoredSecret, StoreError> {
+pub async fn read_for_host(client: &Client, host: &HostRecord) -> Result<StoredSecret, StoreError> {
     read(&Api::namespaced(client.clone(), &host.namespace), host.plan_secret_name()).await
 }
 

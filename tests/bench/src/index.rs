@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use coordinator::controllers::index::Index;
+use coordinator::index::Index;
 use coordinator::key::{Key, Presence};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;

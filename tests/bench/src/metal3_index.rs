@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use coordinator::controllers::metal3::index::Metal3Index;
+use coordinator::index::metal3::Metal3Index;
 use coordinator::key::Presence;
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::host::BareMetalHost;

@@ -179,7 +179,7 @@ const ALLOWED_READS: [(&str, &str, &str); 20] = [
         "hosts are counted by what is shown of them",
     ),
     (
-        "src/controllers/metal3/index/hosts.rs",
+        "src/index/metal3/hosts.rs",
         "host.status.iter().flat_map(|status| &status.conditions)",
         "which hosts a Secret triggers: what follows is decided from stored facts",
     ),

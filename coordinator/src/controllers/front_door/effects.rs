@@ -3,17 +3,15 @@
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::notes::HostNote;
-use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef, allocation_of};
-use coordinator_core::host::facts;
+use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef};
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::trace::{Period, claim_span, machine_span};
 use kube::ResourceExt as _;
 
 use super::{FrontDoor, Gathered, ReadSecrets};
-use crate::controllers::Context;
-use crate::controllers::host::describe_release;
-use crate::store::plan_record::StoredSecret;
-use crate::store::{StoreError, bootstrap_secret, host, machine, plan_record};
+use crate::controllers::context::Context;
+use crate::controllers::plans::{describe_release, write_plan};
+use crate::store::{StoreError, bootstrap_secret, host, machine};
 use crate::telemetry::chain;
 
 /// Applies the one effect of a decision.
@@ -93,29 +91,6 @@ async fn assign_plan<K: FrontDoor>(
     context.events.normal(machine, "PlanAssigned", &note).await;
     tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");
     machine::clear_retry(&context.client, machine).await
-}
-
-/// Stores and announces a plan record of a host. The inventory comes first: where another replica
-/// has acted since it was read, the Secret, which may hold a plan that was announced, stays as it is.
-pub(in crate::controllers) async fn write_plan(
-    context: &Context,
-    inventory: &MachineInventory,
-    assignment: &Assignment,
-    secret: Option<&StoredSecret>,
-) -> Result<(), StoreError> {
-    let plan = &assignment.record.plan;
-    let state = allocation_of(&assignment.record);
-    let begun = host::begin_plan(&context.client, inventory, &plan.id, state).await?;
-    if let (Some(secret), false) = (secret, assignment.is_stored) {
-        plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
-    }
-    if let Some(lost) = &assignment.lost {
-        let note = format!("{}; recreated with plan {}", lost.message, plan.id);
-        context.events.warning(inventory, lost.reason.as_str(), &note).await;
-    }
-    let now = context.clock.now();
-    let announce = |status: &mut _| facts::record_announcement(status, plan, now);
-    host::change_status(&context.client, &begun, now, announce).await
 }
 
 async fn provide_machine<K: FrontDoor>(

@@ -12,11 +12,12 @@ use coordinator_core::metal3::ipam::{
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
-use super::{addresses, is_paused, show_result};
-use crate::cache::metal3::Metal3Cache;
-use crate::controllers::Context;
+use super::addresses;
+use crate::controllers::context::Context;
+use crate::controllers::failures::show_result;
 use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3, status};
+use crate::watch::metal3::Metal3Cache;
 
 /// Decides, applies one step.
 pub(super) async fn reconcile(
@@ -30,7 +31,7 @@ pub(super) async fn reconcile(
     let given = cache.given_addresses.get(&key.object_ref());
     let situation = Situation {
         claim: &claim,
-        is_paused: is_paused(&context, &*claim),
+        is_paused: context.is_paused(&*claim),
         pool: pool.as_deref(),
         reserved: reserved.as_deref(),
         given: given.as_deref(),

@@ -10,11 +10,11 @@ use coordinator_api::metal3::names;
 use coordinator_core::metal3::ipam::{ClaimKind, Pool, Refusal, address_name, chosen_address, is_held_by};
 use kube::{Api, ResourceExt as _};
 
-use super::index::slot_of_address_claim;
-use crate::cache::metal3::Metal3Cache;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
+use crate::index::metal3::slot_of_address_claim;
 use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3};
+use crate::watch::metal3::Metal3Cache;
 
 /// A claim of either kind.
 pub(super) trait Claim: metal3::Kind {

@@ -8,9 +8,9 @@ use coordinator_core::metal3::cluster::{Decision, decide_cluster, project_status
 use kube::Client;
 use kube::runtime::controller::Action;
 
-use super::show_result;
-use crate::controllers::Context;
-use crate::controllers::metal3::index::cluster_of_infrastructure;
+use crate::controllers::context::Context;
+use crate::controllers::failures::show_result;
+use crate::index::metal3::cluster_of_infrastructure;
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, adds or removes the finalizer, projects the status.

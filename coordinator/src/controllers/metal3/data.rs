@@ -18,11 +18,10 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 
-use super::is_paused;
-use crate::cache::metal3::Metal3Cache;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
 use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3, status};
+use crate::watch::metal3::Metal3Cache;
 
 /// Pause where nothing announces that what is missing is there.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -48,8 +47,7 @@ impl Objects {
         let metal3_machine = cache.machines.get(&beside(name).object_ref());
         let metal3_machine =
             metal3_machine.ok_or_else(|| format!("Metal3Machine {name} does not exist: restore it"))?;
-        let owner = metal3_machine.owner_references().iter().find(|owner| owner.kind == "Machine");
-        let machine = owner.and_then(|owner| context.cache.find_machine(&beside(&owner.name)));
+        let machine = context.find_owner(&*metal3_machine);
         let machine =
             machine.ok_or_else(|| format!("Metal3Machine {name} has no Machine: wait for Cluster API"))?;
         let host = named_host(&metal3_machine).and_then(|host| cache.hosts.get(&beside(host).object_ref()));
@@ -75,7 +73,7 @@ impl Objects {
 /// Claims addresses, renders, reports.
 pub(super) async fn reconcile(data: Arc<Metal3Data>, context: Arc<Context>) -> Result<Action, StoreError> {
     let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
-    if is_paused(&context, &*data) {
+    if context.is_paused(&*data) {
         return Ok(Action::await_change());
     }
     if data.metadata.deletion_timestamp.is_some() {

@@ -9,8 +9,7 @@ use coordinator_core::metal3::data::{ClaimStep, decide_claim, group_of_template}
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
-use super::is_paused;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
 use crate::key::{Key, StoreKey};
 use crate::store::{StoreError, metal3, status};
 
@@ -19,7 +18,7 @@ pub(super) async fn reconcile(
     claim: Arc<Metal3DataClaim>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*claim)) else {
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*claim)) else {
         return Ok(Action::await_change());
     };
     let key = Key::of(&*claim);

@@ -8,8 +8,7 @@ use coordinator_core::metal3::data::{group_of_template, labels_of_template, proj
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::is_paused;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
 use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
 
@@ -18,7 +17,7 @@ pub(super) async fn reconcile(
     template: Arc<Metal3DataTemplate>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*template)) else {
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*template)) else {
         return Ok(Action::await_change());
     };
     let key = Key::of(&*template);

@@ -28,8 +28,8 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::show_result;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
+use crate::controllers::failures::show_result;
 use crate::controllers::front_door::{self, FrontDoor, Gathered};
 use crate::key::{Key, StoreKey};
 use crate::store::{self, StoreError, host as inventories, metal3, status};
@@ -243,7 +243,7 @@ async fn refuse_host(
 }
 
 /// Looks up the host of a claim in the API server itself.
-pub(in crate::controllers) fn look_up(
+pub(crate) fn look_up(
     context: &Context,
     key: Key,
 ) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
@@ -257,7 +257,7 @@ pub(in crate::controllers) fn look_up(
 }
 
 /// Fields of a host that a claim needs.
-pub(in crate::controllers) fn read_claiming(context: &Context, host: &BareMetalHost) -> ClaimingMachine {
+pub(crate) fn read_claiming(context: &Context, host: &BareMetalHost) -> ClaimingMachine {
     let gathered = host.gather_inputs(context);
     ClaimingMachine { host: named_inventory(host), is_paused: gathered.demand.hold.is_some() }
 }

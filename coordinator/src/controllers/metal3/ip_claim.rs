@@ -8,14 +8,14 @@ use coordinator_core::metal3::ipam::{ClaimStep, Pool, decide_claim};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::{addresses, is_paused};
-use crate::cache::metal3::Metal3Cache;
-use crate::controllers::Context;
+use super::addresses;
+use crate::controllers::context::Context;
 use crate::store::{StoreError, metal3, status};
+use crate::watch::metal3::Metal3Cache;
 
 /// Decides, applies one step.
 pub(super) async fn reconcile(claim: Arc<IPClaim>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*claim)) else {
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*claim)) else {
         return Ok(Action::await_change());
     };
     let pool = addresses::find_pool(cache, &*claim);

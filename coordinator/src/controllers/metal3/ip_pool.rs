@@ -8,14 +8,14 @@ use coordinator_core::metal3::ipam::{labels_of_pool, project_pool};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::{is_paused, show_result};
-use crate::controllers::Context;
+use crate::controllers::context::Context;
+use crate::controllers::failures::show_result;
 use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
 
 /// Adds finalizer and labels, or removes the finalizer; projects the status.
 pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*pool)) else {
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*pool)) else {
         return Ok(Action::await_change());
     };
     let used = cache.index.used_addresses(&Key::of(&*pool));

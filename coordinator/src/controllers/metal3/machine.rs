@@ -26,15 +26,15 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use crate::cache::metal3::Metal3Cache;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
 use crate::controllers::front_door::EXHAUSTED_RECHECK;
-use crate::controllers::index::Wait;
 use crate::controllers::metal3::host;
-use crate::controllers::metal3::index::template_of_machine;
+use crate::index::Wait;
+use crate::index::metal3::template_of_machine;
 use crate::key::{Key, StoreKey};
 use crate::store::{self, Class, StoreError, kind_name, metal3, status};
 use crate::telemetry::chain;
+use crate::watch::metal3::Metal3Cache;
 
 /// How often labels are compared with those of the Node.
 const LABEL_INTERVAL: Duration = Duration::from_mins(1);
@@ -59,8 +59,7 @@ impl Gathered {
     fn read(machine: Arc<Metal3Machine>, context: &Context, cache: &Metal3Cache) -> Self {
         let key = Key::of(&*machine);
         let beside = |name: &str| key.in_namespace_of(name);
-        let owner = machine.owner_references().iter().find(|owner| owner.kind == "Machine");
-        let owner = owner.and_then(|owner| context.cache.find_machine(&beside(&owner.name)));
+        let owner = context.find_owner(&*machine);
         let cluster = machine.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
         let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));

@@ -16,11 +16,11 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::host::find_inventory;
-use crate::cache::metal3::Metal3Cache;
-use crate::controllers::Context;
+use crate::controllers::context::Context;
 use crate::key::{Key, StoreKey};
 use crate::store::{self, Class, StoreError, metal3, status};
 use crate::telemetry::chain;
+use crate::watch::metal3::Metal3Cache;
 
 /// The objects of a decision, out of the stores.
 struct Gathered {
@@ -34,7 +34,7 @@ impl Gathered {
     fn read(remediation: &Metal3Remediation, context: &Context, cache: &Metal3Cache) -> Self {
         let key = Key::of(remediation);
         let beside = |name: &str| key.in_namespace_of(name);
-        let owner = owner_name(remediation).and_then(|name| context.cache.find_machine(&beside(name)));
+        let owner = context.find_owner(remediation);
         let machine = owner.as_ref().and_then(|owner| {
             let reference = &owner.spec.infrastructure_ref;
             cache.machines.get(&beside(&reference.name).object_ref())
@@ -51,12 +51,6 @@ impl Gathered {
             host,
         }
     }
-}
-
-/// Name of the Machine that owns it.
-fn owner_name(remediation: &Metal3Remediation) -> Option<&str> {
-    let owners = remediation.metadata.owner_references.as_ref()?;
-    owners.iter().find(|owner| owner.kind == "Machine").map(|owner| owner.name.as_str())
 }
 
 /// Gathers, decides, applies one step, writes the conditions.

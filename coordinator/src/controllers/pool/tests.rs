@@ -1,9 +1,9 @@
+use std::time::Duration;
+
 use coordinator_api::names::annotation;
 use fake_apiserver::Verb;
 use serde_json::{Value, json};
-use tokio::time::advance;
 
-use super::*;
 use crate::tests::{NAMESPACE, Setting};
 
 const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
@@ -27,22 +27,6 @@ fn read_holder(setting: &Setting, host: &str) -> Option<String> {
 
 fn read_total(setting: &Setting, pool: &str) -> Value {
     setting.fake.look(POOLS, NAMESPACE, pool).unwrap()["status"]["total"].clone()
-}
-
-#[tokio::test(start_paused = true)]
-async fn change_waits_for_those_that_follow() {
-    let (throttle, pool, gone) =
-        (Throttle::default(), Key::new("fleet", "workers"), Key::new("fleet", "gone"));
-    assert_eq!(throttle.remaining(&pool), Some(WRITE_DELAY), "the first change");
-    advance(Duration::from_millis(200)).await;
-    assert_eq!(throttle.remaining(&pool), Some(Duration::from_millis(300)), "a later one waits no longer");
-    assert_eq!(throttle.remaining(&gone), Some(WRITE_DELAY), "another pool");
-    advance(Duration::from_millis(300)).await;
-    assert_eq!(throttle.remaining(&pool), None, "written for both");
-    assert_eq!(throttle.remaining(&pool), Some(WRITE_DELAY), "the next change");
-    advance(FORGOTTEN).await;
-    assert_eq!(throttle.remaining(&pool), None, "late, and not forgotten");
-    assert_eq!(throttle.0.lock().unwrap().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

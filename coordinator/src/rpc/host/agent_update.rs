@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use wire::coordinator_message;
 
-use super::attach::Statement;
+use super::statement::Statement;
 use crate::agent_file::AgentFile;
 use crate::ca::Peer;
 use crate::rpc::plan_notifications::HostState;

@@ -28,6 +28,7 @@ use wire::host_message;
 
 use super::reports::parse_network;
 use super::settings;
+use super::statement::Statement;
 use crate::ca::Peer;
 use crate::rpc::refresh::refresh_metadata;
 use crate::rpc::registration::check_facts;
@@ -46,25 +47,12 @@ const REPLICA_CHECK: Duration = Duration::from_secs(1);
 
 pub(super) type Messages = Streaming<wire::HostMessage>;
 
-/// What a host stated when it attached, and who it is.
-#[derive(Clone, Debug)]
-pub(super) struct Statement {
-    pub(super) peer: Peer,
-    pub(super) stated: HostStatement,
-}
-
 /// What a host reports beside its statement, within its bounds: stored, and not
 /// kept as long as the stream.
 struct Reported {
     facts: Option<wire::HostFacts>,
     hardware: Option<HardwareStatus>,
     network: Option<ObservedNetwork>,
-}
-
-impl Statement {
-    pub(super) fn boot_id(&self) -> &str {
-        &self.stated.system.boot_id
-    }
 }
 
 /// The session of a host, stored.

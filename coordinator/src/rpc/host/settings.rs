@@ -10,7 +10,7 @@ use kube::runtime::reflector::ObjectRef;
 use proto::proof;
 use proto::v1alpha1 as wire;
 
-use super::attach::Statement;
+use super::statement::Statement;
 use crate::rpc::{Context, RpcError};
 
 /// What the host should have; `None` while its registration is not ready.

@@ -18,8 +18,9 @@ use tonic::Status;
 use tracing::Instrument as _;
 
 use super::agent_update::AgentUpdates;
-use super::attach::{self, Freshness, Messages, OpenSession, Statement};
+use super::attach::{self, Freshness, Messages, OpenSession};
 use super::progress::StepProgress;
+use super::statement::Statement;
 use crate::ca::Peer;
 use crate::rpc::plan_notifications::{HostState, Subscription};
 use crate::rpc::sessions::SessionGuard;

@@ -13,7 +13,7 @@ use proto::v1alpha1 as wire;
 use wire::complete_response::Next;
 
 use super::{Context, RpcError, inventories};
-use crate::store::plan_record::read_secret;
+use crate::store::secret::read_secret;
 
 /// An installed host boots its disk, unless an operator wants it installed again;
 /// any other is installed.

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::Clock;
-use crate::controllers::index::Index;
-use crate::controllers::metal3::index::Metal3Index;
-use crate::controllers::replicas::ReplicaTracker;
-use crate::controllers::triggers::Router;
+use crate::index::Index;
+use crate::index::metal3::Metal3Index;
+use crate::index::replicas::ReplicaTracker;
+use crate::index::triggers::Router;
 use crate::key::{Key, StoreKey};
 use crate::metrics::Metrics;
 use crate::rpc::log::capture_log;

@@ -10,13 +10,11 @@ use coordinator_api::names::label;
 use kube::{Resource, ResourceExt as _};
 
 use super::Kind;
-use crate::controllers::index::groups::Partition;
+use crate::index::groups::Partition;
 use crate::key::{Key, Presence};
 
 /// An object that rests while its Cluster is paused.
-pub(in crate::controllers::metal3) trait OfCluster:
-    Resource<DynamicType = ()> + Clone
-{
+pub trait OfCluster: Resource<DynamicType = ()> + Clone {
     const KIND: Kind;
 
     /// The Cluster that its spec names.

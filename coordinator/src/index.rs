@@ -9,14 +9,17 @@
 //! so that a removal wakes whatever depended on the old ones.
 
 mod endpoints;
-pub(super) mod groups;
+pub(crate) mod groups;
 mod hosts;
 mod machines;
+pub mod metal3;
 mod pools;
-pub(super) mod reservations;
+pub mod replicas;
+pub(crate) mod reservations;
 #[cfg(test)]
 mod tests;
 mod tokens;
+pub mod triggers;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -37,41 +40,20 @@ use coordinator_core::load_balancer::{self, Internal};
 use coordinator_core::pool::Roster;
 use kube::ResourceExt;
 
-use super::metal3;
 use crate::key::{Key, Namespace, ObjectName, Presence};
 use endpoints::Endpoints;
 use groups::{Groups, Partition};
 use ipnet::IpNet;
-pub(super) use machines::infrastructure_of;
+pub(crate) use machines::infrastructure_of;
 use reservations::Reservations;
 use tokens::Tokens;
-pub(super) use waiting::{Called, Waiting};
+pub use triggers::Triggers;
+pub(crate) use waiting::{Called, Waiting};
 pub use waiting::{MemberWish, Wait};
 
-/// The registration that a seed image names.
-pub(crate) fn registration_key(image: &SeedImage) -> Key {
-    let reference = &image.spec.registration_ref;
-    let namespace =
-        reference.namespace.clone().or_else(|| image.metadata.namespace.clone()).unwrap_or_default();
-    Key::new(namespace, reference.name.clone().unwrap_or_default())
-}
-
 /// The pool that machines of a template draw from.
-pub(super) fn pool_key(template: &BaremetalMachineTemplate) -> Key {
+pub(crate) fn pool_key(template: &BaremetalMachineTemplate) -> Key {
     Key::of(template).in_namespace_of(&template.spec.template.spec.machine_inventory_pool_ref.name)
-}
-
-/// The objects that are to be reconciled after an event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Triggers {
-    pub hosts: BTreeSet<Key>,
-    pub machines: BTreeSet<Key>,
-    pub pools: BTreeSet<Key>,
-    pub clusters: BTreeSet<Key>,
-    pub registrations: BTreeSet<Key>,
-    pub seed_images: BTreeSet<Key>,
-    pub templates: BTreeSet<Key>,
-    pub metal3: BTreeSet<(metal3::index::Kind, Key)>,
 }
 
 /// The index of the process. Clones are the same one.
@@ -162,7 +144,7 @@ impl Index {
 
     pub(crate) fn apply_seed_image(&self, image: &SeedImage, presence: Presence) -> Triggers {
         let key = Key::of(image);
-        let registration = (presence == Presence::Exists).then(|| registration_key(image));
+        let registration = (presence == Presence::Exists).then(|| image.registration_key());
         self.write_inner().seed_images_by_registration.set_group(&key, registration.as_ref());
         Triggers { seed_images: BTreeSet::from([key]), ..Triggers::default() }
     }
@@ -208,18 +190,18 @@ impl Index {
     }
 
     /// The registrations that ask for a token, or show it.
-    pub(super) fn registrations_with_token(&self, token: &str) -> Vec<Key> {
+    pub(crate) fn registrations_with_token(&self, token: &str) -> Vec<Key> {
         self.read_inner().tokens.find_registrations(token)
     }
 
     /// Endpoints that come into this network concern the cluster from now on.
-    pub(super) fn set_network(&self, cluster: &Key, network: Option<IpNet>) {
+    pub(crate) fn set_network(&self, cluster: &Key, network: Option<IpNet>) {
         self.write_inner().endpoints.set_network(cluster, network);
     }
 
     /// The clusters with the address and port of an endpoint, and those of its network
     /// with its router id.
-    pub(super) fn find_neighbours(&self, endpoint: Internal, network: Option<IpNet>) -> BTreeSet<Key> {
+    pub(crate) fn find_neighbours(&self, endpoint: Internal, network: Option<IpNet>) -> BTreeSet<Key> {
         self.read_inner().endpoints.find_neighbours(endpoint, network)
     }
 
@@ -299,7 +281,7 @@ impl Index {
     }
 
     /// Whether something holds the deletion of a machine: others wait for its host no longer.
-    pub(super) fn set_stuck(&self, machine: &Key, is_stuck: bool) -> Triggers {
+    pub(crate) fn set_stuck(&self, machine: &Key, is_stuck: bool) -> Triggers {
         self.write_inner().set_stuck(machine, is_stuck)
     }
 

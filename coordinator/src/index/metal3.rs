@@ -1,9 +1,10 @@
 //! Which Metal3 objects concern each other.
 
-pub(super) mod clusters;
+pub mod clusters;
 mod host_addresses;
 mod hosts;
 mod seen;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -25,14 +26,14 @@ use kube::ResourceExt as _;
 
 use clusters::Clusters;
 use host_addresses::HostAddresses;
-pub(super) use hosts::{cluster_of_infrastructure, template_of_machine};
+pub(crate) use hosts::{cluster_of_infrastructure, template_of_machine};
 use seen::Seen;
 
-use super::slots::Slots;
-use crate::controllers::index::groups::{Groups, Partition};
-use crate::controllers::index::reservations::Reservations;
-use crate::controllers::index::{Triggers, Waiting};
+use crate::index::groups::{Groups, Partition};
+use crate::index::reservations::Reservations;
+use crate::index::{Triggers, Waiting};
 use crate::key::{Key, Namespace, Presence};
+use slots::Slots;
 
 /// A kind that has a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,12 +103,12 @@ struct MachineFacts {
     generation: Option<i64>,
 }
 
-pub(super) fn triggers(subjects: impl IntoIterator<Item = (Kind, Key)>) -> Triggers {
+pub(crate) fn triggers(subjects: impl IntoIterator<Item = (Kind, Key)>) -> Triggers {
     Triggers { metal3: subjects.into_iter().collect(), ..Triggers::default() }
 }
 
 /// Where addresses are kept by claims of both kinds.
-pub(super) fn slot_of_address_claim(claim: &Key) -> Key {
+pub(crate) fn slot_of_address_claim(claim: &Key) -> Key {
     claim.in_namespace_of(&format!("{ADDRESS_CLAIM}{}", claim.name))
 }
 
@@ -192,7 +193,7 @@ impl Metal3Index {
 
     /// Reserves the address that `choose` finds for a claim of `machine`, unless the claim
     /// has one. `choose` asks which addresses are taken, and which the hosts of others use.
-    pub(super) fn choose_address<E>(
+    pub(crate) fn choose_address<E>(
         &self,
         (pool, claim): (&Key, &Key),
         machine: Option<&Key>,
@@ -283,7 +284,7 @@ impl Metal3Index {
     }
 
     /// Reserves the index that `choose` finds, unless the claim has one.
-    pub(super) fn choose_index(
+    pub(crate) fn choose_index(
         &self,
         group: &Key,
         claim: &Key,

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::Sinks;
 use super::listing::{Listing, Unlisted};
-use crate::controllers::index::Triggers;
+use crate::index::Triggers;
 use crate::key::Presence;
 use crate::telemetry::chain;
 

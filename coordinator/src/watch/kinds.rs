@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::Sinks;
 use super::follow::Watched;
-use crate::controllers::index::{Index, Triggers};
+use crate::index::{Index, Triggers};
 use crate::key::{Key, Presence};
 
 impl Watched for MachineInventory {

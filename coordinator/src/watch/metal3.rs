@@ -18,8 +18,8 @@ use kube::runtime::reflector::store::Writer;
 use super::follow::{Watch, Watched};
 use super::{ApiVersions, Sinks};
 use crate::config::Metal3;
-use crate::controllers::index::Triggers;
-use crate::controllers::metal3::index::Metal3Index;
+use crate::index::Triggers;
+use crate::index::metal3::Metal3Index;
 use crate::key::Presence;
 
 /// The stores, and what in them concerns what.

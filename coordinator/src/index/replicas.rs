@@ -15,8 +15,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::index::{Index, Triggers};
 use super::triggers::Router;
+use super::{Index, Triggers};
 use crate::clock::Clock;
 use crate::key::Presence;
 use crate::lease::{read_lifetime, replica};

@@ -72,7 +72,7 @@ impl ClusterFacts {
 }
 
 /// The `BaremetalCluster` of a Cluster.
-pub(in crate::controllers) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
+pub(crate) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
     let reference = cluster.spec.infrastructure_ref.as_ref();
     let own = reference.filter(|reference| reference.kind == "BaremetalCluster")?;
     Some(Key::of(cluster).in_namespace_of(&own.name))

@@ -34,10 +34,10 @@ use kube::{Api, Client, Resource as _};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, Metal3};
-use crate::controllers::index::Index;
-use crate::controllers::metal3::index::Metal3Index;
-use crate::controllers::replicas::ReplicaTracker;
-use crate::controllers::triggers::Router;
+use crate::index::Index;
+use crate::index::metal3::Metal3Index;
+use crate::index::replicas::ReplicaTracker;
+use crate::index::triggers::Router;
 use crate::key::Presence;
 use crate::key::{Key, StoreKey};
 use crate::lease::replica::LABEL_SELECTOR;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 #[derive(Clone, Debug)]
-pub(in crate::controllers) struct Groups<K, V>(HashMap<K, HashSet<V>>);
+pub(crate) struct Groups<K, V>(HashMap<K, HashSet<V>>);
 
 impl<K, V> Default for Groups<K, V> {
     fn default() -> Self {
@@ -16,11 +16,11 @@ impl<K, V> Default for Groups<K, V> {
 
 impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     /// Whether it was not a member before.
-    pub(in crate::controllers) fn insert_member(&mut self, key: &K, value: &V) -> bool {
+    pub(crate) fn insert_member(&mut self, key: &K, value: &V) -> bool {
         self.0.entry(key.clone()).or_default().insert(value.clone())
     }
 
-    pub(in crate::controllers) fn remove_member(&mut self, key: &K, value: &V) {
+    pub(crate) fn remove_member(&mut self, key: &K, value: &V) {
         if let Some(members) = self.0.get_mut(key) {
             members.remove(value);
             if members.is_empty() {
@@ -30,7 +30,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     }
 
     /// Moves `value` from the group `old` to the group `new`.
-    pub(in crate::controllers) fn replace_group(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
+    pub(crate) fn replace_group(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
         if old == new {
             return;
         }
@@ -43,18 +43,18 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     }
 
     /// In no order.
-    pub(in crate::controllers) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> + Clone {
+    pub(crate) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> + Clone {
         self.0.get(key).into_iter().flatten()
     }
 
-    pub(in crate::controllers) fn contains_member(&self, key: &K, value: &V) -> bool {
+    pub(crate) fn contains_member(&self, key: &K, value: &V) -> bool {
         self.0.get(key).is_some_and(|members| members.contains(value))
     }
 }
 
 /// Members that are in one group each, or in none.
 #[derive(Clone, Debug)]
-pub(in crate::controllers) struct Partition<K, V> {
+pub(crate) struct Partition<K, V> {
     group_of: HashMap<V, K>,
     groups: Groups<K, V>,
 }
@@ -67,7 +67,7 @@ impl<K, V> Default for Partition<K, V> {
 
 impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Partition<K, V> {
     /// Moves a member to a group; the answer is the one it was in.
-    pub(in crate::controllers) fn set_group(&mut self, member: &V, group: Option<&K>) -> Option<K> {
+    pub(crate) fn set_group(&mut self, member: &V, group: Option<&K>) -> Option<K> {
         let old = match group {
             Some(group) => self.group_of.insert(member.clone(), group.clone()),
             None => self.group_of.remove(member),
@@ -76,31 +76,31 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Partition<K, V> {
         old
     }
 
-    pub(in crate::controllers) fn group_of(&self, member: &V) -> Option<&K> {
+    pub(crate) fn group_of(&self, member: &V) -> Option<&K> {
         self.group_of.get(member)
     }
 
     /// In no order.
-    pub(in crate::controllers) fn group_members(&self, group: &K) -> impl Iterator<Item = &V> + Clone {
+    pub(crate) fn group_members(&self, group: &K) -> impl Iterator<Item = &V> + Clone {
         self.groups.group_members(group)
     }
 
     /// Of all groups, in no order.
-    pub(in crate::controllers) fn members(&self) -> impl Iterator<Item = &V> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &V> {
         self.group_of.keys()
     }
 }
 
 /// Values that count how often they are compared.
 #[cfg(test)]
-pub(in crate::controllers) mod counted {
+pub(crate) mod counted {
     use std::cell::Cell;
     use std::hash::{Hash, Hasher};
 
-    thread_local!(pub(in crate::controllers) static COMPARISONS: Cell<usize> = const { Cell::new(0) });
+    thread_local!(pub(crate) static COMPARISONS: Cell<usize> = const { Cell::new(0) });
 
     #[derive(Clone, Debug, Eq)]
-    pub(in crate::controllers) struct Counted(pub(in crate::controllers) u32);
+    pub(crate) struct Counted(pub(crate) u32);
 
     impl Hash for Counted {
         fn hash<H: Hasher>(&self, state: &mut H) {

@@ -7,18 +7,18 @@ use std::collections::HashMap;
 /// that are created at once would all choose the same host. They only save
 /// writes: the claim decides.
 #[derive(Debug, Default)]
-pub(in crate::controllers) struct Reservations {
+pub(crate) struct Reservations {
     machines: HashMap<Key, Key>,
     hosts: HashMap<Key, Key>,
 }
 
 impl Reservations {
-    pub(in crate::controllers) fn is_taken(&self, host: &Key, machine: &Key) -> bool {
+    pub(crate) fn is_taken(&self, host: &Key, machine: &Key) -> bool {
         self.machines.get(host).is_some_and(|holder| holder != machine)
     }
 
     /// Refused where another machine has the host. A machine has one reservation.
-    pub(in crate::controllers) fn insert_reservation(&mut self, host: &Key, machine: &Key) -> bool {
+    pub(crate) fn insert_reservation(&mut self, host: &Key, machine: &Key) -> bool {
         if self.is_taken(host, machine) {
             return false;
         }
@@ -29,18 +29,18 @@ impl Reservations {
     }
 
     /// The host that is reserved for it.
-    pub(in crate::controllers) fn host_of(&self, machine: &Key) -> Option<&Key> {
+    pub(crate) fn host_of(&self, machine: &Key) -> Option<&Key> {
         self.hosts.get(machine)
     }
 
     /// The host that was reserved for it.
-    pub(in crate::controllers) fn release_machine(&mut self, machine: &Key) -> Option<Key> {
+    pub(crate) fn release_machine(&mut self, machine: &Key) -> Option<Key> {
         let host = self.hosts.remove(machine)?;
         self.machines.remove(&host);
         Some(host)
     }
 
-    pub(in crate::controllers) fn release_host(&mut self, host: &Key) {
+    pub(crate) fn release_host(&mut self, host: &Key) {
         if let Some(machine) = self.machines.remove(host) {
             self.hosts.remove(&machine);
         }

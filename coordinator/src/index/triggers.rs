@@ -1,5 +1,6 @@
 //! Queues from the watches to the controllers, which only the leader has.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use coordinator_api::cluster::BaremetalCluster;
@@ -13,14 +14,26 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::index::Triggers;
-use super::metal3::index::Kind;
+use super::metal3::Kind;
 use crate::key::{Key, StoreKey};
+
+/// The objects that are to be reconciled after an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Triggers {
+    pub hosts: BTreeSet<Key>,
+    pub machines: BTreeSet<Key>,
+    pub pools: BTreeSet<Key>,
+    pub clusters: BTreeSet<Key>,
+    pub registrations: BTreeSet<Key>,
+    pub seed_images: BTreeSet<Key>,
+    pub templates: BTreeSet<Key>,
+    pub metal3: BTreeSet<(Kind, Key)>,
+}
 
 /// Where the controllers get their keys. The controllers take every key at once
 /// and drop repeats, so that no queue grows beyond a burst.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     pub hosts: UnboundedReceiver<ObjectRef<MachineInventory>>,
     pub machines: UnboundedReceiver<ObjectRef<BaremetalMachine>>,
     pub pools: UnboundedReceiver<ObjectRef<MachineInventoryPool>>,
@@ -49,7 +62,7 @@ struct Queues {
 pub struct Router(Arc<RwLock<Option<Queues>>>);
 
 impl Router {
-    pub(super) fn open_queues(&self) -> Keys {
+    pub(crate) fn open_queues(&self) -> Keys {
         let (hosts, host_keys) = unbounded_channel();
         let (machines, machine_keys) = unbounded_channel();
         let (pools, pool_keys) = unbounded_channel();
@@ -73,7 +86,7 @@ impl Router {
         }
     }
 
-    pub(super) fn close_queues(&self) {
+    pub(crate) fn close_queues(&self) {
         self.set_queues(None);
     }
 

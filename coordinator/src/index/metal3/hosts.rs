@@ -13,12 +13,12 @@ use coordinator_core::demand::Severity;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
 use coordinator_core::metal3::machine::{self, Choice, HostChange, HostRoster, HostWish};
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt as _};
+use kube::ResourceExt as _;
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
-use crate::controllers::index::reservations::Reservations;
-use crate::controllers::index::{Called, Triggers, Wait};
-use crate::key::{Key, Presence};
+use crate::index::reservations::Reservations;
+use crate::index::{Called, Triggers, Wait};
+use crate::key::{Key, Presence, find_owner};
 
 impl Inner {
     fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) -> Option<HostChange> {
@@ -91,26 +91,18 @@ fn waits_for_secret(host: &BareMetalHost) -> bool {
 }
 
 /// The Cluster that a `Metal3Cluster` is of.
-pub(in crate::controllers::metal3) fn cluster_of_infrastructure(
-    infrastructure: &Metal3Cluster,
-) -> Option<Key> {
-    let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
-    let name = owner.map(|owner| &owner.name).or_else(|| infrastructure.labels().get(label::CLUSTER_NAME))?;
-    Some(Key::of(infrastructure).in_namespace_of(name))
+pub(crate) fn cluster_of_infrastructure(infrastructure: &Metal3Cluster) -> Option<Key> {
+    let owner = find_owner(infrastructure, "Cluster");
+    let labelled = || infrastructure.labels().get(label::CLUSTER_NAME);
+    owner.or_else(|| Some(Key::of(infrastructure).in_namespace_of(labelled()?)))
 }
 
 /// Annotation of what Cluster API clones, with the name of the template.
 const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
 /// The template that a machine was cloned from.
-pub(in crate::controllers::metal3) fn template_of_machine(machine: &Metal3Machine) -> Option<Key> {
+pub(crate) fn template_of_machine(machine: &Metal3Machine) -> Option<Key> {
     machine.annotations().get(CLONED_FROM).map(|name| Key::of(machine).in_namespace_of(name))
-}
-
-/// The Machine of Cluster API that owns an object.
-fn find_owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
-    let owner = object.meta().owner_references.iter().flatten().find(|owner| owner.kind == "Machine")?;
-    Some(Key::of(object).in_namespace_of(&owner.name))
 }
 
 /// Hosts, and the machines that use them.
@@ -164,7 +156,7 @@ impl Metal3Index {
         let facts = (presence == Presence::Exists).then(|| MachineFacts {
             host: machine::named_host(machine).map(|name| key.in_namespace_of(name)),
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
-            owner: find_owner(machine),
+            owner: find_owner(machine, "Machine"),
             generation: machine.metadata.generation,
         });
         let mut inner = self.write_inner();
@@ -222,7 +214,7 @@ impl Metal3Index {
     /// A remediation concerns itself alone.
     pub(crate) fn apply_remediation(&self, remediation: &Metal3Remediation, presence: Presence) -> Triggers {
         let key = Key::of(remediation);
-        let owner = find_owner(remediation).filter(|_| presence == Presence::Exists);
+        let owner = find_owner(remediation, "Machine").filter(|_| presence == Presence::Exists);
         self.write_inner().remediations_by_owner.set_group(&key, owner.as_ref());
         triggers([(Kind::Remediation, key)])
     }
@@ -282,7 +274,7 @@ impl Metal3Index {
     }
 
     /// What a machine waits for. To be called with [`Wait::Decision`] before the stores are read.
-    pub(in crate::controllers::metal3) fn set_wait(&self, machine: &Key, wait: Option<Wait<HostWish>>) {
+    pub(crate) fn set_wait(&self, machine: &Key, wait: Option<Wait<HostWish>>) {
         self.write_inner().set_wait(machine, wait);
     }
 
@@ -311,12 +303,12 @@ impl Metal3Index {
     }
 
     /// Releases every reservation: another replica led meanwhile.
-    pub(in crate::controllers::metal3) fn release_all(&self) {
+    pub(crate) fn release_all(&self) {
         self.write_inner().reservations = Reservations::default();
     }
 
     /// Gives up what is reserved for a machine: others may have it.
-    pub(in crate::controllers::metal3) fn release_host(&self, machine: &Key) -> Triggers {
+    pub(crate) fn release_host(&self, machine: &Key) -> Triggers {
         triggers(of_kind(Kind::Machine, self.write_inner().release_reservation(machine)))
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-use crate::controllers::index::groups::Groups;
+use crate::index::groups::Groups;
 use crate::key::{Key, Namespace};
 
 #[derive(Debug)]
@@ -199,7 +199,7 @@ impl<V: Clone + Eq + Hash> Slots<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::index::groups::counted::{COMPARISONS, Counted};
+    use crate::index::groups::counted::{COMPARISONS, Counted};
 
     fn key(name: &str) -> Key {
         Key::new("fleet", name)

@@ -37,7 +37,7 @@ impl MemberWish {
 
 /// How many of those that wait for the same a host concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::controllers) enum Called {
+pub(crate) enum Called {
     None,
     First,
     All,
@@ -48,7 +48,7 @@ pub(in crate::controllers) enum Called {
 /// wishes, and not with that of machines. Only where no host comes back any more, all that waited
 /// for one are called.
 #[derive(Debug)]
-pub(in crate::controllers) struct Waiting<W> {
+pub(crate) struct Waiting<W> {
     known: HashMap<Key, (Key, Wait<W>)>,
     by_place: HashMap<Key, BTreeMap<Wait<W>, BTreeSet<Key>>>,
 }
@@ -60,7 +60,7 @@ impl<W> Default for Waiting<W> {
 }
 
 impl<W: Clone + Ord> Waiting<W> {
-    pub(in crate::controllers) fn set_wait(&mut self, machine: &Key, wait: Option<(Key, Wait<W>)>) {
+    pub(crate) fn set_wait(&mut self, machine: &Key, wait: Option<(Key, Wait<W>)>) {
         if let Some((place, former)) = self.known.remove(machine) {
             self.remove_machine(&place, &former, machine);
         }
@@ -87,7 +87,7 @@ impl<W: Clone + Ord> Waiting<W> {
     /// Whom a host concerns that became free. Of those that wait for the same it is the first one,
     /// which then waits no longer: the next host is for the next one. `returns` says whom of those
     /// that wait for one to come back.
-    pub(in crate::controllers) fn take_for_host(
+    pub(crate) fn take_for_host(
         &mut self,
         place: &Key,
         fits: impl Fn(&W) -> bool,
@@ -112,11 +112,7 @@ impl<W: Clone + Ord> Waiting<W> {
     }
 
     /// Those that wait for a host to come back, and for whom `is_over`: they may take any.
-    pub(in crate::controllers) fn take_for_return(
-        &mut self,
-        place: &Key,
-        is_over: impl Fn(&W) -> bool,
-    ) -> BTreeSet<Key> {
+    pub(crate) fn take_for_return(&mut self, place: &Key, is_over: impl Fn(&W) -> bool) -> BTreeSet<Key> {
         let waits = self.by_place.get(place).into_iter().flatten();
         let returns = waits.filter(|(wait, _)| matches!(wait, Wait::Return(wish) if is_over(wish)));
         let called = returns.flat_map(|(_, machines)| machines.iter().cloned()).collect();
@@ -133,7 +129,7 @@ impl<W: Clone + Ord> Waiting<W> {
     }
 
     /// Those that an entry of the catalog may concern.
-    pub(in crate::controllers) fn for_catalog(&self) -> BTreeSet<Key> {
+    pub(crate) fn for_catalog(&self) -> BTreeSet<Key> {
         let by_wait = self.by_place.values().flatten();
         let concerned = by_wait.filter(|(wait, _)| matches!(wait, Wait::Decision | Wait::Catalog));
         concerned.flat_map(|(_, machines)| machines.iter().cloned()).collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use crate::controllers::index::groups::Groups;
+use crate::index::groups::Groups;
 use crate::key::Key;
 
 /// By inventory, and back.

@@ -1,0 +1,64 @@
+//! What the controllers share.
+
+use std::sync::Arc;
+
+use coordinator_api::capi::Machine;
+use coordinator_api::names::label;
+use kube::{Client, Resource, ResourceExt};
+
+use super::failures::{Intervals, Throttle};
+use crate::clock::Clock;
+use crate::events::Events;
+use crate::index::Index;
+use crate::index::metal3::clusters::OfCluster;
+use crate::index::replicas::ReplicaTracker;
+use crate::index::triggers::Router;
+use crate::key::find_owner;
+use crate::metrics::Metrics;
+use crate::seed_iso::SeedIsos;
+use crate::traces::Traces;
+use crate::watch::{ApiVersions, Cache};
+use crate::workload::WorkloadClients;
+
+/// What every controller has at hand. Clones share everything.
+#[derive(Clone)]
+pub struct Context {
+    pub client: Client,
+    pub cache: Cache,
+    pub index: Index,
+    pub events: Events,
+    pub metrics: Metrics,
+    pub traces: Traces,
+    pub replicas: ReplicaTracker,
+    pub clock: Clock,
+    /// Where hosts reach the coordinator.
+    pub server_url: String,
+    pub isos: Arc<SeedIsos>,
+    pub versions: ApiVersions,
+    /// How long objects have waited for what no watch announces.
+    pub waits: Intervals,
+    pub pool_writes: Throttle,
+    pub workloads: WorkloadClients,
+    /// Value of the label of the objects that are reconciled; all where it is `None`.
+    pub watch_filter: Option<String>,
+    pub router: Router,
+}
+
+impl Context {
+    /// Whether an object of Cluster API is for this coordinator.
+    pub fn serves(&self, object: &impl ResourceExt) -> bool {
+        let wanted = self.watch_filter.as_ref();
+        wanted.is_none_or(|wanted| object.labels().get(label::WATCH_FILTER) == Some(wanted))
+    }
+
+    /// The Machine of Cluster API that owns `object`.
+    pub fn find_owner(&self, object: &impl Resource<DynamicType = ()>) -> Option<Arc<Machine>> {
+        self.cache.find_machine(&find_owner(object, "Machine")?)
+    }
+
+    /// Whether an object rests, because it or its Cluster is paused, or because it was moved away.
+    pub fn is_paused(&self, object: &impl OfCluster) -> bool {
+        let cluster = object.find_cluster().and_then(|key| self.cache.find_cluster(&key));
+        coordinator_core::cluster::is_paused(object, cluster.as_deref())
+    }
+}
