@@ -5,13 +5,12 @@
 //! and without the coordinator, a configuration of keepalived is written, and
 //! keepalived runs while there is a duty. VRRP among the members decides who
 //! holds the address; a member takes part only while its own API server answers
-//! `/readyz` ([`check`]), or no other would do better ([`strain`]).
+//! `/readyz` ([`check`]), or no other would do better ([`overload`]).
 
-pub mod changes;
 pub mod check;
 pub mod config;
-pub mod duty;
+mod overload;
 pub mod placement;
+mod probe;
 pub mod spread;
-mod strain;
 pub mod supervisor;

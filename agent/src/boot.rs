@@ -6,31 +6,26 @@
 //! at every boot.
 
 pub mod assessment;
-pub(crate) mod bootstrap;
-mod connections;
+mod bootstrap;
 mod live_seed;
-pub mod network_trial;
-pub mod node_identity;
 mod own_network;
-pub(crate) mod receipt;
-pub mod seed;
-pub mod wipe;
 
 use std::path::PathBuf;
 
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 
-pub use receipt::Receipt;
-
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
-use crate::failpoint::failpoint;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::failpoint::failpoint;
+use crate::ground::paths::Root;
 use crate::host::kept_paths::find_lost_paths;
 use crate::host::observed;
 use crate::host::system::SystemError;
-use crate::paths::Root;
-use crate::plan::journal::{self, Journal, State};
+use crate::host::wipe;
+use crate::state::journal::{self, Journal, State};
+use crate::state::receipt::{self, Receipt};
+use crate::state::{connections, network_trial, node_identity, seed};
 
 /// What early boot did, and what it could not do.
 #[derive(Debug, Default)]
@@ -119,7 +114,7 @@ pub fn run(root: &Root) -> Summary {
         }
         return summary;
     }
-    if summary.keep_result(network_trial::restore_former(root)) == Some(true) {
+    if summary.keep_result(restore_former_network(root)) == Some(true) {
         summary.add_note("put the former network back: the new one did not reach the coordinator");
     }
     if summary.keep_result(bootstrap::note_interrupted(root)) == Some(true) {
@@ -150,6 +145,16 @@ pub fn run(root: &Root) -> Summary {
         Some(restore) => hold_node(root, restore, &mut summary),
     }
     summary
+}
+
+/// Puts the former network into the seed where the new one failed. Whether it
+/// did so now.
+fn restore_former_network(root: &Root) -> Result<bool, BootError> {
+    let state = root.state();
+    let Some(former) = network_trial::find_former_seed(&state)? else { return Ok(false) };
+    wipe::remove_rendered_network(root)?;
+    seed::store(&state, &former)?;
+    Ok(true)
 }
 
 type RestoreSeed = fn(&Root) -> Result<seed::Restored, seed::SeedError>;

@@ -8,5 +8,7 @@ pub mod image;
 pub mod kept_paths;
 pub mod network;
 pub mod observed;
+pub mod sysfs;
 pub mod system;
 mod units;
+pub mod wipe;

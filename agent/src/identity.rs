@@ -8,6 +8,7 @@
 
 mod certificate;
 mod error;
+pub mod tpm;
 
 use std::fs;
 use std::io;
@@ -20,7 +21,7 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::time::Instant;
 
-use crate::durable;
+use crate::ground::durable;
 
 pub use certificate::{Certificate, Role};
 pub use error::IdentityError;

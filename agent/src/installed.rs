@@ -2,6 +2,7 @@
 
 mod carried;
 mod duties;
+pub mod error;
 pub mod link;
 pub mod mailbox;
 mod network_trial;

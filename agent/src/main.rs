@@ -5,9 +5,13 @@ use std::process::{Command, ExitCode};
 use std::time::SystemTime;
 
 use agent::alive::{check, supervisor};
+use agent::boot;
 use agent::boot::assessment::{self, Assessment};
 use agent::console::screen::draw_page;
-use agent::error::{NextAction, describe_error, explain};
+use agent::console::status;
+use agent::ground::error::{NextAction, describe_error, explain};
+use agent::ground::paths::Root;
+use agent::ground::version::own_version;
 use agent::host::elemental::Elemental;
 use agent::host::facts;
 use agent::host::network::settle::SettledNetwork;
@@ -15,11 +19,9 @@ use agent::host::network::{KernelNetwork, NetworkObserver as _};
 use agent::installed::link::{self, Ended};
 use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
-use agent::paths::Root;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
 use agent::update::launch;
-use agent::version::own_version;
-use agent::{boot, program, status};
+use agent::update::program;
 use lexopt::prelude::*;
 
 const USAGE: &str = "\

@@ -1,8 +1,6 @@
-//! Plans: what comes next ([`engine`]), what was done ([`journal`]), doing it
-//! ([`executor`] and its steps).
+//! Plans: [`engine`] decides which step comes next, [`executor`] runs it and journals it.
 
 pub mod engine;
 pub mod executor;
-pub mod journal;
 pub mod step_spec;
 mod steps;

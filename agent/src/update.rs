@@ -6,4 +6,5 @@
 
 pub mod launch;
 pub mod offer;
+pub mod program;
 pub mod record;

@@ -17,8 +17,8 @@ mod reboots;
 mod upgrades;
 
 use agent::boot;
-use agent::error::format_line;
-use agent::paths::Root;
+use agent::ground::error::format_line;
+use agent::ground::paths::Root;
 use agent::plan::executor::{Advance, Executor, Policy};
 use proto::plan::Plan;
 use proto::v1alpha1::step_report::Outcome as Reported;

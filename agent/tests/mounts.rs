@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use agent::ground::paths::Root;
 use agent::live::installed_disk::{Access, KernelMounts, Mounts as _};
-use agent::paths::Root;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 

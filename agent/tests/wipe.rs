@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use agent::boot::wipe;
-use agent::paths::Root;
+use agent::ground::paths::Root;
+use agent::host::wipe;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 

@@ -2,7 +2,7 @@
 //!
 //! It may while its own API server answers `/readyz`, which includes etcd's
 //! quorum; in time, where another member does. A host that has the address keeps it a while where that
-//! is busy and no other member would do better ([`strain`]). Until it answered for the first time,
+//! is busy and no other member would do better ([`overload`]). Until it answered for the first time,
 //! the first node holds the address all the same, since kubeadm init needs it.
 //!
 //! The request goes to this host's own address, over TLS that the cluster's
@@ -10,108 +10,17 @@
 //! shows the kubelet's certificate where there is one, for clusters that answer
 //! no anonymous request.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
 
-use http::header::{HOST, HeaderValue};
-use http::{Request, StatusCode, Uri};
-use http_body_util::Empty;
-use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use proto::balancer::Duty;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-use super::duty::{self, DutyFileError};
-use super::strain::{self, Answer};
-use crate::error::{NextAction, describe_error};
-use crate::paths::Root;
-
-/// The authority of the cluster, as kubeadm lays it.
-pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
-/// Certificate and key of the kubelet.
-const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-/// In every certificate of an API server that kubeadm makes.
-const NAME: &str = "kubernetes";
-/// An answer by then is in time.
-pub(super) const IN_TIME: Duration = Duration::from_millis(1800);
-/// What a busy API server has beyond that, while the other members are asked. Both together are less
-/// than the limit of keepalived, which kills, and than that of the coordinator, which asks too.
-pub(super) const LATE: Duration = Duration::from_secs(3);
-/// The kernel accepts connections, however busy the API server is.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Why this host does not hold the address.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// There is no duty.
-    #[error("this host has no duty for a load balancer")]
-    NoDuty,
-    /// The duty is unknown.
-    #[error(transparent)]
-    Duty(#[from] DutyFileError),
-    /// kubeadm has not laid the authority yet, or it is damaged.
-    #[error("cannot read the cluster's authority {path}")]
-    Authority { path: PathBuf, source: rustls::pki_types::pem::Error },
-    /// Certificates that cannot be used.
-    #[error("cannot use the certificates of this node")]
-    Certificates(#[from] rustls::Error),
-    /// No connection, or none with TLS.
-    #[error("the API server at {address} does not answer")]
-    Connect {
-        /// This host's own address and port.
-        address: SocketAddr,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    #[error("the API server does not speak HTTP")]
-    Protocol(#[from] hyper::Error),
-    /// It is not ready.
-    #[error("/readyz of the API server answers {0}")]
-    NotReady(StatusCode),
-    #[error("/readyz of the API server did not answer in time")]
-    TimedOut,
-}
-
-impl NextAction for CheckError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::NoDuty => {
-                Some("none: only control-plane hosts of a cluster with an internal endpoint have one")
-            }
-            Self::Duty(error) => error.next_action(),
-            Self::Authority { .. } => Some("none before kubeadm has run; else check /etc/kubernetes/pki"),
-            Self::Certificates(_) => Some("check /etc/kubernetes/pki/ca.crt and the kubelet's certificate"),
-            Self::NotReady(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                Some("let members of system:authenticated read /readyz")
-            }
-            Self::Connect { .. } | Self::Protocol(_) | Self::NotReady(_) | Self::TimedOut => {
-                Some("read the logs of kube-apiserver and etcd on this host")
-            }
-        }
-    }
-}
-
-impl CheckError {
-    /// Whether the API server is there: it accepts connections.
-    pub(super) fn is_strain(&self) -> bool {
-        match self {
-            Self::TimedOut => true,
-            Self::NotReady(status) => status.is_server_error(),
-            _ => false,
-        }
-    }
-}
+use super::overload::{self, Answer};
+use super::probe::{CheckError, IN_TIME, LATE, ask_ready, connect_api, open_connector};
+use crate::ground::error::describe_error;
+use crate::ground::paths::Root;
+use crate::state::duty;
 
 /// Why this host may hold the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +32,7 @@ pub enum Fitness {
     /// Its API server answers late, and no other member answers in time.
     Late,
     /// Its API server is busy, and no other member would do better.
-    Strained,
+    Overloaded,
 }
 
 /// Checks once.
@@ -141,7 +50,7 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
             if !duty::has_served(root) {
                 duty::note_served(root)?;
             }
-            strain::note_ready(root);
+            overload::note_ready(root);
         }
         Err(error) if duty.holds_first && !duty::has_served(root) => {
             tracing::debug!(error = describe_error(error), "the API server has never answered");
@@ -154,7 +63,7 @@ pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
 
 /// Asks the own API server, and the other members where it is not ready in time.
 async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
-    let connector = TlsConnector::from(Arc::new(configure_tls(root)?));
+    let connector = open_connector(root)?;
     let mut asked = pin!(ask_own(&connector, duty));
     let (error, others) = match timeout(IN_TIME, &mut asked).await {
         Ok(Ok(())) => return Ok(Fitness::Serves),
@@ -162,12 +71,12 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
         Err(_) => {
             let own = async {
                 match timeout(LATE, asked).await.unwrap_or(Err(CheckError::TimedOut)) {
-                    Err(error) if !error.is_strain() => Err(error),
+                    Err(error) if !error.is_overload() => Err(error),
                     answered => Ok(answered),
                 }
             };
             let others = async {
-                let answers = strain::ask_others(&connector, duty).await;
+                let answers = overload::ask_others(&connector, duty).await;
                 if answers.contains(&Answer::InTime) { Err(CheckError::TimedOut) } else { Ok(answers) }
             };
             match tokio::try_join!(own, others)? {
@@ -179,67 +88,18 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, CheckError> {
             }
         }
     };
-    let Some(since) = strain::since_ready(root, duty, &error) else { return Err(error) };
+    let Some(since) = overload::since_ready(root, duty, &error) else { return Err(error) };
     let others = match others {
         Some(answers) => answers,
-        None => strain::ask_others(&connector, duty).await,
+        None => overload::ask_others(&connector, duty).await,
     };
-    if !strain::is_kept(since, &others) {
+    if !overload::is_kept(since, &others) {
         return Err(error);
     }
     tracing::warn!(error = describe_error(&error), "no other member would do better");
-    Ok(Fitness::Strained)
+    Ok(Fitness::Overloaded)
 }
 
 async fn ask_own(connector: &TlsConnector, duty: &Duty) -> Result<(), CheckError> {
     ask_ready(connect_api(connector, duty.own_address(), duty.port.get()).await?).await
-}
-
-/// Connects to the API server at that address: it is the cluster's.
-pub(super) async fn connect_api(
-    connector: &TlsConnector,
-    address: IpAddr,
-    port: u16,
-) -> Result<TlsStream<TcpStream>, CheckError> {
-    let address = SocketAddr::new(address, port);
-    let failed = |source| CheckError::Connect { address, source };
-    let connected = timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await;
-    let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
-    let name = ServerName::try_from(NAME).map_err(|error| failed(io::Error::other(error)))?;
-    connector.connect(name, stream).await.map_err(failed)
-}
-
-/// Whether the API server is ready.
-pub(super) async fn ask_ready(stream: TlsStream<TcpStream>) -> Result<(), CheckError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() = Uri::from_static("/readyz");
-    request.headers_mut().insert(HOST, HeaderValue::from_static(NAME));
-    // Its end comes with the answer where the server closes the connection.
-    tokio::spawn(connection);
-    let answer = sender.send_request(request).await?;
-    if answer.status() == StatusCode::OK { Ok(()) } else { Err(CheckError::NotReady(answer.status())) }
-}
-
-fn configure_tls(root: &Root) -> Result<ClientConfig, CheckError> {
-    let path = root.join(AUTHORITY);
-    let failed = |source| CheckError::Authority { path: path.clone(), source };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&path).map_err(failed)? {
-        roots.add(certificate.map_err(failed)?)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let builder = builder.with_root_certificates(roots);
-    Ok(match read_kubelet(&root.join(KUBELET)) {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
-        None => builder.with_no_client_auth(),
-    })
-}
-
-/// Without it the request is anonymous, which clusters answer by default.
-fn read_kubelet(path: &Path) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
-    let chain = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
-    let key = PrivateKeyDer::from_pem_file(path).ok()?;
-    (!chain.is_empty()).then_some((chain, key))
 }

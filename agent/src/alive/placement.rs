@@ -7,8 +7,8 @@ use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::link::LinkAttribute;
 use proto::balancer::Duty;
 
-use crate::error::NextAction;
-use crate::host::network::kernel::Dump;
+use crate::ground::error::NextAction;
+use crate::host::network::dump::Dump;
 
 /// Why a host cannot take part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

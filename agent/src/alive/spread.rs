@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use proto::balancer::Duty;
 
+use crate::ground::paths::Root;
 use crate::host::command::Invocation;
 use crate::host::system::SystemError;
-use crate::paths::Root;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const TABLE: &str = "baremetal_alive";

@@ -16,18 +16,18 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::changes::FileChanges;
 use super::config::{Part, check_command, render_config};
-use super::duty::{self, DutyFileError};
 use super::placement::{Placement, PlacementError, find_placement};
 use super::spread::{self, SpreadError};
-use crate::client::backoff::Backoff;
-use crate::durable::{self, DurableError};
-use crate::error::{NextAction, describe_error, explain};
+use crate::ground::backoff::Backoff;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::{NextAction, describe_error, explain};
+use crate::ground::file_changes::FileChanges;
+use crate::ground::paths::Root;
 use crate::host::network::NetworkError;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::network::kernel::dump_kernel;
-use crate::paths::Root;
+use crate::state::duty::{self, DutyFileError};
 
 /// How long a keepalived may take that is asked to end: it gives the address up
 /// first.

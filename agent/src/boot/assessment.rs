@@ -11,10 +11,10 @@ use std::time::Duration;
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 use tokio::time::{Instant, sleep};
 
-use super::network_trial;
+use crate::ground::paths::{Root, StateDir};
 use crate::host::network::kernel;
-use crate::paths::{Root, StateDir};
-use crate::plan::journal::{self, Entry, Journal, State};
+use crate::state::journal::{self, Entry, Journal, State};
+use crate::state::network_trial;
 
 /// How long an undecided check takes. With the pause of half a minute between
 /// two checks, four fall into five minutes.
@@ -109,7 +109,7 @@ mod tests {
     use proto::v1alpha1::{StepDone, StepFailed};
 
     use super::*;
-    use crate::plan::journal::Outcome;
+    use crate::state::journal::Outcome;
 
     /// The journal of a plan with so many steps done; perhaps the next failed.
     fn journal(kind: Kind, done: usize, fails: bool) -> Journal {

@@ -1,16 +1,13 @@
 //! Bootstrap commands that a reboot cut off. cloud-init records that they ran before it starts
 //! them, so the next boot goes on without them: the host would state a node that never joins.
 
-use std::fs;
-
 use proto::v1alpha1::{PlanKind, PlanOutcome};
-use serde::{Deserialize, Serialize};
 
-use super::{BootError, receipt, seed};
-use crate::durable;
+use super::BootError;
+use crate::ground::paths::Root;
 use crate::host::observed;
-use crate::paths::Root;
-use crate::plan::journal;
+use crate::state::bootstrap::BootstrapNote;
+use crate::state::{journal, receipt, seed};
 
 /// cloud-init's record of the module that runs `runcmd`, below the directory of its instance.
 const COMMANDS_BEGUN: &str = "sem/config_scripts_user";
@@ -30,32 +27,13 @@ pub(super) fn note_interrupted(root: &Root) -> Result<bool, BootError> {
     let Some(instance) = instance.filter(|_| is_later) else { return Ok(false) };
     let instance = root.join("/var/lib/cloud/instances").join(instance);
     // The first boot after that one tells: later ones end without its records.
-    if read_note(root).is_some_and(|note| note.plan_id == journal.plan_id()) {
+    if BootstrapNote::read(root, journal.plan_id()).is_some() {
         return Ok(false);
     }
     let has_begun = instance.join(COMMANDS_BEGUN).exists();
     let is_interrupted = has_begun && !instance.join(FINISHED).exists();
     if has_begun {
-        let note = Note { plan_id: journal.plan_id().to_owned(), is_interrupted };
-        let text = serde_json::to_vec_pretty(&note).unwrap_or_default();
-        durable::write(&root.state().bootstrap_note(), &text)?;
+        BootstrapNote { plan_id: journal.plan_id().to_owned(), is_interrupted }.write(root)?;
     }
     Ok(is_interrupted)
-}
-
-/// How the boot ended that ran the commands of a plan.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Note {
-    plan_id: String,
-    is_interrupted: bool,
-}
-
-fn read_note(root: &Root) -> Option<Note> {
-    serde_json::from_slice(&fs::read(root.state().bootstrap_note()).ok()?).ok()
-}
-
-/// Whether the commands of a plan were cut off.
-pub(crate) fn is_interrupted(root: &Root, plan: &str) -> bool {
-    read_note(root).is_some_and(|note| note.plan_id == plan && note.is_interrupted)
 }

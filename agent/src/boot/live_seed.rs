@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use proto::plan::{Secret, Seed};
 use serde_norway::Value;
 
-use super::seed::{self, SeedError};
-use super::{connections, own_network};
-use crate::error::NextAction;
+use super::own_network;
+use crate::ground::error::NextAction;
+use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::host::system::SystemError;
-use crate::paths::Root;
+use crate::state::connections;
+use crate::state::seed::{self, SeedError};
 
 /// A live seed that was not written.
 #[derive(Debug, thiserror::Error)]

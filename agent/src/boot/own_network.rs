@@ -7,9 +7,8 @@ use std::process::Command;
 use serde::Deserialize;
 use serde_norway::Value;
 
-use crate::host::facts::nics;
-use crate::live::installed_disk::host_uuid;
-use crate::paths::Root;
+use crate::ground::paths::Root;
+use crate::host::facts::{nics, smbios};
 
 #[derive(Deserialize)]
 struct File {
@@ -41,7 +40,7 @@ pub(super) fn find_own(root: &Root) -> Option<Value> {
             |error| tracing::warn!(%error, "the networks of single hosts in the seed ISO are damaged; next: burn it again"),
         )
         .ok()?;
-    let uuid = host_uuid(root);
+    let uuid = smbios::read_uuid(root);
     let by_uuid = |host: &Host| uuid.as_deref().is_some_and(|uuid| host.has_uuid(uuid));
     let found = choose(&file.hosts, by_uuid).or_else(|| {
         wait_for_cards(root);

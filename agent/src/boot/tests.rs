@@ -5,7 +5,8 @@ use proto::plan::{Checksum, Generation, Image, Kind, NodeIdentity, Plan, Secret,
 use proto::v1alpha1::{StepDone, StepFailed};
 
 use super::*;
-use crate::plan::journal::Outcome;
+use crate::state;
+use crate::state::journal::Outcome;
 
 fn plan(kind: Kind) -> Plan {
     let image = Image::parse("lab/os:v1").unwrap();
@@ -179,8 +180,8 @@ fn bootstrap_that_a_reboot_cut_off_is_noted() {
         }
         host.put("/proc/sys/kernel/random/boot_id", second_boot);
         host.boot();
-        assert!(!bootstrap::is_interrupted(&host.root, "reprovision-02"), "another plan");
-        let is_interrupted = || bootstrap::is_interrupted(&host.root, "reprovision-01");
+        assert!(!state::bootstrap::is_interrupted(&host.root, "reprovision-02"), "another plan");
+        let is_interrupted = || state::bootstrap::is_interrupted(&host.root, "reprovision-01");
         let noted = is_interrupted();
         if second_boot != "boot-2\n" {
             // cloud-init removes it at each boot, before it writes it again.

@@ -13,10 +13,11 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use crate::client::config::Config;
+use crate::client::error::ConnectError;
 use crate::client::rejection::Rejection;
-use crate::client::tls::{self, CALL_DEADLINE, ConnectError, Credentials, Session};
+use crate::client::tls::{self, CALL_DEADLINE, Credentials, Session};
 use crate::client::transport::Transport;
-use crate::error::NextAction;
+use crate::ground::error::NextAction;
 use crate::identity::Identity;
 
 /// Why a call was not answered with what was asked for.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::NextAction;
+use crate::ground::error::NextAction;
 
 const PATH_PREFIX: &str = "/elemental/registration/";
 /// The reserved file of the base ISO has this size, bytes; nothing larger is
@@ -223,7 +223,7 @@ mod tests {
                 "ca-cert is missing",
             ),
         ] {
-            let message = crate::error::explain(&parse(&text, Path::new("x")).unwrap_err());
+            let message = crate::ground::error::explain(&parse(&text, Path::new("x")).unwrap_err());
             assert!(message.contains(want), "{name}: {message}");
             assert!(!message.contains("secret-token"), "{name}");
         }

@@ -14,9 +14,9 @@ use hickory_resolver::Hosts;
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RecordType};
 
-use crate::error::NextAction;
+use crate::ground::error::NextAction;
+use crate::ground::paths::Root;
 use crate::host::network::resolver::{Resolver, read_name_servers};
-use crate::paths::Root;
 use server::{NoAddress, Server};
 
 /// How long a server has for one answer; each is asked twice.

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::config::Config;
+use super::error::ConnectError;
 use super::names::Names;
-use super::tls::ConnectError;
 use crate::host::network::KernelNetwork;
 use crate::host::network::settle::SettledNetwork;
 

@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::SystemTime;
 
-use crate::error::{format_line, split_line};
-use crate::paths::Root;
-use crate::plan::journal::{self, Journal, State};
-use crate::status::render_status;
+use crate::console::status::render_status;
+use crate::ground::error::{format_line, split_line};
+use crate::ground::paths::Root;
+use crate::state::journal::{self, Journal, State};
+use crate::state::message::MESSAGE;
 
-/// The note of the last message.
-pub(super) const MESSAGE: &str = "message";
 /// Columns of the values.
 const INDENT: usize = 12;
 
@@ -72,9 +71,9 @@ mod tests {
     use proto::plan::{Checksum, Generation, Kind, Plan, PlanId, Step};
 
     use super::*;
-    use crate::console::Console;
-    use crate::durable;
-    use crate::plan::journal::Outcome;
+    use crate::ground::durable;
+    use crate::state::journal::Outcome;
+    use crate::state::message::Console;
 
     #[test]
     fn the_page_shows_message_and_action() {

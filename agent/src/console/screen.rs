@@ -11,8 +11,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use super::page::render_page;
-use crate::error::NextAction;
-use crate::paths::Root;
+use crate::ground::error::NextAction;
+use crate::ground::paths::Root;
 
 /// Cursor to the corner, and the screen cleared from there.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -81,7 +81,7 @@ fn await_change(changes: &Inotify) -> Result<(), io::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::Console;
+    use crate::state::message::Console;
 
     /// A terminal that can be read, and that ends the loop after some pages.
     struct Terminal {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
 const MANIFESTS: &str = "/etc/kubernetes/manifests";

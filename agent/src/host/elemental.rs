@@ -25,8 +25,8 @@ use super::system::{
     System, SystemError, deadlines,
 };
 use super::{observed, units};
-use crate::error::explain;
-use crate::paths::Root;
+use crate::ground::error::explain;
+use crate::ground::paths::Root;
 
 /// How often `elemental` is run until udev has filled in the labels.
 const LABEL_ATTEMPTS: u32 = 5;

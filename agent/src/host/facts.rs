@@ -12,15 +12,15 @@ pub mod processors;
 pub mod smbios;
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use proto::v1alpha1::{HostFacts, ObservedNetwork};
 use proto::{limits, size};
 use serde_json::{Value, json};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-use crate::paths::Root;
-use crate::version::own_version;
+use crate::ground::paths::Root;
+use crate::ground::version::own_version;
+use crate::host::sysfs::read_line;
 
 /// Collects everything. A fact that cannot be read is an absent fact. The
 /// addresses of the interfaces are those of `network`.
@@ -33,13 +33,13 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
         memory_bytes,
         disks: disks::read_disks(root).into_iter().map(Into::into).collect(),
         nics: nics::read_nics(root, network),
-        hostname: read_line(root, "/proc/sys/kernel/hostname"),
+        hostname: read_line(&root.join("/proc/sys/kernel/hostname")),
         physical_memory_bytes: memory::read_physical(root),
         page_sizes: memory::read_page_sizes(root),
         processors: processors::read_processors(root),
         graphics_cards: graphics::read_cards(root),
         operating_system: Some(os_release::read(root)),
-        chassis_type: read_line(root, "/sys/class/dmi/id/chassis_type").parse().unwrap_or(0),
+        chassis_type: read_line(&root.join("/sys/class/dmi/id/chassis_type")).parse().unwrap_or(0),
         agent_version: own_version().to_string(),
         registration_address: network.and_then(find_address).unwrap_or_default(),
         architecture: std::env::consts::ARCH.to_owned(),
@@ -79,10 +79,6 @@ fn processors_and_memory() -> (u32, String, u64) {
     let model = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned());
     let threads = u32::try_from(system.cpus().len()).unwrap_or(u32::MAX);
     (threads, model.unwrap_or_default(), system.total_memory())
-}
-
-fn read_line(root: &Root, path: &str) -> String {
-    fs::read_to_string(root.join(path)).unwrap_or_default().trim().to_owned()
 }
 
 /// What the `facts` verb prints: all that a registration sends, what a device

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 /// Of every node: cloud-init would join it again at each boot.
 const EVERY: [&str; 1] = ["/var/lib/cloud"];

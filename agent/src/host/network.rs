@@ -5,6 +5,7 @@
 
 pub mod changes;
 pub mod connections;
+pub mod dump;
 pub mod kernel;
 pub mod resolver;
 pub mod settle;
@@ -15,8 +16,8 @@ use std::io;
 use proto::v1alpha1::ObservedNetwork;
 use proto::{limits, size};
 
-use crate::alive::duty;
-use crate::paths::Root;
+use crate::ground::paths::Root;
+use crate::state::duty;
 use changes::NetworkChanges;
 use settle::Sight;
 

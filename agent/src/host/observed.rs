@@ -3,16 +3,17 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use proto::v1alpha1::SystemState;
 use serde::Deserialize;
 
 use super::system::{CloudInit, SystemError};
-use crate::alive::duty;
+use crate::ground::paths::Root;
 use crate::host::facts::os_release::parse_image;
 use crate::host::network::kernel::dump_kernel;
 use crate::host::network::translate::list_own_addresses;
-use crate::paths::Root;
+use crate::state::duty;
 
 /// The system as it runs.
 ///
@@ -96,6 +97,13 @@ fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
         .map_err(|error| SystemError::Parse { what: "cloud-init's result.json", why: error.to_string() })
 }
 
+/// Time since the kernel started; zero where the kernel does not say.
+pub fn read_uptime(root: &Root) -> Duration {
+    let text = fs::read_to_string(root.join("/proc/uptime")).unwrap_or_default();
+    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +126,15 @@ mod tests {
         assert_eq!(cloud_init(&root).unwrap(), want);
         put("/run/cloud-init/result.json", "garbage");
         assert!(cloud_init(&root).is_err());
+    }
+
+    #[test]
+    fn the_uptime_is_that_of_the_kernel() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert_eq!(read_uptime(&root).as_secs(), 0);
+        fs::create_dir_all(root.join("/proc")).unwrap();
+        fs::write(root.join("/proc/uptime"), "61.50 120.00\n").unwrap();
+        assert_eq!(read_uptime(&root).as_millis(), 61_500);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::command::{HeadTail, Invocation};
 use super::system::{JOB_PREFIX, Job, Output, SystemError, deadlines};
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any job may run, its stop included.

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::durable::DurableError;
-use crate::error::NextAction;
+use crate::ground::durable::DurableError;
+use crate::ground::error::NextAction;
 
 /// Why the host has no usable identity.
 #[derive(Debug, thiserror::Error)]

@@ -5,13 +5,13 @@
 use proto::plan::NodeIdentity;
 use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
 
-use crate::alive::duty;
-use crate::boot::node_identity;
-use crate::error::explain;
+use crate::ground::error::explain;
+use crate::ground::paths::Root;
 use crate::host::credentials;
-use crate::live::installed_disk::InstallRecord;
-use crate::paths::Root;
 use crate::plan::executor::NewestPlan;
+use crate::state::duty;
+use crate::state::install_record::InstallRecord;
+use crate::state::node_identity;
 
 /// Reads it from the state directory and the node's own directories.
 pub(super) fn observe_carried(root: &Root, newest: &NewestPlan) -> Carried {

@@ -7,10 +7,10 @@ use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::{HostMessage, LoadBalancerDuty, LoadBalancerState};
 use tokio::sync::mpsc;
 
-use crate::alive::changes::FileChanges;
-use crate::alive::duty;
-use crate::error::explain;
-use crate::paths::Root;
+use crate::ground::error::explain;
+use crate::ground::file_changes::FileChanges;
+use crate::ground::paths::Root;
+use crate::state::duty;
 
 /// One stream's part of it.
 pub(super) struct DutyLine {

@@ -5,7 +5,6 @@
 //! Steps run concurrently ([`worker`]).
 
 mod certificate;
-mod error;
 mod stream;
 
 use std::convert::Infallible;
@@ -19,10 +18,10 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-pub use error::{LinkError, RunError};
 use stream::Attached;
 
 use super::duties::DutyLine;
+use super::error::{LinkError, RunError};
 use super::mailbox::Mailbox;
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
@@ -30,19 +29,19 @@ use super::settings::Settings;
 use super::updates::Updates;
 use super::worker::Progress;
 use super::{carried, worker};
-use crate::client::backoff::Backoff;
 use crate::client::calls::{CallError, Caller};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
-use crate::console::Console;
-use crate::error::explain;
+use crate::ground::backoff::Backoff;
+use crate::ground::error::explain;
+use crate::ground::paths::Root;
 use crate::host::facts;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Identity, Role};
-use crate::live::handover;
-use crate::paths::Root;
 use crate::plan::executor::Executor;
+use crate::state::live_boot;
+use crate::state::message::Console;
 
 /// Messages that may wait for a slow coordinator.
 const QUEUE: usize = 16;
@@ -77,7 +76,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?
         .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
-    handover::forget_live_boot(&root.state())?;
+    live_boot::forget_live_boot(&root.state())?;
     let orders = Mailbox::default();
     let (publish, progress) =
         watch::channel(Progress { newest: executor.newest_plan(), pending: None, is_idle: false });

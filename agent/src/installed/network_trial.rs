@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::link::LinkError;
-use crate::boot::network_trial::{self, Phase, Trial};
+use super::error::LinkError;
 use crate::client::calls::CallError;
-use crate::client::tls::ConnectError;
-use crate::console::Console;
-use crate::error::explain;
+use crate::client::error::ConnectError;
+use crate::client::registration::AttemptError;
+use crate::ground::error::explain;
+use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::host::system::{RebootMethod, System};
-use crate::live::register::AttemptError;
-use crate::paths::Root;
 use crate::plan::executor::REBOOT_DEADLINE;
+use crate::state::message::Console;
+use crate::state::network_trial::{self, Phase, Trial};
 
 /// How long a boot may be silent.
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -99,7 +99,7 @@ pub(super) struct NetworkTrial<'a> {
 
 impl<'a> NetworkTrial<'a> {
     pub(super) fn new(root: &'a Root) -> Self {
-        Self { root, begin: Instant::now(), uptime: network_trial::read_uptime(root) }
+        Self { root, begin: Instant::now(), uptime: observed::read_uptime(root) }
     }
 
     pub(super) fn keep_network(&self) {
@@ -135,7 +135,8 @@ impl<'a> NetworkTrial<'a> {
 
     fn revert(&self, trial: Trial, boot: &str, error: &LinkError, console: &mut Console) -> bool {
         let minutes = (self.uptime + self.begin.elapsed()).as_secs() / 60;
-        let why = format!("no coordinator for {minutes} minutes: {}", crate::error::describe_error(error));
+        let why =
+            format!("no coordinator for {minutes} minutes: {}", crate::ground::error::describe_error(error));
         console.print_message(&format!(
             "the network of plan {} does not work ({why}): rebooting with the former one",
             trial.plan_id()

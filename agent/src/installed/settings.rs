@@ -9,9 +9,9 @@ use proto::v1alpha1::{CoordinatorSettings, Failure, FailureReason};
 use tokio::time::Instant;
 
 use crate::client::config::{self, Config, ConfigError};
-use crate::durable::{self, DurableError};
-use crate::error::{NextAction, describe_error};
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::{NextAction, describe_error};
+use crate::ground::paths::Root;
 
 /// Connections by one of new and former settings that fail before the other ones are
 /// tried.

@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 
-use super::link::LinkError;
+use super::error::LinkError;
 use crate::client::calls::{CallError, unary_request};
-use crate::console::Console;
-use crate::error::{NextAction, describe_error, explain};
-use crate::paths::Root;
+use crate::ground::error::{NextAction, describe_error, explain};
+use crate::ground::paths::Root;
+use crate::state::message::Console;
 use crate::update::launch;
 use crate::update::offer::{Offer, OfferError};
 use crate::update::record::{Failed, Record, RecordError};

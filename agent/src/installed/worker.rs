@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::mailbox::{Mailbox, Order};
-use crate::client::backoff::Backoff;
-use crate::error::{describe_error, explain, format_line};
+use crate::ground::backoff::Backoff;
+use crate::ground::error::{describe_error, explain, format_line};
 use crate::host::system::System;
 use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE, RefusedPlan};
 

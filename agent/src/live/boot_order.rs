@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use self::entry::{EfiPartition, is_ours};
-use crate::error::describe_error;
+use crate::ground::error::describe_error;
+use crate::ground::paths::Root;
 use crate::host::facts::disks::Disk;
-use crate::paths::Root;
 
 /// The vendor of the variables that UEFI itself defines.
 const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";

@@ -1,16 +1,11 @@
-//! What the live system leaves on the installed disk, and the count of live
-//! boots that followed.
-
-use std::fs;
-
-use serde::{Deserialize, Serialize};
+//! What the live system leaves on the installed disk.
 
 use crate::client::config::Config;
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::paths::StateDir;
 use crate::identity::{Certificate, Identity, IdentityError};
-use crate::live::installed_disk::InstallRecord;
-use crate::paths::StateDir;
+use crate::state::install_record::InstallRecord;
 
 /// Why the installed system would have no identity.
 #[derive(Debug, thiserror::Error)]
@@ -61,51 +56,4 @@ pub fn write_record(state: &StateDir, record: &InstallRecord) -> Result<(), Hand
     let text = serde_json::to_vec_pretty(record)
         .map_err(|error| HandoverError::Render { reason: error.to_string() })?;
     Ok(durable::write(&state.install_record(), &text)?)
-}
-
-const LIVE_BOOT: &str = "live-boot.json";
-
-/// A live system on an installed host requested one boot of the disk.
-#[derive(Debug, Serialize, Deserialize)]
-struct LiveBoot {
-    boot_id: String,
-}
-
-/// Whether this live boot may ask for a reboot into the disk: not when an
-/// earlier one did and the host came back to the ISO, or it would go on for
-/// ever. The installed agent removes it ([`forget_live_boot`]).
-pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, HandoverError> {
-    let path = state.path().join(LIVE_BOOT);
-    let earlier: Option<LiveBoot> =
-        fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
-    if let Some(earlier) = earlier {
-        return Ok(earlier.boot_id == boot_id);
-    }
-    let text = serde_json::to_vec(&LiveBoot { boot_id: boot_id.to_owned() })
-        .map_err(|error| HandoverError::Render { reason: error.to_string() })?;
-    durable::write(&path, &text)?;
-    Ok(true)
-}
-
-/// The disk was booted: the next live boot may ask again.
-pub fn forget_live_boot(state: &StateDir) -> Result<(), HandoverError> {
-    Ok(durable::remove(&state.path().join(LIVE_BOOT))?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::paths::Root;
-
-    #[test]
-    fn a_live_boot_requests_the_disk_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = Root::at(directory.path()).state();
-        durable::create_directory(state.path()).unwrap();
-        assert!(may_boot_disk(&state, "boot-1").unwrap());
-        assert!(may_boot_disk(&state, "boot-1").unwrap(), "the agent was restarted in the same boot");
-        assert!(!may_boot_disk(&state, "boot-2").unwrap(), "the host came back to the ISO");
-        forget_live_boot(&state).unwrap();
-        assert!(may_boot_disk(&state, "boot-3").unwrap());
-    }
 }

@@ -20,21 +20,23 @@ pub use self::error::InstallError;
 pub use self::installed::{boot_disk, disk_missing, install_again};
 use super::boot_order::{self, BootOrder};
 use super::handover::{self, Handover, HandoverError};
-use super::installed_disk::{self, Access, InstallRecord, Mounts};
-use crate::boot::seed;
-use crate::client::backoff::Backoff;
+use super::installed_disk::{self, Access, Mounts};
 use crate::client::calls::{Caller, InstallReporter};
 use crate::client::transport::Transport;
-use crate::console::Console;
-use crate::durable;
-use crate::error::{NextAction, describe_error, explain};
+use crate::ground::backoff::Backoff;
+use crate::ground::durable;
+use crate::ground::error::{NextAction, describe_error, explain};
+use crate::ground::paths::Root;
 use crate::host::command::Invocation;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
+use crate::host::facts::smbios;
 use crate::host::system::{Installation, RebootMethod, System, SystemError, deadlines};
 use crate::identity::Certificate;
-use crate::paths::Root;
-use crate::program;
+use crate::state::install_record::InstallRecord;
+use crate::state::message::Console;
+use crate::state::seed;
+use crate::update::program;
 
 /// How often an unchanged reason is reported: the answer may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
@@ -184,7 +186,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             device: show_path(&device),
             image: self.choose_image(request),
             inventory: self.live.inventory.clone(),
-            smbios_uuid: installed_disk::host_uuid(self.live.root).unwrap_or_default(),
+            smbios_uuid: smbios::read_uuid(self.live.root).unwrap_or_default(),
             wwn: disk.wwn.clone(),
             serial: disk.serial.clone(),
         };

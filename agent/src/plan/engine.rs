@@ -2,9 +2,9 @@
 
 use proto::plan::{Generation, Plan, Step};
 
-use crate::error::NextAction;
-use crate::plan::journal::{Entry, Journal, State};
+use crate::ground::error::NextAction;
 use crate::plan::step_spec::StepSpec;
+use crate::state::journal::{Entry, Journal, State};
 
 /// What to do about a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::plan::Step;
 
-use crate::client::backoff::Backoff;
+use crate::ground::backoff::Backoff;
 use crate::host::system::FailureClass;
 
 /// The properties of a step.

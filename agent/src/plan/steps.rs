@@ -1,12 +1,9 @@
 //! The work of each step: check whether it has taken effect, do it, check again.
 
-mod cleanup;
-mod cloud_init;
 mod custom;
 mod node;
-mod node_identity;
 mod node_state;
-mod seed;
+mod prepare;
 mod upgrade;
 mod verify;
 
@@ -15,15 +12,15 @@ use std::path::{Path, PathBuf};
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed};
 
-use crate::alive::duty::{self, DutyFileError};
-use crate::boot::node_identity::NodeIdentityError;
-use crate::boot::seed::SeedError;
-use crate::boot::wipe::WipeError;
-use crate::durable::DurableError;
-use crate::error::{NextAction, describe_error};
+use crate::ground::durable::DurableError;
+use crate::ground::error::{NextAction, describe_error};
+use crate::ground::paths::Root;
 use crate::host::system::{FailureClass, Job, Output, System, SystemError};
-use crate::paths::Root;
+use crate::host::wipe::WipeError;
 use crate::plan::step_spec::StepSpec;
+use crate::state::duty::{self, DutyFileError};
+use crate::state::node_identity::NodeIdentityError;
+use crate::state::seed::SeedError;
 
 pub(crate) use self::upgrade::next_snapshot;
 
@@ -186,11 +183,11 @@ pub(crate) async fn run_step<S: System>(
     context: &Context<'_, S>,
 ) -> Result<StepDone, StepError> {
     match step {
-        Step::RequestCleanup => cleanup::request_cleanup(context.root, context.plan_id),
-        Step::CleanCloudInit => cloud_init::clean_cloud_init(context).await,
-        Step::WriteSeed(seed) => seed::write_seed(context.root, context.plan_id, seed),
-        Step::WriteNodeIdentity(identity) => node_identity::write_identity(context.root, identity),
-        Step::RemoveNodeIdentity => node_identity::remove_identity(context.root),
+        Step::RequestCleanup => prepare::request_cleanup(context.root, context.plan_id),
+        Step::CleanCloudInit => prepare::clean_cloud_init(context).await,
+        Step::WriteSeed(seed) => prepare::write_seed(context.root, context.plan_id, seed),
+        Step::WriteNodeIdentity(identity) => prepare::write_identity(context.root, identity),
+        Step::RemoveNodeIdentity => prepare::remove_identity(context.root),
         Step::UpgradeSystem(upgrade) => upgrade::upgrade_system(context, upgrade).await,
         Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| StepDone::default())?),
         Step::Reboot => Ok(StepDone::default()),

@@ -8,10 +8,10 @@ use ring::digest::{Context, SHA256};
 use semver::Version;
 
 use super::record::{Choice, Failed, Program, Record, RecordError, STARTS};
-use crate::durable;
-use crate::error::explain;
-use crate::failpoint::failpoint;
-use crate::paths::Root;
+use crate::ground::durable;
+use crate::ground::error::explain;
+use crate::ground::failpoint::failpoint;
+use crate::ground::paths::Root;
 
 /// How an agent is asked to run again.
 const AGAIN: &str = "correct the cause, then ask again: remove the annotation baremetal.cluster.io/agent-version of the MachineInventory, and set it again";
@@ -142,7 +142,7 @@ fn names(record: &Record, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::StateDir;
+    use crate::ground::paths::StateDir;
     use crate::update::record::Trial;
 
     fn version(text: &str) -> Version {

@@ -8,10 +8,10 @@ use rustls_pki_types::pem::PemObject as _;
 use semver::Version;
 
 use super::record::{Program, Record, RecordError};
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
-use crate::failpoint::failpoint;
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::failpoint::failpoint;
+use crate::ground::paths::Root;
 
 /// An agent that may be read and started.
 #[derive(Clone, Debug, PartialEq, Eq)]

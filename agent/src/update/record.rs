@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
-use crate::paths::StateDir;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::paths::StateDir;
 
 /// How often an agent is started before it is given up, unless it attaches.
 pub const STARTS: u32 = 3;
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
-        let state = crate::paths::Root::at(directory.path()).state();
+        let state = crate::ground::paths::Root::at(directory.path()).state();
         assert_eq!(Record::read(&state).unwrap(), Record::default());
         durable::create_directory(&state.updates()).unwrap();
         let written = Record { failed: Some(failed("1.3.0")), ..record(Some("1.1.0"), Some(("1.2.0", 1))) };

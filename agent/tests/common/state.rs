@@ -7,12 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use agent::boot::{node_identity, seed};
 use agent::client::config::{self, Config};
+use agent::ground::paths::Root;
 use agent::identity::{Certificate, Identity, Role};
 use agent::live::handover::{self, Handover};
-use agent::live::installed_disk::InstallRecord;
-use agent::paths::Root;
+use agent::state::install_record::InstallRecord;
+use agent::state::{live_boot, node_identity, seed};
 use anyhow::{Context as _, Result, ensure};
 use proto::plan::{NodeIdentity, Secret, Seed};
 
@@ -79,9 +79,9 @@ pub(crate) fn write(root: &Root) -> Result<()> {
     handover::write_record(&state, &record())?;
     seed::place(root, &former)?;
     seed::place(root, &seed())?;
-    ensure!(handover::may_boot_disk(&state, "boot-1")?);
+    ensure!(live_boot::may_boot_disk(&state, "boot-1")?);
     // The last: no later flush covers for the one of the removal.
-    Ok(handover::forget_live_boot(&state)?)
+    Ok(live_boot::forget_live_boot(&state)?)
 }
 
 /// Compares what is left with what [`write`] wrote.

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
-use agent::durable::shadow::Shadow;
-use agent::paths::Root;
+use agent::ground::durable::shadow::Shadow;
+use agent::ground::paths::Root;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use simulated_host::SimulatedSystem;

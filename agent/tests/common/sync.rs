@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::ExitCode;
 
+use agent::ground::paths::Root;
 use agent::host::elemental::Elemental;
 use agent::host::system::System as _;
-use agent::paths::Root;
 use anyhow::{Result, ensure};
 
 /// Directories on disks of the host.

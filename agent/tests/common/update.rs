@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::ExitCode;
 
-use agent::paths::Root;
+use agent::ground::paths::Root;
 use agent::update::launch::{choose_program, keep_proven};
 use agent::update::offer::Offer;
 use agent::update::record::{Program, Record};

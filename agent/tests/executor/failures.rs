@@ -3,9 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use agent::boot::network_trial::{self, Phase};
-use agent::boot::{self, seed};
+use agent::boot;
 use agent::plan::executor::Advance;
+use agent::state::network_trial::{self, Phase};
+use agent::state::seed;
 use proto::v1alpha1::step_report::Outcome as Reported;
 use proto::v1alpha1::{FailureReason, StepReport};
 use tokio::time::Instant;

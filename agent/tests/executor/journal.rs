@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use agent::error::{describe_error, explain};
+use agent::ground::error::{describe_error, explain};
 use agent::installed::mailbox::{Mailbox, Order};
 use agent::installed::worker::{self, Progress};
 use agent::plan::executor::{Advance, NewestPlan};

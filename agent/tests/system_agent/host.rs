@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use agent::boot::{self, node_identity, seed};
-use agent::paths::Root;
+use agent::boot;
+use agent::ground::paths::Root;
 use agent::plan::executor::{Advance, Executor, Policy};
+use agent::state::{node_identity, seed};
 use proto::plan::{NodeIdentity, Plan, Secret, Seed};
 use proto::v1alpha1::step_report::Outcome;
 use simulated_host::SimulatedSystem;

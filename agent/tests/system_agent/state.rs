@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use agent::boot::node_identity;
-use agent::paths::Root;
+use agent::ground::paths::Root;
+use agent::state::node_identity;
 
 /// Type, permissions and content of everything below `/etc` and `/var`.
 pub(crate) type State = BTreeMap<String, String>;

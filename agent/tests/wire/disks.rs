@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use agent::identity::Identity;
-use agent::live::installed_disk::InstallRecord;
+use agent::state::install_record::InstallRecord;
 use proto::v1alpha1::install_report::Outcome;
 use simulated_host::firmware;
 

@@ -5,13 +5,13 @@ use std::future::Future;
 
 use agent::client::calls::Caller;
 use agent::client::config;
+use agent::client::registration::register_once;
+use agent::ground::paths::Root;
+use agent::ground::version::own_version;
 use agent::host::network::KernelNetwork;
 use agent::identity::{Certificate, Identity, Role};
 use agent::installed::link;
-use agent::live::register;
-use agent::paths::Root;
 use agent::plan::executor::{Executor, Policy};
-use agent::version::own_version;
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
@@ -45,7 +45,7 @@ pub(crate) async fn installed(coordinator: &Coordinator) -> Host {
     coordinator.memory().next = Some(Next::BootDisk(BootDisk {}));
     let config = config::read(&root.state().config()).unwrap();
     let network = KernelNetwork::below(&root);
-    register::attempt(&root, Caller { config: &config, network: &network, identity: &identity }, Role::Live)
+    register_once(&root, Caller { config: &config, network: &network, identity: &identity }, Role::Live)
         .await
         .unwrap();
     Host { _directory: directory, root }
@@ -344,7 +344,7 @@ async fn duty_is_kept_and_its_state_reported() {
     while_running(&host, async {
         coordinator.until("the refusal", |memory| !memory.states.is_empty()).await;
         // As the unit that does the duty leaves it.
-        agent::alive::duty::write_state(&host.root, &done);
+        agent::state::duty::write_state(&host.root, &done);
         coordinator.until("the state", |memory| memory.states.contains(&done)).await;
         coordinator.cut();
         coordinator.until("the state again", |memory| memory.states.last() == Some(&done)).await;
@@ -355,6 +355,6 @@ async fn duty_is_kept_and_its_state_reported() {
     let refused = memory.states[0].failure.clone().unwrap();
     assert_eq!(memory.states[0].generation, 1);
     assert!(refused.message.contains("1 is older than 2"), "{}", refused.message);
-    assert_eq!(agent::alive::duty::read_duty(&host.root).unwrap().unwrap().generation, 2);
+    assert_eq!(agent::state::duty::read_duty(&host.root).unwrap().unwrap().generation, 2);
     assert_eq!(memory.hellos[1].carried.clone().unwrap().load_balancer_generation, 2);
 }

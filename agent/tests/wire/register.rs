@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use agent::client::calls::Caller;
 use agent::client::config;
-use agent::error::{NextAction as _, explain};
+use agent::client::registration::AttemptError;
+use agent::client::registration::register_once;
+use agent::ground::error::{NextAction as _, explain};
+use agent::ground::paths::{Root, StateDir};
 use agent::host::network::KernelNetwork;
 use agent::identity::{Identity, Role};
-use agent::live::installed_disk::{Access, InstallRecord, Mounted, Mounts};
-use agent::live::register::AttemptError;
-use agent::live::register::{attempt, register};
-use agent::paths::{Root, StateDir};
+use agent::live::installed_disk::{Access, Mounted, Mounts};
+use agent::live::register::register;
+use agent::state::install_record::InstallRecord;
 use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
@@ -122,13 +124,17 @@ impl Host {
             .map_err(|error| explain(&error))
     }
 
-    async fn attempt(&self) -> Result<(), AttemptError> {
+    async fn register_once(&self) -> Result<(), AttemptError> {
         let config = config::read(&self.root.live_config()).unwrap();
         let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
         let network = KernelNetwork::below(&self.root);
-        attempt(&self.root, Caller { config: &config, network: &network, identity: &identity }, Role::Live)
-            .await
-            .map(drop)
+        register_once(
+            &self.root,
+            Caller { config: &config, network: &network, identity: &identity },
+            Role::Live,
+        )
+        .await
+        .map(drop)
     }
 
     pub(crate) fn installs(&self) -> usize {
@@ -347,7 +353,7 @@ async fn a_refused_registration_is_retried() {
     let host = Host::live(&coordinator);
     for refusal in [Refusal::UnknownToken, Refusal::TpmRequired, Refusal::NameTaken] {
         coordinator.memory().refusals.push_back(refusal);
-        let error = host.attempt().await.unwrap_err();
+        let error = host.register_once().await.unwrap_err();
         assert!(error.to_string().contains(refusal.code()), "{error}");
         assert_eq!(error.next_action(), Some(refusal.next_action()));
     }
@@ -373,7 +379,7 @@ async fn only_the_configured_coordinator_is_called() {
         ("wrong name", wrong_name, "for another name"),
     ] {
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &config);
-        let error = host.attempt().await.unwrap_err();
+        let error = host.register_once().await.unwrap_err();
         let message = explain(&error);
         assert!(message.contains(want), "{name}: {message}");
         assert!(error.next_action().is_some_and(|action| !action.is_empty()), "{name}: {message}");

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use agent::ground::paths::Root;
+use agent::ground::version::own_version;
 use agent::installed::link::{self, Ended};
-use agent::paths::Root;
 use agent::plan::executor::{Executor, Policy};
 use agent::update::record::Record;
-use agent::version::own_version;
 use proto::proof;
 use proto::v1alpha1::AgentUpdate;
 use simulated_host::SimulatedSystem;

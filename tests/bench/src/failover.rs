@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agent::client::backoff::STABLE_CONNECTION;
+use agent::ground::backoff::STABLE_CONNECTION;
 use anyhow::Context as _;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;

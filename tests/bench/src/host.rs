@@ -1,6 +1,6 @@
 //! A host that attaches, executes what it is sent by reporting it done, and attaches again.
 
-use agent::client::backoff::Backoff;
+use agent::ground::backoff::Backoff;
 use proto::v1alpha1 as wire;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::tpm::Attestor;
+use agent::identity::tpm::Attestor;
 use anyhow::Context as _;
 use hyper_util::rt::TokioIo;
 use proto::proof::{self, Exporter, NONCE_BYTES};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agent::tpm::Attestor;
+use agent::identity::tpm::Attestor;
 use anyhow::Context as _;
 use coordinator_api::inventory::MachineInventory;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -129,7 +129,8 @@ impl Bench {
         // Making keys takes a TPM seconds, and is not the coordinator's cost.
         for tpm in &tpms {
             let root = tpm.host_root();
-            let key = agent::tpm::read_identity(&root).await?.context("swtpm has no endorsement key")?;
+            let key =
+                agent::identity::tpm::read_identity(&root).await?.context("swtpm has no endorsement key")?;
             attestors.push(Attestor::load(&root, &key).await?);
         }
         let (before, mark) = (self.coordinator.cpu()?, self.site.mark()?);

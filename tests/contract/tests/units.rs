@@ -88,8 +88,8 @@ fn a_node_starts_through_the_gate_alone() {
     gate.assert_is("Unit", "After", &[BOOT]);
     gate.assert_is("Unit", "ConditionPathExists", &["/run/baremetal-agent/node-may-start"]);
     let read = |path: &str| fs::read_to_string(checkout(path)).unwrap();
-    assert!(read("agent/src/paths.rs").contains(".join(\"node-may-start\")"));
-    let program = read("agent/src/program.rs");
+    assert!(read("agent/src/ground/paths.rs").contains(".join(\"node-may-start\")"));
+    let program = read("agent/src/update/program.rs");
     for unit in ["kubelet", "containerd", "rke2-server", "rke2-agent", "k3s", "k3s-agent"] {
         assert!(
             program.contains(&format!("\"{unit}\"")),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use agent::version::own_version;
+use agent::ground::version::own_version;
 use anyhow::{Context as _, Result, ensure};
 use coordinator_api::conditions::{Reason, Type, find_condition};
 use coordinator_api::inventory::MachineInventory;

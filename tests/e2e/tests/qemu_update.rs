@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ::qemu::HostState;
-use agent::version::own_version;
+use agent::ground::version::own_version;
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::names::annotation;

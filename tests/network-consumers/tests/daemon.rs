@@ -9,8 +9,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent::boot::{self, seed};
-use agent::paths::Root;
+use agent::boot;
+use agent::ground::paths::Root;
+use agent::state::seed;
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_core::network::host_network;
 use proto::plan::{Secret, Seed};

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use agent::ground::version::own_version;
 use agent::update::record::Record;
-use agent::version::own_version;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::AgentUpdateState;
 use coordinator_api::names::annotation;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use agent::alive::duty;
+use agent::state::duty;
 use coordinator::workload::HOLDER_LEASE;
 use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions::{Reason, Type, find_condition};

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use agent::alive::duty;
 use agent::client::calls::CallError;
-use agent::error::explain;
-use agent::live::register::AttemptError;
+use agent::client::registration::AttemptError;
+use agent::ground::error::explain;
+use agent::state::duty;
 use coordinator::rpc::RpcError;
 use coordinator::workload::HOLDER_LEASE;
 use coordinator_api::cluster::BaremetalCluster;

@@ -48,8 +48,8 @@ pub fn tables(identity: Identity<'_>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use agent::ground::paths::Root;
     use agent::host::facts::smbios;
-    use agent::paths::Root;
 
     use super::*;
 

@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent::boot;
-use agent::error::explain;
+use agent::ground::error::explain;
+use agent::ground::paths::{Root, StateDir};
 use agent::live::installed_disk::{Access, Mounted, Mounts};
-use agent::paths::{Root, StateDir};
 
 use crate::SimulatedSystem;
 use crate::firmware::{self, Identity};

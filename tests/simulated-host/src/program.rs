@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use agent::paths::Root;
+use agent::ground::paths::Root;
+use agent::ground::version::own_version;
 use agent::update::launch::choose_program;
-use agent::version::own_version;
 use semver::Version;
 
 /// What an agent's file says.

@@ -13,10 +13,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use agent::boot::wipe;
-use agent::failpoint::failpoint;
+use agent::ground::failpoint::failpoint;
+use agent::ground::paths::Root;
 use agent::host::system::{Output, SystemError};
-use agent::paths::Root;
+use agent::host::wipe;
 
 /// Where network plugins write. A boot does not empty it, the clean of a node does.
 const NETWORKS: &str = "/etc/cni/net.d";

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent::tpm::Tpm;
+use agent::identity::tpm::Tpm;
 use tpm2_protocol::basic::TpmHandle;
 use tpm2_protocol::data::{
     Tpm2bAuth, Tpm2bDigest, Tpm2bMaxNvBuffer, Tpm2bNonce, Tpm2bNvPublic, TpmAlgId, TpmRh, TpmSu, TpmaNv,
@@ -101,10 +101,10 @@ impl Swtpm {
     }
 
     /// A root directory of a host that has this TPM.
-    pub fn host_root(&self) -> agent::paths::Root {
+    pub fn host_root(&self) -> agent::ground::paths::Root {
         let root = self.directory.path().join("root");
         fit(&root, &self.socket());
-        agent::paths::Root::at(root)
+        agent::ground::paths::Root::at(root)
     }
 
     pub fn open(&self) -> Tpm {

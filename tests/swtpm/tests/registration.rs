@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::ground::paths::StateDir;
 use agent::identity::Identity;
-use agent::paths::StateDir;
 use base64::Engine as _;
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::registration::MachineRegistration;
@@ -79,7 +79,7 @@ fn key_of_disk(world: &World) -> Identity {
 }
 
 async fn hash_of(tpm: &Swtpm) -> String {
-    proto::proof::identity(&agent::tpm::read_identity(&tpm.host_root()).await.unwrap().unwrap())
+    proto::proof::identity(&agent::identity::tpm::read_identity(&tpm.host_root()).await.unwrap().unwrap())
 }
 
 // Fault: a host has no TPM where one is wanted.
@@ -140,7 +140,7 @@ async fn only_certified_tpms_register_where_vendors_are_named() {
         refused_hosts(&world)
     );
     assert!(world.inventory(HOST).is_none());
-    let key = agent::tpm::read_identity(&tpm.host_root()).await.unwrap().unwrap();
+    let key = agent::identity::tpm::read_identity(&tpm.host_root()).await.unwrap().unwrap();
     world.host_mut(HOST).power_off();
     tpm.write_certificate(&vendor.certify(&key, |_| {}), &[]);
     reboot(&mut world, HOST, Some(&tpm));
@@ -222,7 +222,8 @@ async fn copied_key_cannot_register_without_its_tpm() {
         world.advance_time(Duration::from_mins(2)).await;
         let key = key_of_disk(&world);
         let root = world.host(HOST).disk();
-        let refused = agent::tpm::Attestor::load(&root, key.endorsement_key().unwrap()).await.unwrap_err();
+        let refused =
+            agent::identity::tpm::Attestor::load(&root, key.endorsement_key().unwrap()).await.unwrap_err();
         assert!(refused.to_string().contains(want), "{name}: {refused}");
         assert_eq!(key.kept_certificates().count(), 0, "{name}");
         assert!(!world.log()[before..].contains("host registered"), "{name}");

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::alive::duty;
-use agent::paths::Root;
+use agent::ground::paths::Root;
+use agent::state::duty;
 use anyhow::Context as _;
 use control_plane::parts::{Part, Parts};
 use control_plane::pki::{Authority, ServiceAccountKeys};

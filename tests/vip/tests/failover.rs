@@ -50,7 +50,7 @@ fn first_node_holds_before_init_and_hands_over() {
     site.start_stand_in(0).unwrap();
     let root = site.nodes[0].root();
     wait_until("its API server served", TIME_LIMIT, || {
-        Ok(if agent::alive::duty::has_served(&root) { Ok(()) } else { Err("not yet".to_owned()) })
+        Ok(if agent::state::duty::has_served(&root) { Ok(()) } else { Err("not yet".to_owned()) })
     })
     .unwrap();
     // From now on it holds the address only with its API server.
@@ -161,7 +161,7 @@ fn removed_member_hands_the_endpoint_over() {
     .unwrap();
     // A clean plan does the same without the coordinator.
     let next = site.wait_holder(TIME_LIMIT, |_| true).unwrap();
-    agent::alive::duty::end_duty(&site.nodes[next].root()).unwrap();
+    agent::state::duty::end_duty(&site.nodes[next].root()).unwrap();
     site.wait_holder(TIME_LIMIT, |new| new != holder && new != next).unwrap();
 }
 

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::ground::paths::Root;
 use crate::host::command::Invocation;
 use crate::host::system::{Job, Output, SystemError, deadlines};
 use crate::host::units;
-use crate::paths::Root;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Killed processes are gone after milliseconds, unless a disk holds them.

@@ -215,7 +215,7 @@ fn judge_code(code: i32) -> Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::NextAction as _;
+    use crate::ground::error::NextAction as _;
     use crate::host::system::Output;
 
     fn fail(code: i32, output: &str) -> SystemError {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::durable::{self, DurableError};
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::paths::Root;
 
 /// Flushes the file system of the root and those of block devices, but for
 /// volumes of pods.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use proto::plan::{RegistryAccess, Secret};
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 const DIRECTORY: &str = "registry";
 /// Where Go looks for the authorities of the system, in this order.

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cgroup;
+use crate::ground::paths::Root;
 use crate::host::command::Invocation;
 use crate::host::system::{Output, SystemError, deadlines};
-use crate::paths::Root;
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
 /// One answer of the runtime; a wedged one must not hold the plan.

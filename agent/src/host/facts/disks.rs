@@ -9,7 +9,8 @@ use proto::v1alpha1 as wire;
 use serde::Serialize;
 
 use super::joined_disks;
-use crate::paths::Root;
+use crate::ground::paths::Root;
+use crate::host::sysfs::{list_children, read_line};
 
 /// Where the live system's medium is mounted.
 const LIVE_MOUNT: &str = "/run/initramfs/live";
@@ -173,17 +174,6 @@ pub fn read_disks(root: &Root) -> Vec<Disk> {
         .collect();
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     disks
-}
-
-pub(super) fn list_children(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-pub(super) fn read_line(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, live: Option<&str>) -> Disk {

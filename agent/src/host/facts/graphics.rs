@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proto::v1alpha1::GraphicsCard;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 /// Every card, in the kernel's order. No database of names is on the host:
 /// vendor and product are their numbers.

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::disks::{list_children, read_line};
-use crate::paths::Root;
+use crate::ground::paths::Root;
+use crate::host::sysfs::{list_children, read_line};
 
 /// States in which an array takes writes.
 const WRITABLE: [&str; 5] = ["clean", "active", "active-idle", "write-pending", "read-auto"];

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 const BLOCKS: &str = "/sys/devices/system/memory";
 const PAGES: &str = "/sys/kernel/mm/hugepages";

@@ -6,7 +6,8 @@ use std::path::Path;
 use proto::limits;
 use proto::v1alpha1::{Nic, ObservedNetwork};
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
+use crate::host::sysfs::read_line;
 
 /// Every hardware interface, by name, with its addresses in `network`.
 pub fn read_nics(root: &Root, network: Option<&ObservedNetwork>) -> Vec<Nic> {
@@ -23,7 +24,7 @@ pub fn read_nics(root: &Root, network: Option<&ObservedNetwork>) -> Vec<Nic> {
 }
 
 fn read_nic(path: &Path, name: &str, network: Option<&ObservedNetwork>) -> Nic {
-    let text = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
+    let text = |file: &str| read_line(&path.join(file));
     Nic {
         name: name.to_owned(),
         mac: text("address"),

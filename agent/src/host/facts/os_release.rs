@@ -4,7 +4,7 @@ use std::fs;
 
 use proto::v1alpha1::OperatingSystem;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 /// What the running system says of itself.
 pub fn read(root: &Root) -> OperatingSystem {

@@ -5,7 +5,7 @@ use std::fs;
 
 use proto::v1alpha1::Processor;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 /// Every socket. Nothing where the kernel names no vendor, as on other
 /// architectures.

@@ -13,7 +13,7 @@ use std::fs;
 use proto::limits;
 use proto::v1alpha1::SmbiosSection;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 const TABLES: &str = "/sys/firmware/dmi/tables";
 const HEADER: usize = 4;
@@ -119,6 +119,13 @@ pub fn read_sections(root: &Root) -> Vec<SmbiosSection> {
     };
     let entry = fs::read(directory.join("smbios_entry_point")).unwrap_or_default();
     parse_table(&table, parse_version(&entry))
+}
+
+/// UUID of this host's firmware.
+pub fn read_uuid(root: &Root) -> Option<String> {
+    let sections = read_sections(root);
+    let system = sections.into_iter().find(|section| section.title == "System Information");
+    system.and_then(|mut section| section.values.remove("UUID"))
 }
 
 /// Version in the entry point, of either form.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 const DIRECTORY: &str = "etc/NetworkManager/system-connections";
 const SUFFIX: &str = ".nmconnection";

@@ -12,21 +12,12 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
 use super::NetworkError;
+use super::dump::Dump;
 use super::translate::list_own_links;
 
 /// Largest datagram the kernel sends in a dump, bytes.
 pub(crate) const DATAGRAM: usize = 64 * 1024;
 const HEADER: usize = 16;
-
-/// The three tables, undecided.
-#[derive(Clone, Debug, Default)]
-pub struct Dump {
-    /// Every link of this network namespace.
-    pub links: Vec<LinkMessage>,
-    pub addresses: Vec<AddressMessage>,
-    /// Every route of every table.
-    pub routes: Vec<RouteMessage>,
-}
 
 /// Asks the kernel for links, addresses and routes.
 ///

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 /// Servers and search domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::changes::NetworkChanges;
 use super::{KernelNetwork, NetworkError, NetworkObserver};
-use crate::error::describe_error;
+use crate::ground::error::describe_error;
 
 /// Time between two looks that have to agree.
 const APART: Duration = Duration::from_secs(5);

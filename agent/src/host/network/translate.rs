@@ -19,7 +19,7 @@ use netlink_packet_route::route::{
 };
 use proto::v1alpha1::{Bond, Interface, ObservedNetwork, Route, Vlan};
 
-use super::kernel::Dump;
+use super::dump::Dump;
 use links::{Kind, Link, parse_link, select_links};
 
 /// Tells a dump: interfaces by name, routes by family, destination and metric.

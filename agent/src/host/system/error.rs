@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Output;
-use crate::error::NextAction;
+use crate::ground::error::NextAction;
 
 /// Why OS work did not succeed.
 #[derive(Debug, thiserror::Error)]

@@ -8,15 +8,16 @@ use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{BootProof, RenewCertificateRequest};
 use tonic::transport::Channel;
 
-use super::{Again, Link, LinkError};
+use super::{Again, Link};
 use crate::client::calls::{InstallReporter, host_client, unary_request};
+use crate::client::registration::{AttemptError, register_once};
 use crate::client::transport::Transport;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
+use crate::identity::tpm::{self, Attestor};
 use crate::identity::{Certificate, Role};
-use crate::live::installed_disk::InstallRecord;
-use crate::live::register::{self, AttemptError};
-use crate::tpm::{self, Attestor};
+use crate::installed::error::LinkError;
+use crate::state::install_record::InstallRecord;
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// A valid certificate: the stored one, else one of a registration
@@ -30,7 +31,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         // Once: where a registration is refused, the kept certificate may be good.
         self.doubts_kept = false;
         self.console.print_message("no valid certificate: registering again");
-        Ok(register::attempt(self.root, self.caller(), Role::Installed).await?.certificate)
+        Ok(register_once(self.root, self.caller(), Role::Installed).await?.certificate)
     }
 
     /// The coordinator may have no report of this disk.

@@ -14,14 +14,15 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::{Again, Link, LinkError, RENEWAL_PAUSE};
+use super::{Again, Link, RENEWAL_PAUSE};
 use crate::client::calls::{CallError, unary_request};
 use crate::client::transport::Transport;
-use crate::error::{describe_error, explain};
+use crate::ground::error::{describe_error, explain};
 use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::System;
 use crate::installed::duties::DutyLine;
+use crate::installed::error::LinkError;
 use crate::installed::mailbox::Order;
 use crate::installed::pace::LastObserved;
 use crate::installed::updates::Reading;

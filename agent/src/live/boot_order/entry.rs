@@ -1,8 +1,8 @@
 //! An entry of the firmware's boot manager: the boot loader on the EFI partition of
 //! a disk.
 
+use crate::ground::paths::Root;
 use crate::host::facts::disks::{Disk, Partition, parse_udev, read_udev};
-use crate::paths::Root;
 
 /// As the toolkit names its own.
 const DESCRIPTION: &str = "elemental-shim";

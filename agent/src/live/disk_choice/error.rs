@@ -1,6 +1,6 @@
 //! Why no disk is chosen.
 
-use crate::error::NextAction;
+use crate::ground::error::NextAction;
 
 /// Why no disk is chosen. The text is for the inventory's condition and the
 /// console: it names the candidates and what to do.

@@ -1,7 +1,7 @@
 use super::*;
-use crate::error::explain;
+use crate::ground::error::explain;
 use crate::host::facts::disks::{Partition, Signature};
-use crate::live::installed_disk::InstallRecord;
+use crate::state::install_record::InstallRecord;
 
 const GIB: u64 = 1 << 30;
 

@@ -6,9 +6,9 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use super::InstallError;
-use crate::durable::{self, DurableError};
-use crate::error::{NextAction as _, describe_error};
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::{NextAction as _, describe_error};
+use crate::ground::paths::Root;
 
 const FILE: &str = "install-attempts.json";
 /// Each attempt writes over the disk.

@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep};
 use super::attempts::Attempts;
 use super::{Flow, InstallError, REPORT_INTERVAL, show_path, waiting_message};
 use crate::client::transport::Transport;
-use crate::error::explain;
+use crate::ground::error::explain;
+use crate::ground::paths::Root;
 use crate::host::facts::disks::{self, Disk};
+use crate::host::facts::smbios;
 use crate::host::system::System;
 use crate::live::disk_choice::{DiskChoiceError, DiskRequest, Rules, choose_disk};
 use crate::live::installed_disk::{self, InstalledDisk, Mounts};
-use crate::paths::Root;
 
 /// How often the disks are read while none can be chosen.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -83,7 +84,7 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
     fn evaluate_disks(&self, request: &Install, annotation: &str) -> Result<Choice, InstallError> {
         let root = self.live.root;
         let disks = disks::read_disks(root);
-        let uuid = installed_disk::host_uuid(root);
+        let uuid = smbios::read_uuid(root);
         let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
         let is_kept = |own: &InstalledDisk| !is_named(root, &request.reinstall, &own.disk);
         if let Some(own) = found.own.filter(is_kept) {

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use crate::client::calls::CallError;
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
 use crate::host::system::SystemError;
 use crate::live::handover::HandoverError;
 use crate::live::installed_disk;
-use crate::program::ProgramError;
+use crate::update::program::ProgramError;
 
 /// Why this host is not on its way to its disk.
 #[derive(Debug, thiserror::Error)]

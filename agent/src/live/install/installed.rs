@@ -12,14 +12,15 @@ use proto::v1alpha1::{
 
 use super::{Flow, InstallError, Live, choice, install_host, show_path, waiting_message};
 use crate::client::transport::Transport;
-use crate::error::format_line;
+use crate::ground::error::format_line;
+use crate::ground::paths::StateDir;
 use crate::host::system::System;
 use crate::host::{credentials, observed};
 use crate::live::boot_order;
 use crate::live::handover;
 use crate::live::installed_disk::{InstalledDisk, Mounts};
-use crate::paths::StateDir;
-use crate::plan::journal::{self, Journal};
+use crate::state::journal::{self, Journal};
+use crate::state::live_boot;
 
 /// This host is installed: nothing is written over, the disk is to boot.
 pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
@@ -110,7 +111,7 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         let may_reboot = {
             let mounted = self.mount_partition(&found.partition)?;
             handover::write(&mounted.state(), self.build_handover())?;
-            handover::may_boot_disk(&mounted.state(), &boot_id)?
+            live_boot::may_boot_disk(&mounted.state(), &boot_id)?
         };
         self.sync_disks().await?;
         Ok(may_reboot)

@@ -3,9 +3,10 @@
 
 use std::io;
 
-use super::{Access, FindError, InstallRecord, Mounts};
+use super::{Access, FindError, Mounts};
+use crate::ground::paths::PERSISTENT_STATE;
 use crate::host::facts::disks::{Disk, Partition};
-use crate::paths::PERSISTENT_STATE;
+use crate::state::install_record::InstallRecord;
 
 /// What is on a persistent partition.
 pub(super) enum Contents {

@@ -32,7 +32,7 @@ fn an_installed_disk_is_found_by_its_record() {
     record(directory.path(), "sdb5", "garbled");
     assert!(find_own(&disks, &mounts).unwrap().is_some(), "still a record");
     record(directory.path(), "sda5", "{}");
-    let message = crate::error::explain(&find_own(&disks, &mounts).unwrap_err());
+    let message = crate::ground::error::explain(&find_own(&disks, &mounts).unwrap_err());
     assert!(
         message.contains("sda = /dev/sda, sdb = /dev/sdb") && message.contains("Wipe a disk"),
         "{message}"

@@ -3,7 +3,7 @@ use proto::plan::{Checksum, CustomInstruction, Image, Kind, PlanId};
 use proto::v1alpha1::{StepDone, StepFailed};
 
 use super::*;
-use crate::plan::journal::Outcome;
+use crate::state::journal::Outcome;
 
 fn plan(id: &str, generation: u64, steps: Vec<Step>) -> Plan {
     Plan {

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 use proto::plan::Step;
 use proto::v1alpha1::StepDone;
 
-use crate::error::format_line;
+use crate::ground::error::format_line;
 use crate::host::system::System;
 use crate::plan::step_spec::StepSpec;
 use crate::plan::steps::{self, Context, StepError};

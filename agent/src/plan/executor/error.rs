@@ -2,10 +2,10 @@
 
 use proto::v1alpha1::{Failure, FailureReason};
 
-use crate::error::{NextAction, describe_error};
+use crate::ground::error::{NextAction, describe_error};
 use crate::host::system::SystemError;
 use crate::plan::engine::Outdated;
-use crate::plan::journal::JournalError;
+use crate::state::journal::JournalError;
 
 /// Why a plan is not accepted.
 #[derive(Debug, thiserror::Error)]

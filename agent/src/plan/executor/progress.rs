@@ -6,11 +6,11 @@ use std::fs;
 use proto::plan::{Plan, Step};
 use proto::v1alpha1::StepReport;
 
-use crate::durable;
-use crate::error::{describe_error, explain};
-use crate::failpoint::failpoint;
-use crate::paths::Root;
-use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
+use crate::ground::durable;
+use crate::ground::error::{describe_error, explain};
+use crate::ground::failpoint::failpoint;
+use crate::ground::paths::Root;
+use crate::state::journal::{self, Journal, JournalError, Outcome, State};
 
 /// Plan and number of requests; gone with the boot.
 const REBOOT_REQUESTS: &str = "reboot-requests";

@@ -7,7 +7,7 @@ use proto::plan::{CustomFile, CustomInstruction};
 use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{Context, StepError, step_done};
-use crate::durable;
+use crate::ground::durable;
 use crate::host::system::{Placement, PlacementAction, System};
 
 /// The content waits in the state directory: the agent may write no other place

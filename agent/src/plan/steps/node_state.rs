@@ -5,9 +5,9 @@ mod removal;
 use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{Context, StepError, list_paths, step_done};
-use crate::boot::wipe;
-use crate::durable;
+use crate::ground::durable;
 use crate::host::system::{FailureClass, System};
+use crate::host::wipe;
 
 /// What holds credentials and pods, cloud-init's copy of the bootstrap data and
 /// kubeadm's file with the token; the deep wipe comes at the next boot.

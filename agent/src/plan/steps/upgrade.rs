@@ -4,7 +4,7 @@ use proto::plan::{Image, Upgrade};
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
 use super::{Context, StepError, step_done};
-use crate::error::explain;
+use crate::ground::error::explain;
 use crate::host::image;
 use crate::host::system::{Snapshot, System};
 

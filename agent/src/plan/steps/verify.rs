@@ -8,11 +8,11 @@ use proto::plan::Image;
 use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
 use super::{Context, StepError, list_paths};
-use crate::boot::seed;
-use crate::boot::{Receipt, bootstrap, receipt};
 use crate::host::image;
 use crate::host::kept_paths::find_lost_paths;
 use crate::host::system::{CloudInit, Snapshot, System};
+use crate::state::receipt::Receipt;
+use crate::state::{bootstrap, receipt, seed};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -191,7 +191,7 @@ fn check_unit(unit: &str) -> Checked {
 
 /// A file of the agent's state: each part of its path is in the code that makes paths.
 fn check_state(path: &str) -> Checked {
-    let code = super::read("agent/src/paths.rs");
+    let code = super::read("agent/src/ground/paths.rs");
     let parts = path.trim_start_matches("/var/lib/baremetal-agent/").split('/');
     let missing = parts.into_iter().find(|part| !code.contains(&format!("\"{part}\"")));
     missing.map_or(Ok(()), |part| Err(format!("the agent has no {part}")))

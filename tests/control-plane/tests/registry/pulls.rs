@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Output;
 
+use agent::ground::paths::Root;
 use agent::host::elemental::registry::RegistryFiles;
-use agent::paths::Root;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control_plane::registry::{Access, PASSWORD, USER};

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use agent::boot;
 use agent::client::config::Config;
-use agent::client::tls::ConnectError;
+use agent::client::error::ConnectError;
 use agent::client::transport::Transport;
+use agent::ground::paths::Root;
 use agent::host::network::changes::NetworkChanges;
 use agent::host::network::{KernelNetwork, NetworkError, NetworkObserver};
 use agent::installed::link;
 use agent::live::register;
-use agent::paths::Root;
 use agent::plan::executor::{Executor, Policy};
 use anyhow::{Context as _, ensure};
 use control_plane::Workload;

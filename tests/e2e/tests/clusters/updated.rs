@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use agent::paths::Root;
+use agent::ground::paths::Root;
 use anyhow::{Result, ensure};
 use coordinator_api::conditions::Reason;
 use e2e::agents;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use agent::client::config::Config;
-use agent::client::tls::ConnectError;
+use agent::client::error::ConnectError;
 use agent::client::transport::Transport;
 use agent::host::network::changes::NetworkChanges;
 use agent::host::network::{NetworkError, NetworkObserver};

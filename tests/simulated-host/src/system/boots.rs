@@ -3,9 +3,10 @@
 use std::fs;
 use std::io;
 
-use agent::boot::{seed, wipe};
-use agent::durable::shadow::Shadow;
+use agent::ground::durable::shadow::Shadow;
 use agent::host::system::Snapshot;
+use agent::host::wipe;
+use agent::state::seed;
 
 use super::{NETWORKS, SimulatedSystem, bare, remove};
 

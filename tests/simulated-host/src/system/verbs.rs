@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use agent::failpoint::failpoint;
+use agent::ground::failpoint::failpoint;
 use agent::host::observed;
 use agent::host::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,

@@ -1,7 +1,7 @@
 //! What an installed system shows of its boot.
 
-use agent::paths::Root;
-use agent::tpm::Attestor;
+use agent::ground::paths::Root;
+use agent::identity::tpm::Attestor;
 use coordinator_core::attestation::boot::verify_boot;
 use coordinator_core::attestation::{AttestationError, BootFault, QuoteFault};
 use proto::v1alpha1::{BootProof, TpmQuote};
@@ -14,7 +14,7 @@ const BINDING: [u8; 32] = [7; 32];
 const RESETS: usize = 4 + 2 + (2 + 34) + (2 + 32) + 8;
 
 async fn prove(root: &Root, binding: [u8; 32]) -> BootProof {
-    let public_key = agent::tpm::read_identity(root).await.unwrap().unwrap();
+    let public_key = agent::identity::tpm::read_identity(root).await.unwrap().unwrap();
     Attestor::load(root, &public_key).await.unwrap().prove_boot(binding).await.unwrap()
 }
 

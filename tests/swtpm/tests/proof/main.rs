@@ -9,7 +9,7 @@ mod transcript;
 
 use std::collections::BTreeSet;
 
-use agent::tpm::{TpmError, keys};
+use agent::identity::tpm::{TpmError, keys};
 use coordinator_core::attestation::AttestationError;
 use coordinator_core::inventory::KeyClass;
 use swtpm::{Swtpm, Vendor};
@@ -31,7 +31,7 @@ async fn real_proof_gives_its_class() {
     assert_eq!(certified.verify(), Ok(KeyClass::Unverified));
     let named = Transcript { authorities: Some(vendor.authority.clone()), ..certified };
     assert_eq!(named.verify(), Ok(KeyClass::Hardware));
-    assert_eq!(agent::tpm::read_identity(&root).await.unwrap(), Some(named.public_key.clone()));
+    assert_eq!(agent::identity::tpm::read_identity(&root).await.unwrap(), Some(named.public_key.clone()));
     assert_eq!(key_of(&certificate), named.public_key, "the key is encoded as every library encodes it");
 }
 
@@ -41,7 +41,7 @@ async fn real_proof_gives_its_class() {
 async fn unreadable_certificate_counts_as_none() {
     let (tpm, vendor) = (Swtpm::start(), Vendor::new("vendor"));
     let root = tpm.host_root();
-    let public_key = agent::tpm::read_identity(&root).await.unwrap().unwrap();
+    let public_key = agent::identity::tpm::read_identity(&root).await.unwrap().unwrap();
     tpm.hide_certificate(&vendor.certify(&public_key, |_| {}));
     let taken = Transcript::take(&root).await;
     assert!(taken.keys.endorsement_certificate.is_empty());
@@ -54,7 +54,7 @@ async fn unreadable_certificate_counts_as_none() {
 async fn persistent_endorsement_key_is_used() {
     let tpm = Swtpm::start();
     let root = tpm.host_root();
-    let made = agent::tpm::read_identity(&root).await.unwrap();
+    let made = agent::identity::tpm::read_identity(&root).await.unwrap();
     // By this the TPM makes another key: the persistent one is told from one that is made again.
     let mut template = keys::endorsement_template().unwrap();
     template.unique = TpmuPublicId::Rsa(Tpm2bPublicKeyRsa::try_from(&[1; 256][..]).unwrap());
@@ -63,9 +63,9 @@ async fn persistent_endorsement_key_is_used() {
     assert_ne!(Some(&taken.public_key), made.as_ref());
     assert_eq!(taken.verify(), Ok(KeyClass::Unverified), "it activates a credential");
     let other = Swtpm::start();
-    let made = agent::tpm::read_identity(&other.host_root()).await.unwrap();
+    let made = agent::identity::tpm::read_identity(&other.host_root()).await.unwrap();
     other.persist_key(keys::attestation_template().unwrap());
-    let read = agent::tpm::read_identity(&other.host_root()).await.unwrap();
+    let read = agent::identity::tpm::read_identity(&other.host_root()).await.unwrap();
     assert_eq!(read, made, "a key of another template");
 }
 
@@ -104,14 +104,14 @@ async fn no_other_tpm_activates_a_credential() {
         ("another endorsement key", theirs.with_attestation_key_of(&mine)),
     ] {
         let challenge = challenge(&keys, &[9; 32]);
-        let attestor = agent::tpm::Attestor::load(&roots[0], &mine.public_key).await.unwrap();
+        let attestor = agent::identity::tpm::Attestor::load(&roots[0], &mine.public_key).await.unwrap();
         let refused = attestor.answer(challenge, [0; 32]).await.unwrap_err();
         assert!(
             matches!(refused, TpmError::Refused { command: "ActivateCredential", .. }),
             "{name}: {refused:?}"
         );
     }
-    let replaced = agent::tpm::Attestor::load(&roots[1], &mine.public_key).await.unwrap_err();
+    let replaced = agent::identity::tpm::Attestor::load(&roots[1], &mine.public_key).await.unwrap_err();
     assert!(matches!(replaced, TpmError::Replaced), "{replaced:?}");
 }
 
@@ -121,7 +121,8 @@ async fn registrations_leave_nothing_in_the_tpm() {
     let root = tpm.host_root();
     // It has room for three keys at a time.
     for _ in 0..4 {
-        let attestor = agent::tpm::Attestor::load(&root, &Transcript::take(&root).await.public_key).await;
+        let attestor =
+            agent::identity::tpm::Attestor::load(&root, &Transcript::take(&root).await.public_key).await;
         drop(attestor.unwrap());
     }
     let mut open = tpm.open();

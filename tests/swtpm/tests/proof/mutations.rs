@@ -3,7 +3,7 @@
 mod chains;
 mod quotes;
 
-use agent::tpm::{Tpm, keys};
+use agent::identity::tpm::{Tpm, keys};
 use coordinator_core::attestation::{AttestationError, KeyFault, KeyRole, QuoteFault};
 use proto::limits::{ENDORSEMENT_CERTIFICATE_BYTES, TPM_STRUCTURE_BYTES};
 use proto::tpm::pkix_rsa;
@@ -45,7 +45,7 @@ pub(crate) async fn all() -> Vec<Case> {
     let (tpm, neighbour, vendor) = (Swtpm::start(), Swtpm::start(), Vendor::new("vendor"));
     let mut taken = vec![];
     for one in [&tpm, &neighbour] {
-        let key = agent::tpm::read_identity(&one.host_root()).await.unwrap().unwrap();
+        let key = agent::identity::tpm::read_identity(&one.host_root()).await.unwrap().unwrap();
         one.write_certificate(&vendor.certify(&key, |_| {}), &[]);
         let transcript = Transcript::take(&one.host_root()).await;
         taken.push(Transcript { authorities: Some(vendor.authority.clone()), ..transcript });

@@ -1,7 +1,7 @@
 //! One registration of a TPM, as both sides saw it.
 
-use agent::paths::Root;
-use agent::tpm::Attestor;
+use agent::ground::paths::Root;
+use agent::identity::tpm::Attestor;
 use coordinator::credential::make_credential;
 use coordinator_api::inventory::LiveTpm;
 use coordinator_core::attestation::boot::describe_live_tpm;
@@ -42,7 +42,7 @@ pub(crate) fn challenge(keys: &TpmKeys, credential: &[u8; 32]) -> TpmChallenge {
 impl Transcript {
     /// By the agent, on a host with that root.
     pub(crate) async fn take(root: &Root) -> Self {
-        let public_key = agent::tpm::read_identity(root).await.unwrap().unwrap();
+        let public_key = agent::identity::tpm::read_identity(root).await.unwrap().unwrap();
         let attestor = Attestor::load(root, &public_key).await.unwrap();
         let mut taken = Self {
             public_key,

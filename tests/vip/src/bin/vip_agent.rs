@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::alive::{check, supervisor};
-use agent::error::explain;
-use agent::paths::Root;
+use agent::ground::error::explain;
+use agent::ground::paths::Root;
 use anyhow::{Context as _, bail};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};

@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{DIRECTORIES, FILES};
-use crate::boot::wipe::{self, WipeError};
-use crate::durable;
-use crate::overwrite::{overwrite_directory, overwrite_path};
-use crate::paths::Root;
+use crate::ground::durable;
+use crate::ground::overwrite::{overwrite_directory, overwrite_path};
+use crate::ground::paths::Root;
+use crate::host::wipe::{self, WipeError};
 use crate::plan::steps::StepError;
 
 /// Directories whose files are known to hold secrets.

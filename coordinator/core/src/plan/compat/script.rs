@@ -92,7 +92,7 @@ fi
 elemental upgrade --reboot=false --system "$2""#;
 
 /// What early boot wrote for the kubelet goes with it: the mark and the line
-/// after it are the agent's (`agent/src/boot/node_identity`).
+/// after it are the agent's (`agent/src/state/node_identity`).
 const REMOVE_NODE_IDENTITY: &str = r#"rm -f /var/lib/baremetal-agent/node-identity.json
 for file in /etc/default/kubelet /etc/sysconfig/kubelet; do
   [ ! -e "$file" ] || sed -i '\%^# The next line is written by baremetal-agent at every boot\.$%,+1d' "$file"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use agent::paths::Root;
+use agent::ground::paths::Root;
 use anyhow::{Context as _, ensure};
 use control_plane::Workload;
 use control_plane::workload::Kubelet;

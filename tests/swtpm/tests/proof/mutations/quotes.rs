@@ -1,6 +1,6 @@
 //! The quote, and its signature.
 
-use agent::tpm::{Tpm, keys};
+use agent::identity::tpm::{Tpm, keys};
 use coordinator_core::attestation::{AttestationError, QuoteFault};
 use proto::tpm::PCRS;
 use proto::v1alpha1::TpmQuote;

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use proto::v1alpha1::step_report::Outcome;
 
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
 
 /// First word of the file: another layout gets another word.
 const LAYOUT: &str = "baremetal-journal-2";

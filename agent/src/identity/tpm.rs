@@ -21,8 +21,8 @@ use tpm2_protocol::data::{TpmtPublic, TpmuPublicId};
 pub use commands::Tpm;
 pub use error::TpmError;
 
-use crate::error::describe_error;
-use crate::paths::Root;
+use crate::ground::error::describe_error;
+use crate::ground::paths::Root;
 
 /// Where the kernel offers its TPM 2.0; a TPM 1.2 has no such file.
 pub fn find_device(root: &Root) -> Option<PathBuf> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::environment;
-use crate::paths::Root;
+use crate::ground::paths::Root;
 
 /// Where packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
 const USUAL: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];

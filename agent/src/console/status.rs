@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use proto::v1alpha1::BootMode;
 
-use crate::boot::network_trial::{self, Trial};
-use crate::boot::receipt;
 use crate::client::config;
-use crate::error::explain;
+use crate::ground::error::explain;
+use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::identity::{Certificate, Identity, Role};
-use crate::live::installed_disk::InstallRecord;
-use crate::paths::Root;
-use crate::plan::journal::{self, Journal, State};
+use crate::state::install_record::InstallRecord;
+use crate::state::journal::{self, Journal, State};
+use crate::state::network_trial::{self, Trial};
+use crate::state::receipt;
 
 /// Plain text, a few lines; `now` is for the certificate. Never fails: what is
 /// not known is said.
@@ -154,7 +154,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::durable;
+    use crate::ground::durable;
     use crate::identity::fake::{issue_certificate, january_day};
 
     /// What stands behind a word in the first column.

@@ -13,9 +13,9 @@ use rustix::fs::{
 };
 use rustix::path::Arg;
 
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::paths::Root;
 
 /// What a node leaves on a host. Of RKE2 and k3s what no image brings along:
 /// beside it lie the images of an air gap.

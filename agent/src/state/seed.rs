@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use proto::plan::{Secret, Seed};
 
 use super::connections;
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
-use crate::paths::{Root, StateDir};
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::paths::{Root, StateDir};
 
 const USER_DATA: &str = "user-data";
 const META_DATA: &str = "meta-data";
-pub(super) const NETWORK_CONFIG: &str = "network-config";
-pub(super) const NETWORK_DATA: &str = "network_data.json";
+pub(crate) const NETWORK_CONFIG: &str = "network-config";
+pub(crate) const NETWORK_DATA: &str = "network_data.json";
 /// Of cloud-init, which else would configure one NIC by itself.
-pub(super) const NO_NETWORK: &str = "network: {config: disabled}\n";
+pub(crate) const NO_NETWORK: &str = "network: {config: disabled}\n";
 
 /// A seed that was not restored.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
     }))
 }
 
-pub(super) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedError> {
+pub(crate) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedError> {
     let read_error = |source| SeedError::Read { path: directory.to_owned(), source };
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).map_err(read_error)? {
@@ -113,7 +113,7 @@ pub(super) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secr
     Ok(found)
 }
 
-pub(super) fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
+pub(crate) fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
     match fs::read(&path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -10,25 +10,25 @@ use std::path::Path;
 use proto::plan::Secret;
 
 use super::seed::SeedError;
-use crate::durable;
-use crate::paths::Root;
+use crate::ground::durable;
+use crate::ground::paths::Root;
 
 const SUFFIX: &str = ".nmconnection";
 /// Files of the agent, which it replaces; others are the image's or an
 /// operator's.
 const PREFIX: &str = "baremetal-";
 
-pub(super) fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     format!("{name}{SUFFIX}")
 }
 
-pub(super) fn connection_name(path: &Path) -> Option<String> {
+pub(crate) fn connection_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.to_owned())
 }
 
 /// Makes `wanted` the agent's connections where `NetworkManager` configures
 /// the network, and removes those of a former plan. Whether any are there.
-pub(super) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) -> Result<bool, SeedError> {
+pub(crate) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) -> Result<bool, SeedError> {
     let directory = root.connections();
     let is_used = root.uses_network_manager();
     // A network that was reported from this host has its files by their names.

@@ -4,12 +4,11 @@ use tonic::Status;
 
 use crate::client::calls::CallError;
 use crate::client::config::ConfigError;
-use crate::durable::DurableError;
-use crate::error::NextAction;
+use crate::client::registration::AttemptError;
+use crate::ground::durable::DurableError;
+use crate::ground::error::NextAction;
 use crate::host::system::SystemError;
 use crate::identity::IdentityError;
-use crate::live::handover::HandoverError;
-use crate::live::register::AttemptError;
 
 /// Why the installed agent cannot work at all. A restart starts over.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +26,7 @@ pub enum RunError {
     },
     /// The mark of a live boot stays.
     #[error(transparent)]
-    LiveBoot(#[from] HandoverError),
+    LiveBoot(#[from] DurableError),
 }
 
 /// Why a connection ended.

@@ -1,7 +1,7 @@
 //! A busy API server is not a lost one: it accepts connections, and is slow, or answers that it is not
 //! ready while etcd waits for its disk or for another member. The host that has the address keeps it
-//! where no other member would do better: for [`TOGETHER`] after the last good answer where the others
-//! say that they are not ready either, and for [`CUT_OFF`] where one of them is silent, which may be of a
+//! where no other member would do better: for [`HOLD_IF_ALL_UNREADY`] after the last good answer where the others
+//! say that they are not ready either, and for [`HOLD_IF_PARTITIONED`] where one of them is silent, which may be of a
 //! majority beyond a partition.
 
 use std::fs;
@@ -15,17 +15,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::check::{CheckError, IN_TIME, LATE, ask_ready, connect_api};
 use super::placement::has_address;
-use crate::durable;
-use crate::error::describe_error;
+use super::probe::{CheckError, IN_TIME, LATE, ask_ready, connect_api};
+use crate::ground::durable;
+use crate::ground::error::describe_error;
+use crate::ground::paths::Root;
 use crate::host::network::kernel::dump_kernel;
-use crate::paths::Root;
 
 /// Longer than a member of etcd takes to join.
-const TOGETHER: Duration = Duration::from_mins(5);
+const HOLD_IF_ALL_UNREADY: Duration = Duration::from_mins(5);
 /// Longer than etcd takes to elect a leader.
-const CUT_OFF: Duration = Duration::from_secs(30);
+const HOLD_IF_PARTITIONED: Duration = Duration::from_secs(30);
 /// When the API server was ready last, in seconds since the host started.
 const READY: &str = "ready";
 
@@ -51,7 +51,7 @@ pub(super) fn note_ready(root: &Root) {
 
 /// Time since the API server was ready, where this host may keep the address without it.
 pub(super) fn since_ready(root: &Root, duty: &Duty, error: &CheckError) -> Option<Duration> {
-    let last = last_ready(root).filter(|last| error.is_strain() && *last < TOGETHER)?;
+    let last = last_ready(root).filter(|last| error.is_overload() && *last < HOLD_IF_ALL_UNREADY)?;
     let is_sole = duty.peers().next().is_none();
     let is_holder = || dump_kernel().is_ok_and(|dump| has_address(&dump, duty.address));
     (is_sole || is_holder()).then_some(last)
@@ -67,7 +67,7 @@ fn choose_limit(others: &[Answer]) -> Option<Duration> {
     if others.contains(&Answer::InTime) || others.contains(&Answer::Late) {
         return None;
     }
-    Some(if others.contains(&Answer::Silent) { CUT_OFF } else { TOGETHER })
+    Some(if others.contains(&Answer::Silent) { HOLD_IF_PARTITIONED } else { HOLD_IF_ALL_UNREADY })
 }
 
 /// Time since the API server was ready; `None` where it was not in this boot.
@@ -135,9 +135,9 @@ mod tests {
     fn other_members_decide_how_long_it_is_kept() {
         use Answer::{InTime, Late, NotReady, Silent};
         for (others, limit) in [
-            (&[][..], Some(TOGETHER)),
-            (&[NotReady, NotReady], Some(TOGETHER)),
-            (&[NotReady, Silent], Some(CUT_OFF)),
+            (&[][..], Some(HOLD_IF_ALL_UNREADY)),
+            (&[NotReady, NotReady], Some(HOLD_IF_ALL_UNREADY)),
+            (&[NotReady, Silent], Some(HOLD_IF_PARTITIONED)),
             (&[Silent, InTime], None),
             (&[NotReady, Late], None),
         ] {
@@ -151,7 +151,7 @@ mod tests {
             address: (IpAddr::from([10, 0, 0, 2]), 6443).into(),
             source: kind.into(),
         };
-        for (error, is_strain, answer) in [
+        for (error, is_overload, answer) in [
             (CheckError::NotReady(StatusCode::INTERNAL_SERVER_ERROR), true, None),
             (CheckError::NotReady(StatusCode::FORBIDDEN), false, None),
             (CheckError::TimedOut, true, None),
@@ -160,7 +160,7 @@ mod tests {
             (connect(io::ErrorKind::HostUnreachable), false, Some(Answer::Silent)),
             (CheckError::NoDuty, false, None),
         ] {
-            assert_eq!(error.is_strain(), is_strain, "{error}");
+            assert_eq!(error.is_overload(), is_overload, "{error}");
             if let Some(answer) = answer {
                 assert_eq!(judge_unconnected(&error), answer, "{error}");
             }
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(last_ready(&root), None);
         fs::create_dir_all(root.load_balancer()).unwrap();
         note_ready(&root);
-        assert!(last_ready(&root).unwrap() < CUT_OFF);
+        assert!(last_ready(&root).unwrap() < HOLD_IF_PARTITIONED);
         let dump = dump_kernel().unwrap();
         let has = |address: [u8; 4]| has_address(&dump, IpAddr::from(address));
         assert!(has([127, 0, 0, 1]) && !has([192, 0, 2, 1]));

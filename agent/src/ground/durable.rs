@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
-use crate::error::NextAction;
-use crate::failpoint::failpoint;
-use crate::overwrite::overwrite_directory;
+use crate::ground::error::NextAction;
+use crate::ground::failpoint::failpoint;
+use crate::ground::overwrite::overwrite_directory;
 
 /// Mode of what only root may read.
 pub const SECRET: u32 = 0o600;

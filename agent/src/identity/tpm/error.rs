@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tpm2_protocol::data::{TpmRc, TpmRcBase};
 
-use crate::error::NextAction;
+use crate::ground::error::NextAction;
 
 /// Why a TPM cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -74,7 +74,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let watched = directory.path().join("below");
         let changes = FileChanges::watch_directory(&watched).unwrap();
-        crate::durable::write(&watched.join("x"), b"1").unwrap();
+        crate::ground::durable::write(&watched.join("x"), b"1").unwrap();
         tokio::time::timeout(Duration::from_secs(10), changes.next()).await.expect("not told").unwrap();
     }
 }

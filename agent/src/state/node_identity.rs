@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use proto::plan::NodeIdentity;
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, DurableError, PUBLIC};
-use crate::error::{NextAction, explain};
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError, PUBLIC};
+use crate::ground::error::{NextAction, explain};
+use crate::ground::paths::Root;
 
 /// An identity that was not written.
 #[derive(Debug, thiserror::Error)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, DurableError};
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::paths::Root;
 
 /// What the last wipe left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(crate) fn read_receipt(root: &Root) -> Option<Receipt> {
     serde_json::from_slice(&bytes).ok()
 }
 
-pub(super) fn write_receipt(root: &Root, receipt: &Receipt) -> Result<(), DurableError> {
+pub(crate) fn write_receipt(root: &Root, receipt: &Receipt) -> Result<(), DurableError> {
     let text = serde_json::to_vec_pretty(receipt).unwrap_or_default();
     durable::write(&root.state().cleanup_receipt(), &text)
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use proto::balancer::{Duty, DutyError};
 use proto::v1alpha1::{Failure, FailureReason, LoadBalancerDuty, LoadBalancerState};
 
-use crate::durable::{self, DurableError};
-use crate::error::{NextAction, describe_error};
-use crate::paths::Root;
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::{NextAction, describe_error};
+use crate::ground::paths::Root;
 
 const DUTY: &str = "duty.json";
 const SERVED: &str = "served";

@@ -5,17 +5,16 @@
 //! network into the seed, so that a crash at any point repeats it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 
 use proto::plan::{PlanId, Secret, Seed};
 use serde::{Deserialize, Serialize};
 
+use super::connections;
 use super::seed::{self, NETWORK_CONFIG, NETWORK_DATA, SeedError};
-use super::{connections, wipe};
-use crate::durable::{self, DurableError};
-use crate::failpoint::failpoint;
-use crate::paths::{Root, StateDir};
+use crate::ground::durable::{self, DurableError};
+use crate::ground::failpoint::failpoint;
+use crate::ground::paths::{Root, StateDir};
 
 const RECORD: &str = "trial.json";
 
@@ -193,31 +192,20 @@ pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Resul
     Ok(())
 }
 
-/// Puts the former network into the seed where the new one failed. Whether it
-/// did so now.
-pub(super) fn restore_former(root: &Root) -> Result<bool, super::BootError> {
-    let state = root.state();
-    let Some(trial) = read_trial(&state).filter(|trial| trial.reverted().is_some()) else {
-        return Ok(false);
+/// The seed with the former network, while a network that failed is still in the stored seed.
+pub fn find_former_seed(state: &StateDir) -> Result<Option<Seed>, SeedError> {
+    let Some(trial) = read_trial(state).filter(|trial| trial.reverted().is_some()) else {
+        return Ok(None);
     };
-    let Some(seed) = seed::load(&state)?.filter(|seed| SeedNetwork::of_seed(seed) != trial.former) else {
-        return Ok(false);
-    };
-    wipe::remove_rendered_network(root)?;
+    let seed = seed::load(state)?.filter(|seed| SeedNetwork::of_seed(seed) != trial.former);
     let SeedNetwork { network_config, connections, network_data } = trial.former;
-    seed::store(&state, &Seed { network_config, connections, network_data, ..seed })?;
-    Ok(true)
-}
-
-/// Seconds since the kernel started, where it says so.
-pub fn read_uptime(root: &Root) -> std::time::Duration {
-    let text = fs::read_to_string(root.join("/proc/uptime")).unwrap_or_default();
-    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    seconds.and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+    Ok(seed.map(|seed| Seed { network_config, connections, network_data, ..seed }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn network(text: &str) -> SeedNetwork {
@@ -327,28 +315,19 @@ mod tests {
         confirm_network(&root, "b-2").unwrap();
         assert_eq!(read_trial(&state), None, "it is the proven one");
         store_seed("p-2", "newer");
-        assert!(!restore_former(&root).unwrap());
+        assert_eq!(find_former_seed(&state).unwrap(), None);
         let found = read_trial(&state).unwrap();
         revert_network(&root, found, "b-2", "silence").unwrap();
         confirm_network(&root, "b-2").unwrap();
         assert_eq!(seed::load(&state).unwrap(), Some(seed_with(&network("newer"))), "until the next boot");
-        assert!(restore_former(&root).unwrap());
-        assert_eq!(seed::load(&state).unwrap(), Some(seed_with(&network("new"))));
-        assert!(!restore_former(&root).unwrap(), "once");
+        let former = find_former_seed(&state).unwrap();
+        assert_eq!(former, Some(seed_with(&network("new"))));
+        seed::store(&state, &former.unwrap()).unwrap();
+        assert_eq!(find_former_seed(&state).unwrap(), None, "once");
         confirm_network(&root, "b-3").unwrap();
         let found = read_trial(&state).unwrap();
         assert_eq!((found.plan_id(), found.reverted()), ("p-2", Some("silence")), "the plan learns of it");
         fs::write(state.network_trial().join(RECORD), "torn").unwrap();
         assert_eq!(read_trial(&state), None);
-    }
-
-    #[test]
-    fn the_uptime_is_that_of_the_kernel() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        assert_eq!(read_uptime(&root).as_secs(), 0);
-        fs::create_dir_all(root.join("/proc")).unwrap();
-        fs::write(root.join("/proc/uptime"), "61.50 120.00\n").unwrap();
-        assert_eq!(read_uptime(&root).as_millis(), 61_500);
     }
 }

@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::durable::{self, DurableError};
-use crate::error::NextAction;
-use crate::paths::{Root, StateDir};
+use crate::ground::durable::{self, DurableError};
+use crate::ground::error::NextAction;
+use crate::ground::paths::{Root, StateDir};
 
 /// Where the units name the agent as images carry it.
 const CARRIED: &str = "/usr/bin/baremetal-agent";
@@ -22,16 +22,16 @@ const PAGE: &str = "baremetal-agent-console@.service";
 const LIVE_PAGE: &str = "baremetal-agent-console@tty1.service";
 
 const UNITS: [(&str, &str); 6] = [
-    ("baremetal-agent-alive.service", include_str!("../../systemd/baremetal-agent-alive.service")),
-    ("baremetal-agent-boot.service", include_str!("../../systemd/baremetal-agent-boot.service")),
-    (PAGE, include_str!("../../systemd/baremetal-agent-console@.service")),
-    ("baremetal-agent-register.service", include_str!("../../systemd/baremetal-agent-register.service")),
-    ("baremetal-agent.service", include_str!("../../systemd/baremetal-agent.service")),
-    ("var-lib-baremetal\\x2dagent.mount", include_str!("../../systemd/var-lib-baremetal\\x2dagent.mount")),
+    ("baremetal-agent-alive.service", include_str!("../../../systemd/baremetal-agent-alive.service")),
+    ("baremetal-agent-boot.service", include_str!("../../../systemd/baremetal-agent-boot.service")),
+    (PAGE, include_str!("../../../systemd/baremetal-agent-console@.service")),
+    ("baremetal-agent-register.service", include_str!("../../../systemd/baremetal-agent-register.service")),
+    ("baremetal-agent.service", include_str!("../../../systemd/baremetal-agent.service")),
+    ("var-lib-baremetal\\x2dagent.mount", include_str!("../../../systemd/var-lib-baremetal\\x2dagent.mount")),
 ];
 
 /// What starts a part of a node waits for early boot.
-const GATE: &str = include_str!("../../systemd/baremetal-agent-gate.conf");
+const GATE: &str = include_str!("../../../systemd/baremetal-agent-gate.conf");
 const NODE_UNITS: [&str; 6] = ["kubelet", "containerd", "rke2-server", "rke2-agent", "k3s", "k3s-agent"];
 
 /// The directory of its checkers is read-only: it asks the agent before them.

@@ -1,0 +1,17 @@
+//! Reading of sysfs and procfs: an attribute that cannot be read is empty.
+
+use std::fs;
+use std::path::Path;
+
+/// The names in a directory, sorted.
+pub fn list_children(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// The content of a file of one line.
+pub fn read_line(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,13 @@
+//! The files that the agent keeps on the disk, and what they mean.
+
+pub mod bootstrap;
+pub mod connections;
+pub mod duty;
+pub mod install_record;
+pub mod journal;
+pub mod live_boot;
+pub mod message;
+pub mod network_trial;
+pub mod node_identity;
+pub mod receipt;
+pub mod seed;
