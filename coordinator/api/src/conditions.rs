@@ -1,21 +1,19 @@
-//! Condition types and reasons: enums, so that a name exists once.
-
-mod reason;
+//! Conditions: their types as an enum, so that a name exists once, and how they are written.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use strum::{EnumMessage, EnumString, IntoStaticStr};
+use strum::{EnumString, IntoStaticStr};
 
-pub use reason::{Reason, ReasonIter};
+pub use crate::explain::Reason;
 
 /// Types of conditions, over all kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, EnumMessage, EnumString)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, EnumString)]
 pub enum Type {
-    /// Every kind: the sum of the others.
+    /// Every kind: the sum of the other conditions.
     Ready,
-    /// Cluster API: reconciliation is switched off by annotation or on the Cluster.
+    /// Every kind: reconciliation is paused by annotation or by `spec.paused` of the Cluster.
     Paused,
-    /// `BaremetalMachine`: a host is claimed.
+    /// `BaremetalMachine`: the machine has claimed a host.
     InventoryAllocated,
     /// `BaremetalMachine`: the bootstrap data exists and is valid.
     BootstrapReady,
@@ -42,25 +40,25 @@ pub enum Type {
     /// `MachineInventory`: a token or an operator admitted the host.
     Approved,
     /// `MachineInventory`: the plan that an operator wrote can be run; present while
-    /// it is asked for.
+    /// the annotation asks for the plan.
     CustomPlanAccepted,
-    /// `MachineInventory`, `BareMetalHost`: the reboot that was asked for has happened;
-    /// present while it is asked for.
+    /// `MachineInventory`, `BareMetalHost`: the requested reboot has happened; present while
+    /// the annotation asks for the reboot.
     Rebooted,
     /// `MachineInventory`: the host attached by the newest URL, token and authorities.
     CoordinatorKnown,
-    /// `MachineInventory`: the host runs the agent that an operator asks for; present
-    /// while it is asked for.
+    /// `MachineInventory`: the host runs the agent version that the annotation names; present
+    /// while the annotation exists.
     AgentUpdated,
     /// `MachineRegistration`, `SeedImage`, `MachineInventory`, `MachineInventoryPool`,
     /// `BaremetalCluster`, `BareMetalHost`: fields are set that have no effect.
     FieldsIgnored,
-    /// `SeedImage`: the base belongs to an image of the image catalog; present where the two
+    /// `SeedImage`: the base belongs to an image of the image catalog; present if the two
     /// can be compared.
     BaseImageInCatalog,
-    /// `MachineRegistration`: the token alone gets a host admitted.
+    /// `MachineRegistration`: the token alone admits a host.
     AdmissionOpen,
-    /// `MachineRegistration`: hosts with its token were refused lately.
+    /// `MachineRegistration`: hosts with its token were refused within half an hour.
     HostsRefused,
     /// `BaremetalCluster`: a control-plane host holds the address of the internal
     /// endpoint.
@@ -71,20 +69,20 @@ pub enum Type {
     /// `BaremetalCluster`: address, router id and the hosts' addresses fit
     /// together.
     NetworkConfigValid,
-    /// `Metal3Machine`: a `BareMetalHost` is its own.
+    /// `Metal3Machine`: the machine has chosen a `BareMetalHost`.
     AssociateBareMetalHost,
-    /// `Metal3Machine`: as `AssociateBareMetalHost`, by CAPM3's older name.
+    /// `Metal3Machine`: `AssociateBareMetalHost` under CAPM3's older name.
     AssociateBMH,
-    /// `Metal3Machine`: the data for its host is there.
+    /// `Metal3Machine`: the data for its host exists.
     AssociateMetal3MachineMetaData,
-    /// `Metal3Machine`: as `NodeLinked`, by CAPM3's older name.
+    /// `Metal3Machine`: `NodeLinked` under CAPM3's older name.
     KubernetesNodeReady,
     /// `Metal3Machine`: the data of its template is rendered.
     Metal3DataReady,
     /// `Metal3Machine`: its host is provisioned.
     HostProvisioned,
     /// `Metal3Machine`: labels of the host are on its Node; present while the `Metal3Cluster`
-    /// asks for it.
+    /// asks for the labels.
     LabelsSynced,
     /// `Metal3Cluster`: the control-plane endpoint is known.
     BaremetalInfrastructureReady,
@@ -94,6 +92,18 @@ impl Type {
     /// The text on the object.
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+
+    /// The status `True` tells of a problem.
+    pub fn is_bad_when_true(self) -> bool {
+        matches!(
+            self,
+            Self::Paused
+                | Self::NetworkDrift
+                | Self::FieldsIgnored
+                | Self::AdmissionOpen
+                | Self::HostsRefused
+        )
     }
 }
 
@@ -117,7 +127,7 @@ pub struct ConditionUpdate {
     pub status: ConditionStatus,
     /// Machine-readable cause.
     pub reason: Reason,
-    /// Cause and next action.
+    /// Cause and next action for an operator.
     pub message: String,
 }
 
@@ -151,17 +161,17 @@ pub fn fields_ignored(fields: &[&str]) -> ConditionUpdate {
     }
 }
 
-/// Longest message of a condition, bytes: Cluster API copies it into conditions of its own, which
-/// may have 32 KiB for several of them.
+/// Longest message of a condition in bytes. Cluster API copies several messages into one condition
+/// of its own, which may have 32 KiB.
 const MESSAGE_BYTES: usize = 8192;
 
-/// Some quote what another system answered.
+/// Cuts the message, because some messages quote another system's answer of any length.
 fn bound_message(message: &str) -> String {
     message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned()
 }
 
-/// Writes `updates` over `conditions`. The transition time moves only where
-/// the status changes; conditions without an update stay.
+/// Writes `updates` over `conditions`. The transition time moves only if the status changes;
+/// conditions without an update stay.
 pub fn set_conditions(
     conditions: &mut Vec<Condition>,
     updates: &[ConditionUpdate],
@@ -190,8 +200,8 @@ pub fn set_conditions(
     }
 }
 
-/// Writes `failed` over what `conditions` say beside it: the transition time is that of
-/// `stored`, where the failure is shown already.
+/// Writes `failed` over `conditions`. The transition time of `stored` stays if `stored` shows the
+/// failure already.
 pub fn set_failure(
     conditions: &mut Vec<Condition>,
     stored: &[Condition],
@@ -206,7 +216,7 @@ pub fn set_failure(
     set_conditions(conditions, std::slice::from_ref(failed), generation, now);
 }
 
-/// Shows those of `kinds` that nothing was decided about as unknown.
+/// Shows the conditions of `kinds` that nothing was decided about as unknown.
 pub fn set_undecided(
     conditions: &mut Vec<Condition>,
     kinds: &[Type],
@@ -219,13 +229,13 @@ pub fn set_undecided(
     set_conditions(conditions, &updates, generation, now);
 }
 
-/// The condition of that type. For status lines and tests: no decision reads
-/// a condition.
+/// Finds the condition of a type, for status lines and tests, because no decision reads a
+/// condition.
 pub fn find_condition(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
-/// Whether the condition exists with status True.
+/// The condition exists with status True.
 pub fn is_true(conditions: &[Condition], kind: Type) -> bool {
     find_condition(conditions, kind).is_some_and(|condition| condition.status == "True")
 }

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn refusal_carries_code_and_next_action() {
-        for refusal in Refusal::ALL {
+        for &refusal in Refusal::ALL {
             let status = Status::from(RpcError::from_refusal(refusal, "detail"));
             let code = status.metadata().get(METADATA_KEY).unwrap().to_str().unwrap();
             assert_eq!(Refusal::from_code(code), Some(refusal));

@@ -24,7 +24,7 @@ const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
 
 #[test]
 fn refusal_is_one_line_without_repetition() {
-    for refusal in Refusal::ALL {
+    for &refusal in Refusal::ALL {
         let status = Status::from(RpcError::from_refusal(refusal, "what it was"));
         let shown = explain(&AttemptError::from(CallError::from(status)));
         let want = format!("refused ({}): what it was; next: {}", refusal.code(), refusal.next_action());

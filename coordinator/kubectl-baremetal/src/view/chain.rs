@@ -25,7 +25,6 @@ pub(crate) fn format_chain(chain: &Chain, now: Timestamp) -> String {
     };
     let _ = writeln!(text, "\n{}", paint(style, &summary));
     let parts = [
-        ("meaning", chain.meaning.as_deref()),
         ("cause", chain.cause),
         ("next", Some(chain.action.as_str()).filter(|_| last.finding.attention != Attention::None)),
     ];

@@ -23,9 +23,7 @@ pub(crate) struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Chain {
     pub(crate) links: Vec<Link>,
-    /// The meaning of the last reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) meaning: Option<String>,
+    /// The cause of the last reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<&'static str>,
     pub(crate) action: String,
@@ -46,12 +44,11 @@ impl Chain {
 pub(crate) fn follow_causes(fleet: &Fleet, object: &Object, now: Timestamp) -> Chain {
     let mut search = Search { fleet, now, visited: BTreeSet::new() };
     let links = search.follow(object, true);
-    let mut chain = Chain { links, meaning: None, cause: None, action: "none".to_owned() };
+    let mut chain = Chain { links, cause: None, action: "none".to_owned() };
     if let Some(Link { object, finding }) = chain.links.last() {
         match fleet.get(object) {
             Some(last) => {
                 chain.cause = finding.cause().filter(|_| finding.attention != Attention::None);
-                chain.meaning = finding.meaning().filter(|_| chain.cause.is_some());
                 chain.action = finding.action(last);
             }
             None => chain.action = format!("create or restore {}", object.short()),

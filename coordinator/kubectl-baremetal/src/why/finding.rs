@@ -98,15 +98,10 @@ impl Finding {
     pub(crate) fn cause(&self) -> Option<&'static str> {
         explain(&self.reason).map(|known| known.cause)
     }
-
-    /// The meaning of the reason; `None` for a reason of Cluster API.
-    pub(crate) fn meaning(&self) -> Option<String> {
-        self.reason.parse::<Reason>().ok().map(Reason::meaning)
-    }
 }
 
-fn explain(reason: &str) -> Option<&'static Explanation> {
-    reason.parse::<Reason>().ok()?.explanation()
+fn explain(reason: &str) -> Option<Explanation> {
+    reason.parse().ok().map(Reason::explanation)
 }
 
 /// Puts the names of the object into an action.

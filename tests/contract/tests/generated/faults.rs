@@ -86,7 +86,7 @@ fn faults_are_documented() {
             table(&mut text, &["fault", "shown", "asserted by", "test"], faults.into_iter().map(row));
         }
     }
-    for refusal in Refusal::ALL {
+    for &refusal in Refusal::ALL {
         assert!(text.contains(&code(refusal.code())), "no fault shows {}", refusal.code());
     }
     committed("docs/reference/faults.md", &text);
@@ -102,8 +102,7 @@ fn reasons_that_ask_for_action_are_looked_at() {
     let sources: Vec<_> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let words: BTreeSet<_> = sources.iter().flat_map(|source| source.split(|c| !is_word(c))).collect();
-    let is_asking =
-        |reason: &Reason| reason.explanation().is_some_and(|known| known.attention == Attention::Act);
+    let is_asking = |reason: &Reason| reason.explanation().attention == Attention::Act;
     let reasons = Reason::all().filter(is_asking).map(Reason::as_str);
     let missing: Vec<_> = reasons.filter(|reason| !words.contains(reason)).collect();
     assert!(missing.is_empty(), "no test looks at {missing:?} by `why`");

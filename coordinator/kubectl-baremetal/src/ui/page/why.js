@@ -10,10 +10,9 @@ function drawChain(why) {
       attention === "none" ? badge("as intended", "none") : badge(reason, attention),
       since && attention !== "none" ? el("span", { class: "span" }, age(since, "for ")) : "",
       message && attention !== "none" ? el("p", { class: "detail" }, message) : "");
-  const facts = [["Meaning", why.meaning], ["Cause", why.cause]].filter(([, text]) => text);
   return el("section", { class: "chain", "aria-label": "Causes" },
     el("ol", {}, why.links.map(link)),
-    el("dl", {}, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
+    el("dl", {}, why.cause ? el("div", {}, el("dt", {}, "Cause"), el("dd", {}, why.cause)) : ""),
     why.action === "none" ? "" : el("p", { class: "next" }, el("b", {}, "Next "), withCommands(why.action)));
 }
 

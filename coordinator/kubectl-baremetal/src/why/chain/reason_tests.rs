@@ -28,7 +28,7 @@ fn explain(kind: Kind, body: Value) -> Chain {
 
 /// The chain is the object alone, with the entry of the reason.
 fn check_entry(kind: Kind, reason: Reason, chain: &Chain) {
-    let entry = reason.explanation().unwrap();
+    let entry = reason.explanation();
     let [link] = &chain.links[..] else { panic!("{reason:?} of {kind:?}: {chain:#?}") };
     assert_eq!(link.finding.reason, reason.as_str(), "{kind:?}: {chain:#?}");
     assert_eq!(chain.attention(), entry.attention, "{reason:?} of {kind:?}: {chain:#?}");
@@ -68,7 +68,7 @@ fn expired_seed_image_has_its_own_action() {
     let chain = explain_image(&Progress::Expired);
     let last = &chain.last().unwrap().finding;
     assert_eq!(last.reason, Reason::SeedImageBuildDeadline.as_str());
-    assert_eq!(chain.action, Reason::SeedImageBuildDeadline.explanation().unwrap().action);
+    assert_eq!(chain.action, Reason::SeedImageBuildDeadline.explanation().action);
 }
 
 /// Of a `SeedImage` that is as the coordinator shows this.
@@ -144,6 +144,6 @@ fn failed_plans_are_explained_by_the_host() {
         let found = (chain.attention(), last.finding.reason.as_str(), last.finding.told_cause());
         assert_eq!(found, (Attention::Act, reason.as_str(), "step write-seed: told".to_owned()));
         assert!(chain.action.starts_with("look at the disk, then "), "{reason:?}: {}", chain.action);
-        assert_eq!(chain.cause, reason.explanation().map(|entry| entry.cause), "{reason:?}");
+        assert_eq!(chain.cause, Some(reason.explanation().cause), "{reason:?}");
     }
 }

@@ -411,8 +411,7 @@ machine/m  Ready=False NotReady (30m): waits for infrastructure
 └─ baremetalmachine/m  Ready=False PoolMissing (30m): told
 
 act on baremetalmachine/m in namespace site
-  meaning  No pool of that name in the namespace.
-  cause    machineInventoryPoolRef of the machine names a pool that its namespace does not have
+  cause    spec.machineInventoryPoolRef of the machine names a pool that its namespace does not have
   next     create the MachineInventoryPool, or correct the name in the BaremetalMachineTemplate
 ";
     assert_eq!(text, want);
