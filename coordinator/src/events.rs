@@ -6,27 +6,55 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coordinator_api::conditions::Reason;
+use coordinator_api::explain::{EventReason, EventType};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
+use proto::refusal::Refusal;
 use serde_json::json;
 
 use crate::clock::Clock;
 use crate::store::is_not_found;
 use crate::telemetry::chain;
 
-/// Our name on events.
+/// Name of the coordinator on Events.
 const REPORTER: &str = "baremetal-coordinator";
-/// A repetition within this time counts on the Event that is there.
+/// A repetition within this time raises the count of the existing Event.
 const REPETITION: SignedDuration = SignedDuration::from_mins(6);
-/// The shortest time between two searches for series that ended.
+/// Shortest time between two searches for series that ended.
 const SWEEP_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
-/// Of a message; the API server limits that of an Event to 1 KiB.
+/// Longest message: the API server accepts 1 KiB.
 const MAX_CHARACTERS: usize = 1000;
 
-/// Writes events; the same one within a few minutes grows a count.
+/// A reason that an Event can have. The type of the Event follows from the reason, so that both are
+/// written once.
+pub trait EventCause {
+    fn event(self) -> (EventType, &'static str);
+}
+
+impl EventCause for EventReason {
+    fn event(self) -> (EventType, &'static str) {
+        (self.entry().kind, self.as_str())
+    }
+}
+
+/// The reason of a condition that an operator has to act on.
+impl EventCause for Reason {
+    fn event(self) -> (EventType, &'static str) {
+        (EventType::Warning, self.as_str())
+    }
+}
+
+impl EventCause for Refusal {
+    fn event(self) -> (EventType, &'static str) {
+        (EventType::Warning, self.code())
+    }
+}
+
+/// Writes Events. An Event that is repeated within a few minutes is counted instead of written again.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -43,16 +71,16 @@ struct Known {
     swept: Timestamp,
 }
 
-/// What makes two events equal; the message may differ.
+/// Events with an equal key are repetitions; their messages may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SeriesKey {
-    kind: &'static str,
-    reason: String,
+    kind: EventType,
+    reason: &'static str,
     namespace: String,
     regarding: (String, String, String),
 }
 
-/// Held while it is written, so that repetitions are counted one after the other.
+/// The lock is held while the Event is written, so that repetitions are counted one after the other.
 type Series = tokio::sync::Mutex<Option<Written>>;
 
 /// An Event that the API server has.
@@ -69,35 +97,33 @@ impl Written {
     }
 }
 
-/// An event that happened.
-struct Happened<'a> {
-    kind: &'static str,
+/// An Event to be written.
+struct Happened {
+    kind: EventType,
     regarding: ObjectReference,
     namespace: String,
-    reason: &'a str,
+    reason: &'static str,
     message: String,
     now: Timestamp,
 }
 
 impl Events {
-    /// Events by `instance`, the name of this replica where it is known.
+    /// `instance` is the name of this replica, if known.
     pub fn new(client: Client, instance: impl Into<Option<String>>, clock: Clock) -> Self {
         let instance = instance.into().unwrap_or_else(|| REPORTER.to_owned());
         Self(Arc::new(Inner { client, instance, clock, known: Mutex::default() }))
     }
 
-    /// Something went as intended.
-    pub async fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publish_event("Normal", object.object_ref(&()), reason, note).await;
-    }
-
-    /// Something needs an operator.
-    pub async fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publish_event("Warning", object.object_ref(&()), reason, note).await;
-    }
-
-    /// An event that cannot be written must not stop the work it tells of.
-    async fn publish_event(&self, kind: &'static str, regarding: ObjectReference, reason: &str, note: &str) {
+    /// Writes an Event. A failure is only logged, because it must not stop the work that the Event
+    /// reports.
+    pub async fn publish(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        cause: impl EventCause,
+        note: &str,
+    ) {
+        let (kind, reason) = cause.event();
+        let regarding = object.object_ref(&());
         let happened = Happened {
             kind,
             namespace: regarding.namespace.clone().unwrap_or_else(|| "default".to_owned()),
@@ -107,13 +133,13 @@ impl Events {
             now: self.0.clock.now(),
         };
         if let Err(error) = self.0.write_event(happened).await {
-            tracing::debug!(error = %chain(&error), reason, "an event could not be written");
+            tracing::debug!(error = %chain(&error), reason, "cannot write Event");
         }
     }
 }
 
 impl Inner {
-    async fn write_event(&self, happened: Happened<'_>) -> Result<(), kube::Error> {
+    async fn write_event(&self, happened: Happened) -> Result<(), kube::Error> {
         let series = self.find_series(&happened);
         let mut written = series.lock().await;
         let events: Api<Event> = Api::namespaced(self.client.clone(), &happened.namespace);
@@ -140,12 +166,12 @@ impl Inner {
         Ok(())
     }
 
-    fn find_series(&self, happened: &Happened<'_>) -> Arc<Series> {
+    fn find_series(&self, happened: &Happened) -> Arc<Series> {
         let regarding = &happened.regarding;
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         let key = SeriesKey {
             kind: happened.kind,
-            reason: happened.reason.to_owned(),
+            reason: happened.reason,
             namespace: happened.namespace.clone(),
             regarding: (text(&regarding.kind), text(&regarding.name), text(&regarding.uid)),
         };
@@ -160,7 +186,7 @@ impl Inner {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn first_of(&self, happened: Happened<'_>) -> Event {
+    fn first_of(&self, happened: Happened) -> Event {
         let Happened { kind, regarding, namespace, reason, message, now } = happened;
         let prefix = regarding.name.as_deref().unwrap_or(REPORTER);
         Event {
@@ -170,7 +196,7 @@ impl Inner {
                 ..ObjectMeta::default()
             },
             involved_object: regarding,
-            type_: Some(kind.to_owned()),
+            type_: Some(<&str>::from(kind).to_owned()),
             reason: Some(reason.to_owned()),
             action: Some(reason.to_owned()),
             message: Some(message),
@@ -186,7 +212,7 @@ impl Inner {
 }
 
 impl Known {
-    /// A series that is being written is in use elsewhere, and stays.
+    /// Forgets series that ended. A series in use elsewhere is being written, and stays.
     fn remove_ended(&mut self, now: Timestamp) {
         self.swept = now;
         self.series.retain(|_, series| {
@@ -230,7 +256,7 @@ mod tests {
                 "metadata": { "name": object, "namespace": "fleet", "uid": "u" }, "spec": {},
             }))
             .unwrap();
-            self.events.warning(&object, "NameTaken", note).await;
+            self.events.publish(&object, Refusal::NameTaken, note).await;
         }
 
         fn read(&self) -> Vec<Value> {

@@ -283,7 +283,7 @@ async fn announce_blocker<K: FrontDoor>(
 ) {
     let now = (blocker.reason.as_str().to_owned(), blocker.message.clone());
     if blocker.severity != Severity::Waiting && before.as_ref() != Some(&now) {
-        context.events.warning(machine, &now.0, &now.1).await;
+        context.events.publish(machine, blocker.reason, &blocker.message).await;
     }
 }
 

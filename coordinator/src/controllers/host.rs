@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::conditions::{Type, condition_false};
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::names::kind::BARE_METAL_HOST;
@@ -235,12 +236,12 @@ async fn apply_effect(
         HostEffect::BeginReboot(boot) => {
             host::begin_reboot(client, inventory, boot).await?;
             let note = format!("the agent is asked to end the boot {boot}");
-            context.events.normal(&**inventory, "RebootRequested", &note).await;
+            context.events.publish(&**inventory, EventReason::RebootRequested, &note).await;
             Ok(())
         }
         HostEffect::FinishReboot => {
             host::finish_reboot(client, inventory).await?;
-            context.events.normal(&**inventory, "Rebooted", "the host runs another boot").await;
+            context.events.publish(&**inventory, EventReason::Rebooted, "the host runs another boot").await;
             Ok(())
         }
     }
@@ -254,14 +255,14 @@ async fn assign_custom(
 ) -> Result<(), StoreError> {
     write_plan(context, inventory, assignment, secret).await?;
     let note = HostNote::Custom { plan: assignment.record.plan.id.as_str() }.to_string();
-    context.events.normal(inventory, "CustomPlanAssigned", &note).await;
+    context.events.publish(inventory, EventReason::CustomPlanAssigned, &note).await;
     Ok(())
 }
 
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = describe_release(inventory, " again: its claim held nothing");
-    context.events.normal(inventory, "Released", &note).await;
+    context.events.publish(inventory, EventReason::Released, &note).await;
     Ok(())
 }
 
@@ -272,7 +273,7 @@ async fn mark_orphaned(
     problem: &Problem,
 ) -> Result<(), StoreError> {
     host::mark(&context.client, inventory, AllocationState::Unavailable).await?;
-    context.events.warning(inventory, problem.reason.as_str(), &problem.message).await;
+    context.events.publish(inventory, problem.reason, &problem.message).await;
     Ok(())
 }
 
@@ -297,7 +298,7 @@ async fn accept_network(context: &Context, inventory: &MachineInventory) -> Resu
     } else {
         "no network has been reported yet"
     };
-    context.events.normal(inventory, "ObservedNetworkAccepted", note).await;
+    context.events.publish(inventory, EventReason::ObservedNetworkAccepted, note).await;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ where
         async move {
             let result = reconciled.await;
             if let Some(failed) = result.as_ref().err().and_then(shown_failure) {
-                context.events.warning(&*object, failed.reason.as_str(), &failed.message).await;
+                context.events.publish(&*object, failed.reason, &failed.message).await;
             }
             result
         }

@@ -25,7 +25,7 @@ pub(super) async fn write_plan(
     }
     if let Some(lost) = &assignment.lost {
         let note = format!("{}; recreated with plan {}", lost.message, plan.id);
-        context.events.warning(inventory, lost.reason.as_str(), &note).await;
+        context.events.publish(inventory, lost.reason, &note).await;
     }
     let now = context.clock.now();
     let announce = |status: &mut _| facts::record_announcement(status, plan, now);

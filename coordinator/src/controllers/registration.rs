@@ -6,6 +6,7 @@ use std::time::Duration;
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
 };
+use coordinator_api::explain::EventReason;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
 use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
@@ -144,14 +145,14 @@ async fn rotate(
 ) -> Result<String, StoreError> {
     if registration.spec.token.is_some() {
         let note = "spec.token fixes the token: change it there";
-        context.events.warning(registration, "TokenFixed", note).await;
+        context.events.publish(registration, EventReason::TokenFixed, note).await;
         registration_token::clear_rotation(&context.client, registration).await?;
         return Ok(stored.token);
     }
     let token = registration_token::replace(&context.client, registration, stored).await?;
     registration_token::clear_rotation(&context.client, registration).await?;
     let note = "a new registration token was created; seed ISOs with the former one are of no use any more";
-    context.events.normal(registration, "TokenRotated", note).await;
+    context.events.publish(registration, EventReason::TokenRotated, note).await;
     tracing::info!("registration token replaced");
     Ok(token)
 }
@@ -160,7 +161,7 @@ async fn warn_of_seed(registration: &MachineRegistration, context: &Context) {
     let seed = read_settings(registration).and_then(|settings| settings.emulated_tpm_seed);
     if seed.is_some_and(|seed| seed != RANDOM_KEY) {
         let note = "emulated-tpm-seed is ignored: each host creates its own random key; remove the field";
-        context.events.warning(registration, "EmulatedTpmSeedIgnored", note).await;
+        context.events.publish(registration, EventReason::EmulatedTpmSeedIgnored, note).await;
     }
 }
 

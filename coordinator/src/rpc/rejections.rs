@@ -112,7 +112,7 @@ impl Rejections {
         if suppressed > 0 {
             let _ = write!(note, " ({suppressed} refusals before it were not shown)");
         }
-        self.events.warning(&*registration, refusal.code(), &note).await;
+        self.events.publish(&*registration, refusal, &note).await;
     }
 
     /// Shows the operator of a host why it was refused: an Event of its inventory.
@@ -124,7 +124,7 @@ impl Rejections {
     ) {
         let uid = inventory.uid().unwrap_or_default();
         if self.take_write_turn(uid, refusal, detail, Instant::now()).is_some() {
-            self.events.warning(inventory, refusal.code(), &with_next_action(detail, next_action)).await;
+            self.events.publish(inventory, refusal, &with_next_action(detail, next_action)).await;
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn log_line_has_cause_and_next_action() {
-        for refusal in Refusal::ALL {
+        for &refusal in Refusal::ALL {
             let metrics = Metrics::default();
             let rejections = rejections(&metrics);
             let line =

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::CarriedNode;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
@@ -76,7 +77,7 @@ pub enum Step {
     /// Change the host, with its version as precondition.
     ChangeHost {
         change: Value,
-        event: &'static str,
+        event: EventReason,
     },
     /// Pause the host with its Cluster, or no longer.
     PauseHost(Value),
@@ -176,7 +177,7 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         return Outcome::of_step(Step::SetCleaningMode(mode));
     }
     if let Some(change) = provision::cleaning_change(situation) {
-        return provision::change_host(change, "CleaningModeSet");
+        return provision::change_host(change, EventReason::CleaningModeSet);
     }
     if situation.machine.spec.provider_id.is_some() {
         if node::is_found(owner) {

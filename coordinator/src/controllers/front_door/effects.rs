@@ -1,5 +1,6 @@
 //! What a decision changes, one effect at a time.
 
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::notes::HostNote;
@@ -40,7 +41,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
         (Effect::Adopt { uid }, Some(inventory)) => {
             host::adopt(client, inventory, uid).await?;
             let note = format!("{} is held by names; the UID of its claim was updated", inventory.name_any());
-            context.events.normal(machine, "ClaimAdopted", &note).await;
+            context.events.publish(machine, EventReason::ClaimAdopted, &note).await;
             Ok(())
         }
         (Effect::ProtectHost, Some(inventory)) => host::protect(client, inventory).await,
@@ -67,7 +68,7 @@ async fn claim_host<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     host::claim(&context.client, inventory, &gathered.demand.machine, names).await?;
     let note = HostNote::Claimed { host: &inventory.name_any() }.to_string();
-    context.events.normal(machine, "InventoryAllocated", &note).await;
+    context.events.publish(machine, EventReason::InventoryAllocated, &note).await;
     tracing::info!(inventory = inventory.name_any(), "host claimed");
     let key = &gathered.demand.machine;
     context.traces.record_span(|| claim_span(key, &inventory.name_any(), age_of(machine, context)));
@@ -88,7 +89,7 @@ async fn assign_plan<K: FrontDoor>(
     }
     write_plan(context, inventory, assignment, read.plan.as_ref()).await?;
     let note = HostNote::Assigned { plan: plan.id.as_str(), host: &inventory.name_any() }.to_string();
-    context.events.normal(machine, "PlanAssigned", &note).await;
+    context.events.publish(machine, EventReason::PlanAssigned, &note).await;
     tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");
     machine::clear_retry(&context.client, machine).await
 }
@@ -104,7 +105,10 @@ async fn provide_machine<K: FrontDoor>(
         host::mark(&context.client, inventory, AllocationState::Allocated).await?;
     }
     machine::set_provider_id(&context.client, machine, machine.provide_change(provider_id)).await?;
-    context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
+    context
+        .events
+        .publish(machine, EventReason::Provisioned, &format!("the host runs as {provider_id}"))
+        .await;
     tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
     let (key, host) = (&gathered.demand.machine, inventory.name_any());
     let id = provider_id.as_str();
@@ -128,7 +132,7 @@ async fn link_node<K: FrontDoor>(
     let namespace = &gathered.demand.machine.namespace;
     context.workloads.set_provider_id(&context.client, namespace, node, provider_id).await?;
     let message = format!("Node {} of Cluster {} has the providerID {provider_id}", node.name, node.cluster);
-    context.events.normal(machine, "NodeLinked", &message).await;
+    context.events.publish(machine, EventReason::NodeLinked, &message).await;
     tracing::info!(node = node.name, provider_id, "providerID written");
     Ok(())
 }
@@ -142,7 +146,7 @@ async fn remove_node<K: FrontDoor>(
     let namespace = &gathered.demand.machine.namespace;
     context.workloads.delete_node(&context.client, namespace, node).await?;
     let message = format!("Node {} was deleted from Cluster {}", node.name, node.cluster);
-    context.events.normal(machine, "NodeRemoved", &message).await;
+    context.events.publish(machine, EventReason::NodeRemoved, &message).await;
     tracing::info!(node = node.name, "node of a host that goes deleted");
     Ok(())
 }
@@ -150,7 +154,7 @@ async fn remove_node<K: FrontDoor>(
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = describe_release(inventory, " again");
-    context.events.normal(inventory, "Released", &note).await;
+    context.events.publish(inventory, EventReason::Released, &note).await;
     tracing::info!(inventory = inventory.name_any(), "host released");
     Ok(())
 }
@@ -174,7 +178,7 @@ async fn abandon_host<K: FrontDoor>(
             "{} was given up without a clean and may still hold the credentials of a node; it is cleaned when its host attaches",
             inventory.name_any()
         );
-        context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
+        context.events.publish(inventory, EventReason::ReleasedWithoutClean, &note).await;
         tracing::warn!(inventory = inventory.name_any(), "host abandoned");
     }
     machine::drop_finalizer(&context.client, machine, machine.release_change()).await

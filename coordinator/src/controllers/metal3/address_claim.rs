@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coordinator_api::capi_ipam::{ADDRESS_FINALIZER, CLAIM_FINALIZER, IPAddress, IPAddressClaim};
 use coordinator_api::conditions::Reason;
+use coordinator_api::explain::EventReason;
 use coordinator_core::metal3::ipam::{
     AddressClaimSituation as Situation, AddressClaimStep as Step, Refusal, decide_address_claim,
     refuse_address_claim,
@@ -83,7 +84,7 @@ async fn refuse_claim(
     let Step::Report(projected) = refuse_address_claim(situation, reason, message.clone()) else {
         return Ok(());
     };
-    context.events.warning(situation.claim, "AddressRefused", &message).await;
+    context.events.publish(situation.claim, EventReason::AddressRefused, &message).await;
     status::write_status(&context.client, situation.claim, &projected).await.map(drop)
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus};
 use coordinator_api::metal3::names;
@@ -110,7 +111,7 @@ async fn free_host(
 ) -> Result<Action, StoreError> {
     let freed = store::patch(&context.client, host, "free", change).await;
     show_result(context, host, freed, CONDITIONS).await?;
-    context.events.normal(host, "HostReleased", cause).await;
+    context.events.publish(host, EventReason::HostReleased, cause).await;
     Ok(Action::await_change())
 }
 
@@ -153,7 +154,7 @@ async fn apply_step(
         (HostStep::Take, Some(inventory)) => {
             inventories::take(client, inventory, &host.name_any()).await?;
             let note = format!("MachineInventory {} is this host's own", inventory.name_any());
-            context.events.normal(host, "InventoryTaken", &note).await;
+            context.events.publish(host, EventReason::InventoryTaken, &note).await;
             Ok(())
         }
         (HostStep::GiveBack, Some(inventory)) => inventories::give_back(client, inventory).await,
@@ -176,12 +177,15 @@ async fn reboot_host(
     match step {
         RebootStep::Begin(change) => {
             store::patch(client, host, "take the request of a reboot of", change).await?;
-            context.events.normal(host, "RebootRequested", "the agent is asked to reboot the host").await;
+            context
+                .events
+                .publish(host, EventReason::RebootRequested, "the agent is asked to reboot the host")
+                .await;
         }
         RebootStep::Ask(boot) => inventories::begin_reboot(client, inventory, &boot).await?,
         RebootStep::Finish(change) => {
             store::patch(client, host, "end the request of a reboot of", change).await?;
-            context.events.normal(host, "Rebooted", "the host runs another boot").await;
+            context.events.publish(host, EventReason::Rebooted, "the host runs another boot").await;
         }
         RebootStep::Forget(change) => {
             store::patch(client, host, "forget the request of a reboot of", change).await?;
@@ -231,13 +235,14 @@ async fn refuse_host(
     blocker: Blocker,
 ) -> Result<(), StoreError> {
     let before = host.ready_reason();
-    let now = (blocker.reason.as_str().to_owned(), blocker.message.clone());
+    let reason = blocker.reason;
+    let now = (reason.as_str().to_owned(), blocker.message.clone());
     let state = State { blocker: Some(blocker), ..State::default() };
     let updates = assignment::project_conditions(&state);
     let projected = project_status(host, Some(&state), &updates, inventory, context.clock.now());
     let written = status::write_status(&context.client, host, &projected).await?;
     if written.is_some() && before.as_ref() != Some(&now) {
-        context.events.warning(host, &now.0, &now.1).await;
+        context.events.publish(host, reason, &now.1).await;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coordinator_api::explain::EventReason;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPClaimStatus};
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::ipam::{ClaimStep, Pool, decide_claim};
@@ -52,7 +53,7 @@ async fn choose_address(
     let message = refusal.to_string();
     let before = claim.status.as_ref().and_then(|status| status.error_message.as_ref());
     if before != Some(&message) {
-        context.events.warning(claim, "AddressRefused", &message).await;
+        context.events.publish(claim, EventReason::AddressRefused, &message).await;
     }
     let refused = IPClaimStatus { address: None, error_message: Some(message) };
     status::write_status(&context.client, claim, &refused).await.map(drop)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::conditions::{ConditionUpdate, Reason, Type, find_condition};
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::CarriedNode;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
@@ -222,7 +223,7 @@ async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &
     let before = find_condition(conditions, Type::Ready);
     let is_new = before.is_none_or(|ready| ready.message != blocker.message);
     if blocker.severity != Severity::Waiting && is_new {
-        context.events.warning(machine, blocker.reason.as_str(), &blocker.message).await;
+        context.events.publish(machine, blocker.reason, &blocker.message).await;
     }
 }
 
@@ -246,8 +247,8 @@ async fn apply_step(
             let Some(host) = gathered.host.as_deref() else { return Ok(None) };
             store::patch(client, host, "change", change.clone()).await?;
             let note = format!("BareMetalHost {}", host.name_any());
-            context.events.normal(machine, event, &note).await;
-            tracing::info!(host = host.name_any(), event, "host changed");
+            context.events.publish(machine, *event, &note).await;
+            tracing::info!(host = host.name_any(), event = event.as_str(), "host changed");
         }
         Step::PauseHost(change) => {
             let Some(host) = gathered.host.as_deref() else { return Ok(None) };
@@ -270,13 +271,16 @@ async fn apply_step(
         Step::Provide(provider_id) => {
             let change = json!({ "spec": { "providerID": provider_id } });
             store::patch(client, machine, "set spec.providerID of", change).await?;
-            context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
+            context
+                .events
+                .publish(machine, EventReason::Provisioned, &format!("the host runs as {provider_id}"))
+                .await;
             tracing::info!(provider_id, "machine provisioned");
         }
         Step::LinkNode { node, provider_id } => {
             context.workloads.set_provider_id(client, &namespace, node, provider_id).await?;
             let note = format!("Node {} has the providerID {provider_id} now", node.name);
-            context.events.normal(machine, "NodeLinked", &note).await;
+            context.events.publish(machine, EventReason::NodeLinked, &note).await;
             tracing::info!(node = node.name, provider_id, "Node linked");
         }
         Step::LabelNode { node, labels } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::explain::EventReason;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::names;
 use coordinator_api::metal3::remediation::{Metal3Remediation, Metal3RemediationStatus, Phase};
@@ -120,7 +121,7 @@ async fn enter_phase(
     if entered.phase == Some(Phase::Running) {
         let note =
             format!("the host is rebooted; tries before this one: {}", entered.retry_count.unwrap_or(0));
-        context.events.normal(remediation, "Remediating", &note).await;
+        context.events.publish(remediation, EventReason::Remediating, &note).await;
     }
     Ok(())
 }
@@ -139,7 +140,7 @@ async fn give_up(
     if let Some((host, change)) = gathered.host.as_deref().zip(change) {
         store::patch(client, host, "mark as unhealthy", change.clone()).await?;
         let note = format!("{} is not chosen until its annotation is removed", host.name_any());
-        context.events.warning(remediation, "RemediationGivenUp", &note).await;
+        context.events.publish(remediation, EventReason::RemediationGivenUp, &note).await;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AgentUpdateState, AgentUpdateStatus};
 use coordinator_core::host::agent_update::{Decision, Situation, decide};
 use coordinator_core::host::facts;
@@ -183,7 +184,7 @@ impl AgentUpdates {
         let inventory = context.update_status(inventory, record).await?;
         if is_new && status.state == AgentUpdateState::Failed {
             let note = format!("agent {}: {}", status.version, status.message);
-            context.events.warning(&*inventory, "AgentUpdateFailed", &note).await;
+            context.events.publish(&*inventory, EventReason::AgentUpdateFailed, &note).await;
         }
         self.shown = Some(status);
         Ok(())

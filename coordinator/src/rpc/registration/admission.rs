@@ -1,6 +1,7 @@
 //! Whether a new host is taken: its token, the quota of the registration, and
 //! the approval of an operator.
 
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
@@ -71,7 +72,7 @@ pub(super) async fn refuse_pending(context: &Context, inventory: &MachineInvento
     let refused = refuse_unapproved(&record);
     if refused.is_err() {
         let note = format!("{} waits for approval; next: {}", record.name, record.approval_command());
-        context.events.warning(inventory, "ApprovalPending", &note).await;
+        context.events.publish(inventory, EventReason::ApprovalPending, &note).await;
     }
     refused
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
@@ -84,7 +85,7 @@ async fn tell_skipped(context: &Context, created: &MachineInventory, skipped: &[
         "{}; next: correct the MachineRegistration (`baremetal-agent facts` prints what the host offers), or nothing",
         told.join("; ")
     );
-    context.events.warning(created, "TemplateUnresolved", &note).await;
+    context.events.publish(created, EventReason::TemplateUnresolved, &note).await;
 }
 
 /// Its former key went with an install that was interrupted.
@@ -100,7 +101,7 @@ async fn replace_identity(
         "{} was never installed and registers again with another key and the same hardware: the key was replaced; next: none, unless another host pretends to be this one",
         named.name_any()
     );
-    context.events.warning(&replaced, "IdentityReplaced", &note).await;
+    context.events.publish(&replaced, EventReason::IdentityReplaced, &note).await;
     tracing::warn!(name = named.name_any(), "identity of an inventory replaced: it was never installed");
     Ok(Arc::new(replaced))
 }

@@ -8,8 +8,8 @@ use coordinator_api::explain::EventReason;
 use proto::refusal::Refusal;
 use serde_json::Value;
 
-use super::source::{Entry, find_block, find_literal, read_entries, read_source};
 use super::committed;
+use super::source::{Entry, find_block, find_literal, read_entries, read_source};
 
 const NAMES: &str = "coordinator/api/src/names.rs";
 const METAL3_NAMES: &str = "coordinator/api/src/metal3.rs";

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::explain::EventReason;
 use coordinator_api::metal3::data::{Metal3DataClaim, Metal3DataClaimSpec};
 use coordinator_api::metal3::host::{BareMetalHost, CleaningMode, Image};
 use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef, names};
@@ -109,7 +110,7 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
             return outcome;
         }
         return match choose_image(situation, owner) {
-            Ok(image) => change_host(provision_change(situation, owner, &image), "ImageSet"),
+            Ok(image) => change_host(provision_change(situation, owner, &image), EventReason::ImageSet),
             Err(blocker) => Outcome::of_blocker(blocker),
         };
     }
@@ -161,7 +162,7 @@ fn await_data(situation: &Situation<'_>) -> Option<Outcome> {
     Some(Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, reason, message)))
 }
 
-pub(super) fn change_host(change: Value, event: &'static str) -> Outcome {
+pub(super) fn change_host(change: Value, event: EventReason) -> Outcome {
     Outcome::of_step(Step::ChangeHost { change, event })
 }
 
@@ -187,7 +188,7 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
         },
         "spec": { "consumerRef": consumer },
     });
-    change_host(change, "HostAssociated")
+    change_host(change, EventReason::HostAssociated)
 }
 
 /// The mode of the machine's template, where it has one and the machine another: a template is

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::explain::EventReason;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::{annotation, kind, label};
@@ -38,7 +39,7 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         return release_data(situation);
     };
     if host.spec.image.is_some() {
-        return change_host(removal_change(situation, host), "ImageRemoved");
+        return change_host(removal_change(situation, host), EventReason::ImageRemoved);
     }
     let status = host.status.clone().unwrap_or_default();
     let state = status.provisioning.state.as_str();
@@ -48,7 +49,7 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         let message = format!("BareMetalHost {} is {state}{error}", host.name_any());
         return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::Cleaning, message));
     }
-    change_host(release_change(situation), "HostReleased")
+    change_host(release_change(situation), EventReason::HostReleased)
 }
 
 /// What the machine gave the host; the Secrets of the host's own operator stay.

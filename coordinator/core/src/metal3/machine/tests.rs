@@ -155,7 +155,7 @@ fn decide(world: &World) -> Outcome {
 fn name(outcome: &Outcome) -> String {
     match (&outcome.step, &outcome.blocker) {
         (Step::Rest, Some(blocker)) => blocker.reason.as_str().to_owned(),
-        (Step::ChangeHost { event, .. }, None) => (*event).to_owned(),
+        (Step::ChangeHost { event, .. }, None) => event.as_str().to_owned(),
         (step, None) => format!("{step:?}"),
         (step, Some(blocker)) => panic!("{step:?} with {blocker:?}"),
     }
