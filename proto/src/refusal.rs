@@ -84,16 +84,16 @@ refusals! {
         "switch one of the two hosts off, reinstall it, then remove the quarantine annotation";
     ApprovalPending
         "the host waits for an operator; its MachineInventory has the Event and the conditions"
-        "approve the host: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved; the host goes on by itself";
+        "approve the host: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved; the host continues by itself";
     Revoked
         "an operator shut the host out"
         "if the host is to be admitted again: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved";
     TokenExpired
         "spec.tokenExpiresAt is over, and no inventory has the key"
-        "set spec.tokenExpiresAt of the MachineRegistration to a later time, or remove it; the host goes on by itself";
+        "set spec.tokenExpiresAt of the MachineRegistration to a later time, or remove it; the host continues by itself";
     QuotaExhausted
         "spec.maxHosts inventories of the MachineRegistration exist, or were made in the last ten minutes"
-        "raise spec.maxHosts of the MachineRegistration, or delete the MachineInventory of a host that is gone; the host goes on by itself";
+        "raise spec.maxHosts of the MachineRegistration, or delete the MachineInventory of a host that is gone; the host continues by itself";
     InventoryGone
         "no inventory has the identity of the certificate"
         "restore the MachineInventory, and the host attaches again by itself; without it the host registers again when its certificate expires, or at once from a seed ISO";

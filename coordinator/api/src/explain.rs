@@ -1,4 +1,4 @@
-//! The texts of reasons and Events: a cause, and what an operator does. The plugin and
+//! The texts of reasons and Events: a cause, and the next action of an operator. The plugin and
 //! `docs/reference` show the same texts, because nothing else has them.
 
 mod event;
@@ -10,7 +10,7 @@ use strum::IntoStaticStr;
 pub use event::{EventEntry, EventReason, EventType};
 pub use reason::Reason;
 
-/// What a reason asks of an operator.
+/// Attention that a reason asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

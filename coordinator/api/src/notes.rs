@@ -1,9 +1,9 @@
-//! Notes of Events that name a host or a plan: written by the coordinator, and read where
-//! the life of a host is shown.
+//! Notes of Events that name a host or a plan. The coordinator writes them, and the plugin reads
+//! them to show the life of a host.
 
 use std::fmt;
 
-/// What a note names.
+/// The host, the plan or both that a note names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostNote<'a> {
     /// `InventoryAllocated`: a machine claimed a host.
@@ -41,7 +41,7 @@ impl fmt::Display for HostNote<'_> {
 }
 
 impl<'a> HostNote<'a> {
-    /// `None` for any other note.
+    /// Reads a note; `None` for a note of another Event.
     pub fn parse(note: &'a str) -> Option<Self> {
         if let Some(host) = note.strip_prefix(CLAIMED) {
             return Some(Self::Claimed { host });
@@ -53,7 +53,7 @@ impl<'a> HostNote<'a> {
         Some(Self::Custom { plan: rest.strip_suffix(OF_OPERATOR)? })
     }
 
-    /// The host, where the note names one.
+    /// The host, if the note names one.
     pub fn host(self) -> Option<&'a str> {
         match self {
             Self::Claimed { host } | Self::Assigned { host, .. } => Some(host),
@@ -61,7 +61,7 @@ impl<'a> HostNote<'a> {
         }
     }
 
-    /// The plan that was assigned.
+    /// The plan, if one was assigned.
     pub fn plan(self) -> Option<&'a str> {
         match self {
             Self::Assigned { plan, .. } | Self::Custom { plan } => Some(plan),

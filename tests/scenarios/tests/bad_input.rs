@@ -119,7 +119,7 @@ async fn bootstrap_data_must_be_cloud_config() {
             "machine/m-1",
             Reason::BootstrapWaiting,
             "Secret m-1-bootstrap",
-            "where it stays away, look at the bootstrap configuration",
+            "if it is not written, look at the bootstrap configuration",
         )
         .await;
     world.apply_bootstrap("m-1", "{\"ignition\": {\"version\": \"3.1.0\"}}").await;

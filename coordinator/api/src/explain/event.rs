@@ -21,9 +21,9 @@ pub struct EventEntry {
     pub objects: &'static str,
     /// Normal or Warning.
     pub kind: EventType,
-    /// What happened, and why.
+    /// The change that the Event reports, and its cause.
     pub meaning: &'static str,
-    /// What an operator does.
+    /// Next action of an operator.
     pub action: &'static str,
 }
 

@@ -180,7 +180,7 @@ reasons! {
         "the machine of the claim was deleted without its finalizer, or names another host"
         "restore the machine; or install the host as a new one (\"Wipe a disk\" in docs/operations.md)";
     act Abandoned
-        "the machine of the host was removed without a clean while the host was unreachable"
+        "the machine of the host was removed while the host was unreachable, so that the host was not cleaned"
         "repair the host: it is cleaned and released when it attaches; or power it off for good and delete the MachineInventory";
     act DuplicateIdentity
         "a disk was cloned or a virtual machine copied: two running systems have one key"
@@ -211,10 +211,10 @@ reasons! {
         "remove the medium and boot the disk; to install again: `kubectl baremetal reinstall NAME`";
     act NetworkInvalid
         "spec.network or spec.observedNetwork of the host cannot work; the message names interface or keyfile"
-        "correct it, or set another network in spec.network, which wins";
-    fine NetworkAsIntended "the host has the network that every plan configures";
+        "correct it, or give another network in spec.network, which wins";
+    fine NetworkAsIntended "the host has the network that every plan replays";
     act NetworkChanged
-        "the network that the host reports differs from the one that every plan configures"
+        "the network that the host reports differs from the one that every plan replays"
         "correct the host, or accept its network: `kubectl annotate machineinventory NAME baremetal.cluster.io/accept-observed-network=`";
     wait RebootWaiting
         "the host executes a plan, is not admitted, or has never attached, so that it cannot be asked to reboot yet"

@@ -81,6 +81,6 @@ fn refuse_unapproved(record: &HostRecord) -> Result<(), RpcError> {
     if record.refusal() != Some(Refusal::ApprovalPending) {
         return Ok(());
     }
-    let next = format!("{}; the host goes on by itself", record.approval_command());
+    let next = format!("{}; the host continues by itself", record.approval_command());
     Err(RpcError::refused_with(Refusal::ApprovalPending, describe_inventory(record.name.as_str()), next))
 }

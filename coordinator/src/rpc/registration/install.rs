@@ -57,7 +57,7 @@ async fn read_registry(
             annotation::REGISTRY_SECRET,
             registration.name_any()
         );
-        let next = format!("create or correct the Secret {namespace}/{name}; the host goes on by itself");
+        let next = format!("create or correct the Secret {namespace}/{name}; the host continues by itself");
         RpcError::refused_with(Refusal::BadTemplate, detail, next)
     })
 }

@@ -1,9 +1,10 @@
-//! What `kubectl explain` says of values: the unit of a number, and what holds without a value.
+//! Descriptions of fields, as `kubectl explain` shows them, name the unit of a number and the default
+//! of an optional value.
 
 use regex::Regex;
 use serde_json::{Value, json};
 
-/// What a number counts or measures, or its range.
+/// Words that name the unit or the range of a number.
 const UNITS: &str = r"(?i)\b(seconds?|milliseconds|minutes|hours|days|bytes|number|how often|percent|port|id|index|prefix length|no new host)\b|\d to \d";
 
 #[test]
@@ -12,7 +13,7 @@ fn values_have_units_and_state_their_defaults() {
     let units = Regex::new(UNITS).unwrap();
     for crd in coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds()) {
         let kind = &crd.spec.names.kind;
-        // Those of Elemental and of Metal3 say what theirs say; our fields in them are marked.
+        // Kinds of Elemental and Metal3 have the descriptions of their projects; our fields in these kinds are marked.
         let is_own = crd.spec.group == "infrastructure.cluster.x-k8s.io" && !kind.starts_with("Metal3");
         let schema = json!(crd.spec.versions[0].schema);
         let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
@@ -35,7 +36,7 @@ fn check_values(path: &str, schema: &Value, is_own: bool, units: &Regex, wrong: 
         let is_optional = !required.contains(&json!(name));
         let says = ["default: ", "absent"].iter().any(|word| text.to_lowercase().contains(word));
         if is_scalar && is_optional && (is_own || text.starts_with("Ours: ")) && !says {
-            wrong.push(format!("{path} does not say what holds without it: {text:?}"));
+            wrong.push(format!("{path} does not name its default: {text:?}"));
         }
         check_values(&path, field, is_own, units, wrong);
         check_values(&format!("{path}[]"), &field["items"], is_own, units, wrong);

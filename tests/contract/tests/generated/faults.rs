@@ -1,14 +1,13 @@
-//! `docs/reference/faults.md`: the faults that tests play, from what the tests
-//! say about themselves:
+//! `docs/reference/faults.md`: the faults that tests play, from the comments of these tests:
 //!
 //! ```text
-//! // Fault: what happens.
-//! // Shown: where an operator sees what, with reasons in backticks.
-//! // Seen: console, where nothing of it is in the API; gone, where no object is left.
+//! // Fault: a host loses its power.
+//! // Shown: condition `Ready`, with reasons in backticks.
+//! // Seen: console, if the API shows nothing of the fault; gone, if no object is left.
 //! ```
 //!
-//! Where a row of [`SOURCES`] demands it, a test looks at its fault as an operator does: it, or a
-//! function of its file that it calls, has an `expect_why`, `expect_nothing` or `expect_event`.
+//! If a row of [`SOURCES`] demands so, a test looks at its fault as an operator does: the test, or a
+//! function of its file that the test calls, has an `expect_why`, `expect_nothing` or `expect_event`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,16 +22,16 @@ use proto::refusal::Refusal;
 use super::reference::{code, header, table};
 use super::{checkout, committed};
 
-/// Which faults are looked at through `why` and `describe`.
+/// The faults that a test has to look at through `why` and `describe`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Demand {
     Every,
-    /// Those that are shown in a condition or an Event.
+    /// Faults that a condition or an Event shows.
     OfObjects,
     No,
 }
 
-/// Where faults are played, the title of what is played there, and what is demanded.
+/// Directories of tests that play faults, with a title and a demand.
 const SOURCES: [(&str, &str, Demand); 10] = [
     ("coordinator/src/rpc/tests", "Hosts that call the coordinator", Demand::OfObjects),
     ("coordinator/src/controllers/seed_image", "Replicas that serve seed images", Demand::No),
@@ -50,7 +49,7 @@ const SOURCES: [(&str, &str, Demand); 10] = [
     ("agent/tests", "The agent alone", Demand::No),
 ];
 
-/// What a test calls for that, and what an operator does.
+/// Functions by which a test looks at a fault, and the command of an operator for the same.
 const LOOKS: [(&str, &str, &str); 3] = [
     ("expect_why(", "why", ""),
     ("expect_nothing(", "why", ": nothing is in the way"),
@@ -60,7 +59,7 @@ const LOOKS: [(&str, &str, &str); 3] = [
 struct Fault {
     what: String,
     shown: String,
-    /// What an operator calls, and on which kinds.
+    /// Commands of an operator, with the kinds of their objects.
     seen: String,
     test: String,
 }
@@ -68,7 +67,7 @@ struct Fault {
 #[test]
 fn faults_are_documented() {
     let mut text = header("Faults", "the tests named in it");
-    text.push_str("\nWhat happens, what an operator sees, and the test that plays it.\n");
+    text.push_str("\nEach row has a fault, its visible signs, and the test that plays it.\n");
     for (directory, title, demand) in SOURCES {
         let mut faults = vec![];
         read_directory(&checkout(directory), "", &mut faults);
@@ -92,7 +91,7 @@ fn faults_are_documented() {
     committed("docs/reference/faults.md", &text);
 }
 
-/// Where tests look at objects by `why`.
+/// Directories of tests that look at objects by `why`.
 const LOOKED_AT: [&str; 3] =
     ["coordinator/kubectl-baremetal/src/why", "coordinator/src/rpc/tests", "tests/scenarios/tests"];
 
@@ -158,7 +157,7 @@ fn read_file(source: &str, module: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What an operator calls, by the calls of the test and of the functions that it calls.
+/// Commands of an operator, from the calls of the test and of the functions that the test calls.
 fn list_looks(source: &str, test: &str) -> String {
     let functions = split_functions(source);
     let (mut pending, mut visited, mut looks) = (vec![test], BTreeSet::new(), BTreeSet::new());
@@ -190,7 +189,7 @@ fn split_functions(source: &str) -> BTreeMap<&str, &str> {
     starts.filter_map(function).collect()
 }
 
-/// A reason that is promised is one that the test's file asks for.
+/// Asserts that the file of the test names each reason that its comment promises.
 fn check_codes(shown: &str, source: &str, test: &str) {
     assert!(!shown.is_empty(), "{test} does not say what is shown");
     for quoted in shown.split('`').skip(1).step_by(2) {

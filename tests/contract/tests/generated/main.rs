@@ -1,11 +1,11 @@
-//! What is committed as generated is what its source says. `UPDATE=1` writes
-//! it.
+//! Generated files are equal to the output of their source. `UPDATE=1` writes them.
 
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod explained;
 mod faults;
+mod operations;
 mod reference;
 mod source;
 
@@ -13,10 +13,10 @@ use std::fs;
 
 use contract::documents::checkout;
 
-/// Above a generated manifest: the schema is too large to review by hand.
+/// First line of a generated manifest, because its schema is too large to review by hand.
 const HEADER: &str = "# Generated from coordinator/api by `make generate`.\n";
 
-/// Compares, or with `UPDATE=1` writes.
+/// Asserts that a file is up to date, or writes the file with `UPDATE=1`.
 fn committed(path: &str, want: &str) {
     let path = checkout(path);
     if std::env::var_os("UPDATE").is_some() {
@@ -24,7 +24,7 @@ fn committed(path: &str, want: &str) {
         fs::write(&path, want).unwrap();
     }
     let have = fs::read_to_string(&path).unwrap_or_default();
-    assert!(have == want, "{} is not what its source says: run `make generate`", path.display());
+    assert!(have == want, "{} differs from its source: run `make generate`", path.display());
 }
 
 #[test]

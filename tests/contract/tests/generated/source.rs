@@ -5,7 +5,7 @@ use std::fs;
 
 use super::checkout;
 
-/// A name and what its doc comment says.
+/// A name and its doc comment.
 pub(super) struct Entry {
     pub(super) name: String,
     /// The declaration without doc comments, on one line.
@@ -51,7 +51,7 @@ fn read_name(declaration: &str) -> String {
     name.split_whitespace().last().unwrap_or_default().to_owned()
 }
 
-/// Without the form of links between Rust items.
+/// Removes the syntax of links between Rust items.
 fn plain(doc: &str) -> String {
     let doc = doc.replace("[`", "`").replace("`]", "`").replace("crate::inventory::", "");
     doc.trim().replace('|', "\\|")

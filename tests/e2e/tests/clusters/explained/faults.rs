@@ -69,7 +69,7 @@ pub(super) const FAULTS: &[Fault] = &[
         ..act(
             || missing_bootstrap_data().boxed_local(),
             (MACHINE, "BootstrapWaiting"),
-            ("Secret m-1-bootstrap", "where it stays away, look at the bootstrap configuration"),
+            ("Secret m-1-bootstrap", "if it is not written, look at the bootstrap configuration"),
             &["BootstrapWaiting", "Secret m-1-bootstrap"],
         )
     },
