@@ -1,4 +1,4 @@
-# The entry point of developers and CI. `make help` lists what there is.
+# The entry point of developers and CI. `make help` lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -20,26 +20,26 @@ AGENT_BYTES := 6291456
 # Static programs are for the architecture of the machine that builds them.
 TARGET := $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
-# Of static programs: no path of the machine that builds is in them.
+# Static programs contain no path of the machine that builds them.
 CARGO_HOME ?= $(HOME)/.cargo
 # The last prefix that fits counts, and the target directory may be below another one.
 REMAP = --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/checkout --remap-path-prefix=$(CARGO_TARGET_DIR)=/target
 STATIC = -C target-feature=+crt-static $(REMAP)
 COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
-# Licences of what is linked into the static programs.
+# Licences of the libraries that are linked into the static programs.
 NOTICES := $(CARGO_TARGET_DIR)/notices.txt
-# Of Debian's base-files: that of glibc.
+# The licence of glibc, from Debian's package base-files.
 LGPL := /usr/share/common-licenses/LGPL-2.1
-# Of the image. A copy of the checkout has no history.
+# The revision in the image. A copy of the checkout has no history.
 REVISION ?= $$(git describe --always --dirty --abbrev=40)
-# What operators install is written there.
+# The directory that operators install from.
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
 PARTS := cargo run --quiet --package control-plane --bin parts
-# What `make e2e` hands on.
+# Options of `make e2e` for its program.
 CHANGE := $(if $(filter 0,$(UPGRADE)),none,upgrade)
 E2E_OPTIONS := --change $(CHANGE) $(if $(KEEP),--keep) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint)
-# What goes into the images, for build.sh and for the tests that build them.
+# Programs in the images, for build.sh and for the tests that build images.
 define INPUTS
 	AGENT=$(AGENT)
 	KUBERNETES_BIN=$$($(PARTS) -- directory kubernetes)
@@ -243,7 +243,7 @@ release: image sbom kubectl-plugin ## Write what operators install to dist/ (REL
 	install -D --mode 644 $(NOTICES) $(RELEASE)/THIRD-PARTY-LICENSES.txt
 	$(BUNDLE) contents --program $(AGENT) --program $(COORDINATOR) --program $(PLUGIN) --target $(TARGET) --notices $(RELEASE)/THIRD-PARTY-LICENSES.txt --output $(RELEASE)
 
-# Where the archive of a release is served.
+# The address at which the archive of a release is served.
 RELEASE_URL ?= file://$(RELEASE)
 PLUGIN := $(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
 

@@ -29,7 +29,7 @@ started=$(date +%s)
 
 say() { echo "iso: [$(($(date +%s) - started))s] $*" >&2; }
 die() { say "$*"; exit 1; }
-# Of file contents and names, never of times: a fresh checkout finds the same cache.
+# The key depends on file contents and names, never on times, so that a fresh checkout finds the same cache.
 digest() { (cd "$1" && shift && find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16; }
 content() { sha256sum "$@" | cut -d' ' -f1; }
 
@@ -65,7 +65,7 @@ base_tree() {
   say "base tree: built ($(du -sh "$base" | cut -f1))"
 }
 
-# What the OS images and the ISO have in common: one key, and one merged tree that is made only when it is needed.
+# The common part of the OS images and the ISO: one key, and one merged tree that is made only when it is needed.
 inputs() {
   : "${AGENT:?set AGENT to the static baremetal-agent}" "${KUBERNETES_BIN:?}" "${CONTAINERD_BIN:?}"
   for file in "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" ${ELEMENTAL:+"$ELEMENTAL"}; do
@@ -162,7 +162,7 @@ iso() {
   echo "$made"
 }
 
-# As upstream makes it, with nothing of ours in it.
+# The ISO as upstream makes it, without files of ours.
 stock_iso() {
   say "live ISO: elemental build-iso"
   "$ELEMENTAL" build-iso "dir:$work/tree" --bootloader-in-rootfs --name base --output "$work" \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is ours, laid over a copy of the base tree: configuration, binaries, units, the initramfs. Seconds, not minutes.
+# Lays the files of this project over a copy of the base tree: configuration, binaries, units, the initramfs. Seconds, not minutes.
 #   layer.sh BASE DIRECTORY    with AGENT, KUBERNETES_BIN, CONTAINERD_BIN, NETWORK, perhaps ELEMENTAL in the environment
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

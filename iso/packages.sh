@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what of packages.host is missing; says nothing when all is there.
+# Installs the missing packages of packages.host; prints nothing if none is missing.
 set -eu
 list=$(dirname "$0")/packages.host
 wanted=$(sed 's/#.*//' "$list" | xargs)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a control plane needs beside a node, laid over a tree of layer.sh.
+# Lays the files that a control plane needs beside those of a node over a tree of layer.sh.
 #   lay.sh TREE    with KUBERNETES_BIN, ETCD_BIN and CONTAINERD_BIN in the environment
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

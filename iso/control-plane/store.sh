@@ -36,7 +36,7 @@ rm -f "$directory/containerd/io.containerd.grpc.v1.introspection/uuid"
 kill "$pid" && wait "$pid" || true
 pid=''
 
-# What is large moves, and a link takes its place.
+# Large files move, and a link takes their place.
 cd "$directory/containerd"
 find . -path './io.containerd.content.v1.content/blobs/sha256/*' -size +1M -o -path '*/snapshots/*/fs' -prune -type d | while read -r path; do
   name=$(echo "${path#./io.containerd.}" | tr / -)
