@@ -1,7 +1,7 @@
 //! Base ISOs: fetched once for each base, kept by their content.
 //!
-//! A file under its own SHA-256 never changes, so that a download that runs
-//! goes on while another version of the same base arrives.
+//! A file under its own SHA-256 never changes, so that a running download continues while another
+//! version of the same base arrives.
 
 mod directory;
 mod error;
@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use coordinator_api::object::Namespace;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image::base::{BaseSource, parse_base};
 use coordinator_core::seed_image::platform::Platform;
@@ -30,7 +31,7 @@ use coordinator_core::seed_image::{Base, BaseRecord};
 use http::{HeaderMap, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use tokio::fs;
 
 use crate::telemetry::chain;
@@ -43,50 +44,49 @@ use targets::{BaseHost, Targets};
 pub use error::BaseImageError;
 pub use ledger::Lease;
 
-/// A server that sends nothing for so long is given up.
+/// A fetch ends after this time without a byte from the server.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// A base ISO on the local disk.
 #[derive(Clone, Debug)]
 pub struct BaseImage {
-    /// Where; the content never changes.
+    /// Path of the file, whose content never changes.
     pub path: PathBuf,
     /// Bytes.
     pub size: u64,
     /// Lower-case hexadecimal.
     pub sha256: String,
-    /// Digest of the manifest, where it is from an image of a registry.
+    /// Digest of the manifest, if the base is from an image of a registry.
     pub manifest: Option<String>,
-    /// The file is kept as long as this.
+    /// Keeps the file in the cache.
     pub lease: Lease,
 }
 
 impl BaseImage {
-    /// What the status of a `SeedImage` says of it.
+    /// Digests for the status of a `SeedImage`.
     pub fn record(&self) -> BaseRecord {
         BaseRecord { digest: digest_of(&self.sha256), manifest: self.manifest.clone() }
     }
 }
 
-/// What a `SeedImage` asks for.
+/// A base, as a `SeedImage` asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     text: String,
-    namespace: String,
+    namespace: Namespace,
     pull_secret: Option<String>,
     authority_secret: Option<String>,
-    /// Digest of a manifest: this one, whatever the tag names now.
+    /// Digest of the wanted manifest, even if the tag names another one now.
     manifest: Option<String>,
     /// `spec.targetPlatform`.
     platform: Option<Platform>,
 }
 
 impl Wanted {
-    /// Its base, and what is needed to fetch it.
     pub fn of(seed: &SeedImage) -> Self {
         Self {
             text: seed.spec.base_image.clone().unwrap_or_default(),
-            namespace: seed.namespace().unwrap_or_default(),
+            namespace: Namespace::of(seed),
             pull_secret: seed.spec.base_image_pull_secret.clone(),
             authority_secret: seed.spec.base_image_ca_secret.clone(),
             manifest: None,
@@ -94,8 +94,8 @@ impl Wanted {
         }
     }
 
-    /// Who may see an image is for its registry to say: what was fetched with
-    /// credentials is not found without them.
+    /// Key of the pointer to the base. The key contains the pull Secret, because only the registry
+    /// decides who may see an image: an image fetched with credentials is not found without them.
     fn pointer_key(&self, source: &BaseSource) -> String {
         match (source, &self.pull_secret) {
             (BaseSource::Image(image), Some(name)) => format!("{image} {}/{name}", self.namespace),
@@ -109,7 +109,7 @@ impl Wanted {
 impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
     fn from(text: &T) -> Self {
         let text = text.as_ref().to_owned();
-        let namespace = String::new();
+        let namespace = Namespace::from("");
         Self { text, namespace, pull_secret: None, authority_secret: None, manifest: None, platform: None }
     }
 }
@@ -124,14 +124,14 @@ pub struct BaseImages {
     ledger: Arc<Ledger>,
     client: Option<Client>,
     hosts: Platform,
-    // One fetch of a base at a time: of two SeedImages with one base the second
-    // finds it.
+    /// A base is fetched once at a time, so that a second `SeedImage` with the same base finds
+    /// the file of the first.
     fetching: Mutex<HashMap<String, Weak<KeyLock>>>,
 }
 
 impl BaseImages {
-    /// Uses `directory`, which is made when it is not there. What an earlier
-    /// process left there is used, or removed.
+    /// Creates `directory` if it is missing. Complete files of an earlier process are used,
+    /// incomplete ones are removed.
     pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
         let ledger = Ledger::open(&directory, limits.cache_size)
             .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
@@ -140,23 +140,23 @@ impl BaseImages {
         refused.extend(networks.copied().map(BaseHost::Network));
         let targets = Targets::new(limits.allow_base.clone(), refused);
         let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
-        // Coordinator and agent of an image are for one architecture.
+        // The image of the coordinator has the agent for the same architecture.
         let hosts = Platform::of_architecture(std::env::consts::ARCH).unwrap_or(Platform::Amd64);
         Ok(Self { directory, limits, fetcher, ledger, client: None, hosts, fetching: Mutex::default() })
     }
 
-    /// Takes images for hosts of this platform.
+    /// Accepts images for hosts of this platform.
     pub fn for_hosts(self, hosts: Platform) -> Self {
         Self { hosts, ..self }
     }
 
-    /// Reads the Secrets that bases need; without a client there are none.
+    /// Reads the Secrets that bases need; without a client no Secret exists.
     pub fn with_secrets(self, client: Client) -> Self {
         Self { client: Some(client), ..self }
     }
 
-    /// The base image, fetched when it is not there yet, or when a fresh one is
-    /// asked for. What there is stays until it has arrived.
+    /// The base image. It is fetched if it is not stored or a fresh one is asked for; the stored one
+    /// stays until the fresh one has arrived.
     pub async fn fetch_image(
         &self,
         wanted: impl Into<Wanted>,
@@ -170,7 +170,7 @@ impl BaseImages {
             return Err(BaseImageError::TargetPlatform { asked, hosts });
         }
         let key = wanted.pointer_key(&source);
-        // Downloads ask too: they must not wait for the fetch of another.
+        // A download asks for the base too, and must not wait for the fetch of another one.
         if base == Base::Kept
             && let Some(image) = self.find_stored(&key, digest).await
         {
@@ -206,7 +206,7 @@ impl BaseImages {
     /// The base that a `SeedImage` was made from, and no other one.
     ///
     /// # Errors
-    /// [`BaseImageError::Changed`] where its source does not have it any more.
+    /// [`BaseImageError::Changed`] if the source does not have that base any more.
     pub async fn fetch_recorded(
         &self,
         wanted: Wanted,
@@ -219,7 +219,7 @@ impl BaseImages {
         }
     }
 
-    /// Where a base is, by its digest, and what keeps it there; `None` where it is not.
+    /// Path of a stored base, by its digest, and the lease that keeps the file.
     pub async fn find_held(&self, digest: &str) -> Option<(PathBuf, Lease)> {
         let sha256 = hexadecimal(digest);
         let lease = self.ledger.lease_file(sha256)?;
@@ -227,7 +227,7 @@ impl BaseImages {
         fs::try_exists(&path).await.is_ok_and(|exists| exists).then_some((path, lease))
     }
 
-    /// Digests of the bases that are held, at most `limit`: those that were used last.
+    /// Digests of at most `limit` stored bases, the last used first.
     pub fn list_held(&self, limit: usize) -> Vec<String> {
         self.ledger.list_files(limit).iter().map(|sha256| digest_of(sha256)).collect()
     }
@@ -276,32 +276,29 @@ impl BaseImages {
             return Err(BaseImageError::TooLarge { url: url.to_owned() });
         }
         let mut body = response.into_body();
-        let keep = |error| self.keep_error(url, error);
-        let mut writer = Writer::create(&self.ledger, self.limits.base_image_size).map_err(keep)?;
+        let created = Writer::create(&self.ledger, self.limits.base_image_size);
+        let mut writer = created.map_err(|error| self.keep_error(url, error))?;
         while let Some(data) = next_data(url, &mut body).await? {
             let written = run_blocking(move || writer.write(&data).map(|()| writer)).await;
-            writer = written.map_err(keep)?;
+            writer = written.map_err(|error| self.keep_error(url, error))?;
         }
-        run_blocking(move || writer.finish()).await.map_err(keep)
+        run_blocking(move || writer.finish()).await.map_err(|error| self.keep_error(url, error))
     }
 
     async fn copy_from_directory(&self, path: String) -> Result<Arrived, BaseImageError> {
         let url = format!("file://{path}");
         let (directory, limit) = (self.limits.base_image_directory.clone(), self.limits.base_image_size);
         let ledger = self.ledger.clone();
-        let copy = move || {
+        let copying = tokio::task::spawn_blocking(move || {
             let mut file = directory::open_below(directory.as_deref(), &path)?;
-            let copied = Writer::create(&ledger, limit).and_then(|writer| writer.copy_from(&mut file));
-            Ok(copied)
-        };
-        let copied: Result<_, BaseImageError> = match tokio::task::spawn_blocking(copy).await {
-            Ok(copied) => copied,
-            Err(stopped) => Err(self.store_error(io::Error::other(stopped))),
-        };
+            Ok(Writer::create(&ledger, limit).and_then(|writer| writer.copy_from(&mut file)))
+        });
+        let copied: Result<_, BaseImageError> =
+            copying.await.map_err(|stopped| self.store_error(io::Error::other(stopped)))?;
         copied?.map_err(|error| self.keep_error(&url, error))
     }
 
-    /// Puts a file under its own name.
+    /// Renames an arrived file to its checksum.
     fn store_file(
         &self,
         url: &str,
@@ -313,12 +310,12 @@ impl BaseImages {
         let path = self.ledger.file_path(&sha256);
         temporary.persist(&path).map_err(|error| self.store_error(error.error))?;
         let lease = in_flight.finish_file(&sha256);
-        tracing::info!(url, size, sha256, "fetched a base image");
+        tracing::info!(url, size, sha256, "base image fetched");
         Ok(BaseImage { path, size, sha256, manifest: None, lease })
     }
 }
 
-/// Disks are slow, and other hosts wait for this thread.
+/// Runs work on the disk on a thread of its own, because hosts wait for this one.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
 ) -> Result<T, KeepError> {
@@ -328,11 +325,11 @@ async fn run_blocking<T: Send + 'static>(
 
 /// The next bytes of a body; `None` is its end.
 async fn next_data(url: &str, body: &mut Incoming) -> Result<Option<bytes::Bytes>, BaseImageError> {
-    let lost = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
     loop {
         let frame = tokio::time::timeout(SILENCE, body.frame()).await;
-        let frame = frame.map_err(|_| lost("it fell silent".to_owned()))?;
-        let Some(frame) = frame.transpose().map_err(|error| lost(chain(&error)))? else { return Ok(None) };
+        let frame = frame.map_err(|_| BaseImageError::fetch(url, "the server sends nothing any more"))?;
+        let frame = frame.transpose().map_err(|error| BaseImageError::fetch(url, chain(&error)))?;
+        let Some(frame) = frame else { return Ok(None) };
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }

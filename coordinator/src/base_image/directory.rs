@@ -1,4 +1,4 @@
-//! Base ISOs of a volume of the coordinator.
+//! Base ISOs on a volume of the coordinator.
 
 use std::fs::File;
 use std::io;
@@ -9,30 +9,34 @@ use rustix::io::Errno;
 
 use super::BaseImageError;
 
-/// Opens a file below `directory`. No part of the path, and no symbolic link in
-/// it, leads out of it: the kernel looks after that.
+/// Opens a file below `directory`. The kernel ensures that no part of the path and no symbolic link
+/// leads out of the directory.
 pub(super) fn open_below(directory: Option<&Path>, path: &str) -> Result<File, BaseImageError> {
-    let url = || format!("file://{path}");
-    let outside = || BaseImageError::Outside { url: url() };
-    let directory = directory.ok_or_else(outside)?;
-    let below = Path::new(path).strip_prefix(directory).map_err(|_| outside())?;
-    let unreadable = |source| BaseImageError::Unreadable { url: url(), source };
+    let url = format!("file://{path}");
+    let Some(directory) = directory else { return Err(BaseImageError::Outside { url }) };
+    let Ok(below) = Path::new(path).strip_prefix(directory) else {
+        return Err(BaseImageError::Outside { url });
+    };
     let opened =
         rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let opened = opened.map_err(|error| unreadable(error.into()))?;
-    // A pipe would wait for its writer.
+    let opened = opened.map_err(|error| unreadable(&url, error))?;
+    // `NONBLOCK`, because opening a pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let file = rustix::fs::openat2(opened, below, flags, Mode::empty(), resolve);
-    let file = File::from(file.map_err(|error| match error {
-        Errno::XDEV | Errno::LOOP => outside(),
-        Errno::NOENT | Errno::NOTDIR => BaseImageError::NotFound { url: url() },
-        error => unreadable(error.into()),
-    })?);
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::other("it is no regular file")));
+    let file = match rustix::fs::openat2(opened, below, flags, Mode::empty(), resolve) {
+        Ok(file) => File::from(file),
+        Err(Errno::XDEV | Errno::LOOP) => return Err(BaseImageError::Outside { url }),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Err(BaseImageError::NotFound { url }),
+        Err(error) => return Err(unreadable(&url, error)),
+    };
+    if !file.metadata().map_err(|error| unreadable(&url, error))?.is_file() {
+        return Err(unreadable(&url, io::Error::other("it is no regular file")));
     }
     Ok(file)
+}
+
+fn unreadable(url: &str, error: impl Into<io::Error>) -> BaseImageError {
+    BaseImageError::Unreadable { url: url.to_owned(), source: error.into() }
 }
 
 #[cfg(test)]

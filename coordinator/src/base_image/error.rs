@@ -1,4 +1,4 @@
-//! Why there is no base image, and who has to act.
+//! Failures of base images, and who has to act.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use coordinator_core::seed_image::platform::Platform;
 use coordinator_core::seed_image::pull_secret::PullSecretError;
 use http::StatusCode;
 
-/// Why there is no base image.
+/// A failure to fetch or store a base image.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseImageError {
-    /// Not what a base can be.
+    /// `spec.baseImage` is no valid base.
     #[error(transparent)]
     Refused(#[from] BaseRefusal),
     /// The server did not answer, or stopped in the middle.
@@ -31,35 +31,21 @@ pub enum BaseImageError {
     #[error(
         "the certificate of {url} is not accepted ({reason}): name a Secret with the authority that signed it in spec.baseImageCASecret, or correct the server"
     )]
-    Untrusted {
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Untrusted { url: String, reason: String },
     /// 401 or 403.
     #[error("the registry refuses to show {image} to {user}: {action}, or correct spec.baseImage")]
-    Unauthorized {
-        image: String,
-        /// As whom it was asked.
-        user: String,
-        action: String,
-    },
+    Unauthorized { image: String, user: String, action: String },
     /// A Secret cannot be read now.
     #[error("cannot read Secret {name}; it is tried again")]
     SecretUnread {
         name: String,
-        /// The error of the request.
         #[source]
         source: Box<kube::Error>,
     },
     /// A Secret does not exist.
     #[error("Secret {name} of {field} does not exist in the namespace of the SeedImage: create it")]
-    SecretMissing {
-        name: String,
-        /// Where it is named.
-        field: &'static str,
-    },
-    /// The pull Secret is not one for the image.
+    SecretMissing { name: String, field: &'static str },
+    /// The pull Secret has no credentials for the image.
     #[error("Secret {name} of spec.baseImagePullSecret {source}: correct it")]
     PullSecret { name: String, source: PullSecretError },
     /// The Secret has no certificates.
@@ -68,48 +54,47 @@ pub enum BaseImageError {
     /// 404, or no such file.
     #[error("{url} does not exist: correct spec.baseImage, or put it there")]
     NotFound { url: String },
-    /// What the registry sent is no image.
+    /// The registry sent something that is no image.
     #[error("{image} is not usable: {reason}: push it again, or correct spec.baseImage")]
     Malformed { image: String, reason: String },
     /// No layer has an ISO.
     #[error("{image} has no ISO 9660 file in its layers: use an image with one in /elemental-iso/")]
     NoIso { image: String },
-    /// The layers have several.
+    /// The layers have several ISOs.
     #[error("{image} has several ISO 9660 files, {files}: use an image with one in /elemental-iso/")]
     SeveralIsos { image: String, files: String },
     #[error("{image} is for {found}: use an image for {hosts}")]
     Platform {
         image: String,
         found: String,
-        /// That of the agent.
+        /// Platform of the agent.
         hosts: Platform,
     },
-    /// Asked for other hosts.
+    /// The `SeedImage` is for hosts of another platform.
     #[error("spec.targetPlatform is {asked}, and the agent is for {hosts}: use {hosts}, or remove it")]
     TargetPlatform {
-        /// What was asked for.
         asked: Platform,
-        /// That of the agent.
+        /// Platform of the agent.
         hosts: Platform,
     },
     /// Larger than `--base-image-size`.
     #[error("{url} is larger than --base-image-size allows: correct spec.baseImage, or raise the flag")]
     TooLarge { url: String },
-    /// Not what `spec.baseImageDigest` says.
+    /// The digest differs from `spec.baseImageDigest`.
     #[error("{url} is not what spec.baseImageDigest says: correct the digest or the server's file")]
     Digest { url: String },
-    /// Not what a `SeedImage` was made from.
+    /// The source has another base than the one that the `SeedImage` was made from.
     #[error(
-        "{url} does not have the base ISO any more that the SeedImage was made from: set spec.retriggerBuild: true to make it from what is there now"
+        "{url} does not have the base ISO any more that the SeedImage was made from: set spec.retriggerBuild: true to make it from the current one"
     )]
     Changed { url: String },
-    /// The registry sent other bytes than it was asked for.
+    /// The registry sent other bytes than requested.
     #[error(
         "the registry sent something else as {digest} of {image}: correct the registry; it is tried again"
     )]
     Corrupt {
         image: String,
-        /// Of the manifest or layer.
+        /// Digest of the manifest or layer.
         digest: String,
     },
     /// Slower than `--base-image-timeout`.
@@ -122,27 +107,23 @@ pub enum BaseImageError {
     Outside { url: String },
     /// A file of the directory cannot be read.
     #[error("cannot read {url}: check the volume of --base-image-directory; it is tried again")]
-    Unreadable {
-        url: String,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// All that is kept is being sent.
+    Unreadable { url: String, source: io::Error },
+    /// Every file of the cache is in use.
     #[error("the cache of base images is full of images that are in use: raise --cache-size")]
     Full,
-    /// The cache directory does not do its work.
+    /// The cache directory cannot be read or written.
     #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
-    Cache {
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
+    Cache { path: PathBuf, source: io::Error },
     /// The system has no root certificates.
     #[error("cannot set up https: install the ca-certificates of the system")]
     Tls(#[source] io::Error),
 }
 
 impl BaseImageError {
+    pub(super) fn fetch(url: &str, reason: impl Into<String>) -> Self {
+        Self::Fetch { url: url.to_owned(), reason: reason.into() }
+    }
+
     /// An image without a file that can only be the base ISO.
     pub(super) fn ambiguous(image: &str, found: &Ambiguous) -> Self {
         let image = image.to_owned();
@@ -156,8 +137,8 @@ impl BaseImageError {
         Self::SeveralIsos { image, files }
     }
 
-    /// What the status of an object says: what the coordinator's network answered
-    /// is for its log alone.
+    /// Text for the status of an object if the error itself is only for the log, because it reveals
+    /// the coordinator's network to the author of the object.
     pub fn neutral_text(&self) -> Option<&'static str> {
         match self {
             Self::Fetch { .. } | Self::Status { .. } | Self::Slow { .. } => Some(
@@ -173,7 +154,6 @@ impl BaseImageError {
         }
     }
 
-    /// The cause, for a condition.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Refused(_) | Self::Malformed { .. } | Self::Outside { .. } => Reason::BaseImageInvalid,
@@ -200,7 +180,7 @@ impl BaseImageError {
         }
     }
 
-    /// Whether a retry is useless until the configuration changes.
+    /// A retry is useless until the configuration changes.
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Refused(_)
@@ -234,7 +214,7 @@ impl BaseImageError {
         }
     }
 
-    /// Whether a retry would fetch the base whole, and in vain.
+    /// A retry would download the whole base and fail again.
     pub fn is_fetched_in_vain(&self) -> bool {
         matches!(
             self,

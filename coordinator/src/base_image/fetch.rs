@@ -1,4 +1,4 @@
-//! The client of base images: bounded redirects, no silence without end.
+//! The HTTP client for base images: redirects and silence are bounded.
 
 use std::error::Error;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Trusts what the system trusts.
+    /// Trusts the authorities of the system.
     pub(super) fn new(targets: Targets) -> Result<Self, BaseImageError> {
         let builder = ClientConfig::builder_with_provider(provider());
         let config = builder.with_safe_default_protocol_versions().map_err(io::Error::other);
@@ -36,8 +36,8 @@ impl Fetcher {
         Ok(Self::with_config(targets, config.with_no_client_auth()))
     }
 
-    /// Trusts `authorities` beside what the system trusts: a registry with a
-    /// private one may redirect to a server with a public one.
+    /// Trusts `authorities` and those of the system, because a registry with a private authority may
+    /// redirect to a server with a public one.
     pub(super) fn with_authorities(
         &self,
         authorities: Vec<CertificateDer<'static>>,
@@ -63,26 +63,25 @@ impl Fetcher {
         Self { client: Client::builder(TokioExecutor::new()).build(connector), targets }
     }
 
-    /// The answer at the end of all redirections, whatever its status is; `shown`
-    /// names the base in errors. Credentials stay with the server that they are
-    /// for.
+    /// The answer at the end of all redirections, with any status; `shown` names the base in errors.
+    /// Credentials are not sent to another server than the first.
     pub(super) async fn follow_redirects(
         &self,
         shown: &str,
         mut uri: Uri,
         mut headers: HeaderMap,
     ) -> Result<Response<Incoming>, BaseImageError> {
-        let failed = |reason: String| BaseImageError::Fetch { url: shown.to_owned(), reason };
         for _ in 0..=REDIRECTS {
             if !self.targets.allows_uri(&uri) {
-                return Err(failed(format!("{uri} leads to an address that is not allowed")));
+                let reason = format!("{uri} leads to an address that is not allowed");
+                return Err(BaseImageError::fetch(shown, reason));
             }
-            let mut request =
-                Request::get(uri.clone()).body(Empty::new()).map_err(|error| failed(error.to_string()))?;
+            let request = Request::get(uri.clone()).body(Empty::new());
+            let mut request = request.map_err(|error| BaseImageError::fetch(shown, error.to_string()))?;
             request.headers_mut().clone_from(&headers);
             let response = tokio::time::timeout(SILENCE, self.client.request(request))
                 .await
-                .map_err(|_| failed("no answer in time".to_owned()))?
+                .map_err(|_| BaseImageError::fetch(shown, "no answer in time"))?
                 .map_err(|error| describe_failure(shown, &error))?;
             let location = response.headers().get(header::LOCATION);
             let next = location.and_then(|value| redirect_target(&uri, value.to_str().ok()?));
@@ -94,7 +93,7 @@ impl Fetcher {
             }
             uri = next;
         }
-        Err(failed(format!("more than {REDIRECTS} redirections")))
+        Err(BaseImageError::fetch(shown, format!("more than {REDIRECTS} redirections")))
     }
 }
 
@@ -102,7 +101,7 @@ fn provider() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
     std::sync::Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// What an operator can act on, out of the causes of an error.
+/// Finds the cause in the chain of errors that an operator can act on.
 fn describe_failure(shown: &str, error: &(dyn Error + 'static)) -> BaseImageError {
     let url = shown.to_owned();
     let mut cause = Some(error);
@@ -113,15 +112,15 @@ fn describe_failure(shown: &str, error: &(dyn Error + 'static)) -> BaseImageErro
         if let Some(rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() {
             return BaseImageError::Untrusted { url, reason: reason.to_string() };
         }
-        // The source of an io::Error is that of the error inside of it.
+        // `source` of an io::Error skips the error inside of it.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         cause = inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
     }
     BaseImageError::Fetch { url, reason: chain(error) }
 }
 
-/// Where a redirection leads: absolute, or a path on the same server. Never
-/// from https down to http.
+/// Target of a redirection: an absolute URL, or a path on the same server. A redirection from https
+/// to http has no target, because it would drop the protection.
 fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     let next: Uri = location.parse().ok()?;
     if next.scheme().is_none() {

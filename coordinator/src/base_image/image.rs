@@ -1,4 +1,4 @@
-//! The base ISO out of an image of a registry.
+//! Fetches the base ISO from an image of a registry.
 
 use bytes::Bytes;
 use coordinator_core::seed_image::image_files::Ambiguous;
@@ -14,12 +14,12 @@ use super::layer::{Extraction, LayerError};
 use super::registry::Registry;
 use super::{BaseImage, BaseImageError, BaseImages, Wanted, manifest, next_data, secrets};
 
-/// Pieces of a layer that wait for the disk.
+/// Number of pieces of a layer that may wait for the disk.
 const WAITING: usize = 16;
 
 impl BaseImages {
-    /// One request tells whether the image is already there, also under another
-    /// tag or for other credentials.
+    /// Fetches the layers only if no stored file has the digest of the manifest. The file may have
+    /// been fetched under another tag or with other credentials.
     pub(super) async fn fetch_from_registry(
         &self,
         wanted: &Wanted,
@@ -46,7 +46,8 @@ impl BaseImages {
         self.point_to(&keys, BaseImage { manifest: Some(resolved.digest), ..image }).await
     }
 
-    /// All layers, from the top down: what is one ISO is known at the end.
+    /// Fetches all layers, from the top down, because only the last one tells if the image has a
+    /// single ISO.
     async fn fetch_layers(
         &self,
         registry: &mut Registry<'_>,
@@ -81,19 +82,18 @@ impl BaseImages {
         let (sent, scanned) = future::join(sent, scan).await;
         let (extraction, scanned) =
             scanned.map_err(|stopped| self.store_error(std::io::Error::other(stopped)))?;
-        // The cause of a layer that stopped, or was sent as another.
+        // This error comes first, because it is the cause if the scan stopped.
         sent?;
-        let malformed = |why: &str| registry.malformed(&format!("layer {digest}: {why}"));
         match scanned {
             Ok(()) => Ok(extraction),
             Err(LayerError::Stopped) => Err(registry.fetch_error("a layer stopped")),
-            Err(LayerError::Malformed(why)) => Err(malformed(&why)),
+            Err(LayerError::Malformed(why)) => Err(registry.malformed(&format!("layer {digest}: {why}"))),
             Err(LayerError::Keep(error)) => Err(self.keep_error(&registry.shown, error)),
         }
     }
 }
 
-/// Sends a layer, and its end only when it is what its descriptor says.
+/// Sends a layer to the scan. The end is sent only if size and digest are those of the descriptor.
 async fn send_pieces(
     image: &str,
     mut body: Incoming,
@@ -102,11 +102,11 @@ async fn send_pieces(
 ) -> Result<(), BaseImageError> {
     let (mut hash, mut size) = (Sha256::new(), 0_u64);
     let digest = layer.digest().to_string();
-    let corrupt = || BaseImageError::Corrupt { image: image.to_owned(), digest: digest.clone() };
+    let corrupt = BaseImageError::Corrupt { image: image.to_owned(), digest: digest.clone() };
     while let Some(data) = next_data(image, &mut body).await? {
         size += data.len() as u64;
         if size > layer.size() {
-            return Err(corrupt());
+            return Err(corrupt);
         }
         hash.update(&data);
         if sender.send(Some(data)).await.is_err() {
@@ -114,9 +114,9 @@ async fn send_pieces(
         }
     }
     if size != layer.size() || format!("sha256:{}", hex::encode(hash.finalize())) != digest {
-        return Err(corrupt());
+        return Err(corrupt);
     }
-    // The end of a layer that is refused is not awaited.
+    // The scan of a malformed layer has ended, and receives no end.
     let _ = sender.send(None).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A file on its way into the cache: written, measured, counted.
+//! Writes an arriving file into the cache, with its size and checksum.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -12,7 +12,7 @@ use super::ledger::{self, InFlight, Ledger};
 
 const BLOCK: usize = 128 * 1024;
 
-/// A file that is complete, and not yet under its own name.
+/// A complete file that has a temporary name.
 pub(super) struct Arrived {
     pub(super) path: TempPath,
     pub(super) sha256: String,
@@ -20,8 +20,8 @@ pub(super) struct Arrived {
     pub(super) in_flight: InFlight,
 }
 
-/// A file of a name of its own, also where replicas share the directory; removed
-/// when it is dropped before it is complete.
+/// An incomplete file. Its name is unique even if replicas share the directory; dropping the writer
+/// removes the file.
 pub(super) struct Writer {
     file: File,
     path: TempPath,
@@ -31,16 +31,13 @@ pub(super) struct Writer {
     in_flight: InFlight,
 }
 
-/// Why a file is not kept.
+/// A failure to keep a file.
 #[derive(Debug)]
 pub(super) enum KeepError {
-    /// It is larger than it may be.
     TooLarge,
-    /// Where it comes from.
     Read(io::Error),
-    /// Where it goes to.
     Write(io::Error),
-    /// What is in use leaves no room for it.
+    /// The files in use leave no room.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! The files of a layer, as they arrive: a stream of tar, compressed or not.
+//! Scans the files of a layer while it arrives as a stream of tar, compressed or not.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -13,23 +13,27 @@ use super::ledger::Ledger;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// A frame that zstd skips; some tools begin with one.
+/// Bytes of a skippable frame, with which some tools begin a zstd stream.
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
-/// Where an ISO 9660 image says that it is one.
+/// Offset of the identifier of an ISO 9660 image.
 const MAGIC_AT: usize = 32769;
 const MAGIC: &[u8] = b"CD001";
-/// Bytes of what goes before an entry whose name is long.
+/// Largest size in bytes of an extension, which has a long name.
 const EXTENSION: u64 = 1 << 20;
 
-/// Why a layer cannot be read.
+/// A failure to read a layer.
 #[derive(Debug)]
 pub(super) enum LayerError {
-    /// Its bytes stopped; who sends them knows why.
+    /// The sender of the bytes stopped, and has the cause.
     Stopped,
-    /// Not what a layer is.
     Malformed(String),
-    /// See [`KeepError`].
     Keep(KeepError),
+}
+
+impl LayerError {
+    fn malformed(reason: &str) -> Self {
+        Self::Malformed(reason.to_owned())
+    }
 }
 
 impl From<KeepError> for LayerError {
@@ -51,7 +55,7 @@ impl From<io::Error> for LayerError {
     }
 }
 
-/// Bytes of a layer, to a thread that may wait for them; `None` is its end.
+/// Bytes of a layer, for a thread that may block; `None` is the end of the layer.
 pub(super) type Pieces = mpsc::Receiver<Option<Bytes>>;
 
 struct Arriving {
@@ -60,12 +64,12 @@ struct Arriving {
     ended: bool,
 }
 
-/// No piece was the last.
+/// The channel was closed before the end of the layer.
 #[derive(Debug, thiserror::Error)]
 #[error("the layer stopped")]
 struct Stopped;
 
-/// More came out of a layer than may.
+/// The layer unpacks to more bytes than allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("the layer is too large")]
 struct Oversized;
@@ -86,7 +90,7 @@ impl Read for Arriving {
     }
 }
 
-/// Bounds what comes out of the decoder.
+/// Bounds the output of the decoder.
 struct Bounded<R> {
     inner: R,
     left: u64,
@@ -103,9 +107,9 @@ impl<R: Read> Read for Bounded<R> {
 /// The search for the base ISO of one image.
 pub(super) struct Extraction {
     ledger: Arc<Ledger>,
-    /// Bytes that the ISO may have.
+    /// Largest size of the ISO in bytes.
     limit: u64,
-    /// Bytes that all layers together may still unpack to.
+    /// Bytes to which the remaining layers may unpack.
     left: u64,
     search: Search,
     kept: Option<Arrived>,
@@ -121,7 +125,7 @@ impl Extraction {
         let mut arriving = Arriving { pieces, piece: Bytes::new(), ended: false };
         let scanned = self.scan_pieces(&mut arriving);
         if matches!(scanned, Err(LayerError::Malformed(_))) {
-            // Whether it is what its digest says is known at its end.
+            // The rest is read, because the sender can check the digest only at the end.
             io::copy(&mut arriving, &mut io::sink())?;
         }
         self.search.end_layer();
@@ -138,8 +142,7 @@ impl Extraction {
         let mut unpacked = Bounded { inner: open_decoder(arriving)?, left };
         let mut archive = tar::Archive::new(&mut unpacked);
         let mut name = None;
-        // Extensions are read here: the crate would hold them whole, whatever their
-        // size is.
+        // Extensions are read here, because the crate would hold them in memory at any size.
         for entry in archive.entries()?.raw(true) {
             let entry = entry?;
             match read_extension(entry)? {
@@ -148,7 +151,7 @@ impl Extraction {
                 Entry::Itself(entry) => self.scan_entry(*entry, name.take())?,
             }
         }
-        // What follows the end of the archive is part of the layer.
+        // The bytes after the end of the archive are part of the layer.
         io::copy(&mut unpacked, &mut io::sink())?;
         self.left = unpacked.left;
         drop(unpacked);
@@ -167,7 +170,7 @@ impl Extraction {
         let (is_file, is_directory) = (kind.is_file(), kind.is_dir());
         let kind = if is_directory { EntryKind::Directory } else { EntryKind::Other };
         let seen = self.search.see_entry(&path, kind);
-        let seen = seen.map_err(|_| LayerError::Malformed("its names are too many".to_owned()))?;
+        let seen = seen.map_err(|_| LayerError::malformed("its names are too many"))?;
         let mut head = vec![0; MAGIC_AT + MAGIC.len()];
         let is_file = is_file && entry.size() > head.len() as u64;
         let Some(path) = seen.filter(|_| is_file) else { return Ok(()) };
@@ -182,11 +185,11 @@ impl Extraction {
     }
 }
 
-/// What an entry of the archive is for.
+/// An entry of the archive, by its purpose.
 enum Entry<'a, R: Read> {
-    /// The name of the next one.
+    /// The long name of the next entry.
     Name(Vec<u8>),
-    /// Nothing that is needed.
+    /// An extension without a name.
     Other,
     /// A file, a directory or the like.
     Itself(Box<tar::Entry<'a, R>>),
@@ -199,9 +202,8 @@ fn read_extension<R: Read>(mut entry: tar::Entry<'_, R>) -> Result<Entry<'_, R>,
         let is_other = kind.is_gnu_longlink() || kind.is_pax_global_extensions();
         return Ok(if is_other { Entry::Other } else { Entry::Itself(Box::new(entry)) });
     }
-    let malformed = |why: &str| LayerError::Malformed(why.to_owned());
     if entry.size() > EXTENSION {
-        return Err(malformed("a name is too long"));
+        return Err(LayerError::malformed("a name is too long"));
     }
     let mut bytes = vec![];
     entry.read_to_end(&mut bytes)?;
@@ -215,7 +217,7 @@ fn read_extension<R: Read>(mut entry: tar::Entry<'_, R>) -> Result<Entry<'_, R>,
         match extension.key_bytes() {
             b"path" => name = Some(extension.value_bytes().to_owned()),
             b"size" if is_oversized(extension.value_bytes()) => {
-                return Err(malformed("it has a file of 8 GiB or more"));
+                return Err(LayerError::malformed("it has a file of 8 GiB or more"));
             }
             _ => {}
         }
@@ -223,13 +225,13 @@ fn read_extension<R: Read>(mut entry: tar::Entry<'_, R>) -> Result<Entry<'_, R>,
     Ok(name.map_or(Entry::Other, Entry::Name))
 }
 
-/// Whether the header of the entry cannot say its size.
+/// The size does not fit into the header of an entry.
 fn is_oversized(size: &[u8]) -> bool {
     let size = str::from_utf8(size).ok().and_then(|size| size.parse::<u64>().ok());
     size.is_none_or(|size| size >= 1 << 33)
 }
 
-/// By the first bytes: media types are often wrong.
+/// Chooses the decoder by the first bytes, because media types are often wrong.
 fn open_decoder<'a>(arriving: &'a mut Arriving) -> Result<Box<dyn Read + 'a>, LayerError> {
     let mut reader = BufReader::with_capacity(128 * 1024, arriving);
     let start = reader.fill_buf()?;

@@ -1,6 +1,5 @@
-//! Which files the cache directory has, and how large all of them are. The one
-//! that was used least recently is removed for another; one that is in use is
-//! not.
+//! The files of the cache directory and their sizes. The least recently used file is removed if
+//! another one needs its room; a file in use is never removed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ pub(super) const POINTER: &str = ".url";
 /// Start of the names of files that are incomplete.
 pub(super) const TEMPORARY: &str = ".fetch-";
 
-/// Keeps a file: it is read, or sent.
+/// Keeps a file in the cache while it is read or sent.
 #[derive(Clone, Debug)]
 pub struct Lease(#[allow(dead_code, reason = "counted by its Arc")] Arc<()>);
 
@@ -42,7 +41,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// What is in the directory. Incomplete files are of a process that ended.
+    /// Reads the directory, and removes incomplete files, because their process has ended.
     pub(super) fn open(directory: &Path, limit: u64) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let mut state = State::default();
@@ -62,8 +61,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Removes the pointers to files that are not there. Another replica may share
-    /// the directory: its files count.
+    /// Removes pointers to missing files. The directory itself is read, because another replica may
+    /// share it.
     pub(super) fn remove_pointers(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -89,7 +88,7 @@ impl Ledger {
         self.directory.join(format!("{sha256}.iso"))
     }
 
-    /// Keeps a file and notes its use.
+    /// Leases a file and records its use.
     pub(super) fn lease_file(&self, sha256: &str) -> Option<Lease> {
         let mut state = self.lock_state();
         state.uses += 1;
@@ -99,7 +98,7 @@ impl Ledger {
         Some(Lease(entry.lease.clone()))
     }
 
-    /// Checksums of the files that were used last, at most `limit`.
+    /// Checksums of at most `limit` files, the last used first.
     pub(super) fn list_files(&self, limit: usize) -> Vec<String> {
         let state = self.lock_state();
         let mut files: Vec<_> = state.files.iter().map(|(sha256, entry)| (entry.used, sha256)).collect();
@@ -114,7 +113,7 @@ impl Ledger {
 }
 
 impl State {
-    /// Removes files until `more` bytes fit; whether they do.
+    /// Removes files until `more` bytes fit; `false` if the files in use leave no room.
     fn evict_files(&mut self, ledger: &Ledger, more: u64) -> bool {
         loop {
             let stored: u64 = self.files.values().map(|entry| entry.size).sum();
@@ -129,7 +128,7 @@ impl State {
             if let Err(error) = fs::remove_file(ledger.file_path(&oldest)) {
                 tracing::warn!(sha256 = oldest, %error, "cannot remove a base image");
             }
-            tracing::info!(sha256 = oldest, "removed the base image that was used least recently");
+            tracing::info!(sha256 = oldest, "least recently used base image removed");
             self.files.remove(&oldest);
             ledger.remove_pointers();
         }
@@ -158,8 +157,8 @@ impl InFlight {
         let mut state = self.ledger.lock_state();
         state.uses += 1;
         let used = state.uses;
-        let new = || Entry { size: self.size, used, lease: Arc::default() };
-        let entry = state.files.entry(sha256.to_owned()).or_insert_with(new);
+        let new = Entry { size: self.size, used, lease: Arc::default() };
+        let entry = state.files.entry(sha256.to_owned()).or_insert(new);
         entry.used = used;
         Lease(entry.lease.clone())
     }

@@ -8,21 +8,21 @@ use ipnet::IpNet;
 use super::targets::{BaseHost, parse_network};
 use crate::quantities::{GI, parse_bytes, parse_duration};
 
-/// What base images may take.
+/// Limits of base ISOs.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct BaseImageLimits {
     /// Largest base ISO; bytes, or with Ki, Mi, Gi.
     #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
     pub base_image_size: u64,
-    /// Where base ISOs that a `SeedImage` names by `file:///` have to be: a volume
+    /// Directory of the base ISOs that a `SeedImage` may name by `file:///`: a volume
     /// of every replica.
     #[arg(long, env = "BASE_IMAGE_DIRECTORY")]
     pub base_image_directory: Option<PathBuf>,
-    /// How long a base ISO may take to arrive.
+    /// Time in which a base ISO has to arrive.
     #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
     pub base_image_timeout: Duration,
-    /// All base ISOs together. Above it the one that was used least recently is
-    /// removed, and fetched again when it is asked for.
+    /// Size of all base ISOs together. Above it the least recently used base ISO is
+    /// removed, and fetched again on demand.
     #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
     pub cache_size: u64,
     /// Addresses, CIDRs and host names that base ISOs may come from although
@@ -31,7 +31,7 @@ pub struct BaseImageLimits {
     /// `--refuse-base` and `--own-address`.
     #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
     pub allow_base: Vec<BaseHost>,
-    /// CIDRs that base ISOs may not come from: those of Services and pods.
+    /// CIDRs that base ISOs may not come from, such as those of Services and pods.
     #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
     pub refuse_base: Vec<IpNet>,
     /// Addresses of the pod and of its node: base ISOs may not come from them. The

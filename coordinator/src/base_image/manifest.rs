@@ -1,4 +1,4 @@
-//! From a reference to the layers of the image for our hosts.
+//! Resolves a reference to the layers of the image for the platform of the hosts.
 
 use coordinator_core::seed_image::platform::Platform;
 use oci_spec::image::{Descriptor, Digest, DigestAlgorithm, ImageIndex, ImageManifest, Os};
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::BaseImageError;
 use super::registry::Registry;
 
-/// Of a manifest, an index or a configuration; registries take no larger ones.
+/// Largest size of a manifest, an index or a configuration. Registries accept no larger ones.
 const DOCUMENT_SIZE: usize = 4 << 20;
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 /// Configurations that state a platform.
@@ -19,9 +19,9 @@ const CONFIGURATIONS: [&str; 2] =
 /// An image whose manifest was verified.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Of the manifest: `sha256:` and hexadecimal digits.
+    /// Digest of the manifest: `sha256:` and hexadecimal digits.
     pub(super) digest: String,
-    /// From the bottom up.
+    /// Layers from the bottom up.
     pub(super) layers: Vec<Descriptor>,
 }
 
@@ -36,7 +36,7 @@ struct Configuration {
     os: Option<String>,
 }
 
-/// The image of a tag or digest; of an index the one for the platform of the hosts.
+/// The image of a tag or digest. An index leads to the image for the platform of the hosts.
 pub(super) async fn resolve_image(
     registry: &mut Registry<'_>,
     reference: &str,
@@ -60,7 +60,7 @@ pub(super) async fn resolve_image(
     }
 }
 
-/// Other algorithms are not verified, and so not taken.
+/// Accepts only sha256, because no other algorithm is verified.
 pub(super) fn sha256_of(registry: &Registry<'_>, descriptor: &Descriptor) -> Result<String, BaseImageError> {
     let digest: &Digest = descriptor.digest();
     if *digest.algorithm() != DigestAlgorithm::Sha256 {
@@ -88,15 +88,15 @@ fn verify_digest(
     digest: Option<&str>,
 ) -> Result<String, BaseImageError> {
     let found = format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
-    if digest.is_some_and(|digest| digest != found) {
-        let digest = digest.unwrap_or_default().to_owned();
+    if let Some(digest) = digest.filter(|digest| *digest != found) {
+        let digest = digest.to_owned();
         return Err(BaseImageError::Corrupt { image: registry.shown.clone(), digest });
     }
     Ok(found)
 }
 
-/// Both media types are in use without being stated; an object that could be
-/// either is none.
+/// Recognizes a document by its fields, because registries often omit the media type. A document
+/// with the fields of both is refused.
 fn parse_document(bytes: &[u8]) -> Option<Document> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     match (value.get("manifests").is_some(), value.get("layers").is_some()) {
@@ -106,7 +106,7 @@ fn parse_document(bytes: &[u8]) -> Option<Document> {
     }
 }
 
-/// The manifest for our hosts, or the platforms that there are.
+/// The manifest for the platform of the hosts, or the list of the existing platforms.
 fn choose_platform(index: &ImageIndex, hosts: Platform) -> Result<&Descriptor, String> {
     let mut found = vec![];
     for descriptor in index.manifests() {
@@ -138,8 +138,9 @@ async fn check_platform(
     let Ok(Configuration { architecture, os }) = serde_json::from_slice(&bytes) else {
         return Err(registry.malformed("its configuration is not JSON"));
     };
-    let (os, architecture) = (os.unwrap_or_default(), architecture.unwrap_or_default());
-    if (os.as_str(), architecture.as_str()) == ("linux", hosts.architecture()) {
+    let (os, architecture) =
+        (os.as_deref().unwrap_or("unknown"), architecture.as_deref().unwrap_or("unknown"));
+    if (os, architecture) == ("linux", hosts.architecture()) {
         return Ok(());
     }
     Err(platform_error(registry, format!("{os}/{architecture}"), hosts))

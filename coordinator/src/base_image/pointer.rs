@@ -1,7 +1,7 @@
-//! What leads from a base, as it is named, to a file of the cache.
+//! Pointers from the name of a base to a file of the cache.
 //!
-//! A source has a pointer to what it had when it was asked last, and one to each version that is held:
-//! a seed image keeps the one that it was made from.
+//! A source has a pointer to the version that it had at the last request, and a pointer to each
+//! stored version, because a seed image keeps the version that it was made from.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,18 @@ use tokio::fs;
 
 use super::{BaseImage, BaseImageError, BaseImages, Wanted, check_digest, hexadecimal, ledger};
 
-/// What leads from a source to a file: its checksum, its bytes, the manifest that it is from.
+/// The file of a source.
 #[derive(Debug, PartialEq, Eq)]
 struct Pointer<'a> {
     sha256: &'a str,
     size: u64,
+    /// Digest of the manifest that the file is from.
     manifest: Option<&'a str>,
 }
 
 impl Wanted {
-    /// What leads to a base that has arrived. A manifest that is asked for by its digest is not what
-    /// its tag names now.
+    /// Keys of the pointers to an arrived base. The key of the tag is not among them if a digest was
+    /// asked for, because the tag may name another manifest now.
     pub(super) fn pointer_keys(&self, key: &str, sha256: &str) -> Vec<String> {
         let newest = self.manifest.is_none().then(|| key.to_owned());
         newest.into_iter().chain([content_key(key, sha256)]).collect()
@@ -33,7 +34,8 @@ impl BaseImages {
         self.directory.join(format!("{}{}", hex::encode(Sha256::digest(key)), ledger::POINTER))
     }
 
-    /// A pointer of the digest's own leads also to what its source had before.
+    /// Finds the stored base of a source. The pointer of a digest leads also to versions that the
+    /// source had before.
     pub(super) async fn find_stored(&self, key: &str, digest: Option<&str>) -> Option<BaseImage> {
         if let Some(image) = self.follow_pointer(key, digest).await {
             return Some(image);
@@ -58,8 +60,11 @@ impl BaseImages {
         keys: &[String],
         image: BaseImage,
     ) -> Result<BaseImage, BaseImageError> {
-        let manifest = image.manifest.as_ref().map(|digest| format!(" {digest}")).unwrap_or_default();
-        let text = format!("{} {}{manifest}\n", image.sha256, image.size);
+        let mut text = format!("{} {}", image.sha256, image.size);
+        if let Some(digest) = &image.manifest {
+            text.extend([" ", digest]);
+        }
+        text.push('\n');
         for key in keys {
             let (directory, path, text) = (self.directory.clone(), self.pointer_path(key), text.clone());
             let written = tokio::task::spawn_blocking(move || replace_file(&directory, &path, &text)).await;
@@ -69,14 +74,14 @@ impl BaseImages {
     }
 }
 
-/// Whole or not at all, also where replicas share the directory.
+/// Replaces the file by a rename, because replicas may share the directory and read the file.
 fn replace_file(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let temporary = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(directory)?;
     std::fs::write(temporary.path(), text)?;
     temporary.into_temp_path().persist(path).map_err(|error| error.error)
 }
 
-/// Key of the pointer that leads to one version of what another key names.
+/// Key of the pointer to one version of the base of `key`.
 fn content_key(key: &str, sha256: &str) -> String {
     format!("{key} {sha256}")
 }

@@ -1,4 +1,4 @@
-//! A registry of images: the pull half of its API, over TLS.
+//! Client of a registry: the pull half of the API, over TLS.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use serde::Deserialize;
 use super::fetch::Fetcher;
 use super::{BaseImageError, Wanted};
 
-/// Bytes of a token's answer.
+/// Largest size in bytes of the answer of a token server.
 const TOKEN_SIZE: usize = 1 << 20;
-/// How long a small document may take.
+/// Deadline of a small document.
 const DOCUMENT_TIME: Duration = Duration::from_mins(1);
 
-/// One image of a registry.
+/// A registry, for the requests about a single image.
 pub(super) struct Registry<'a> {
     fetcher: &'a Fetcher,
     image: &'a Reference,
-    /// As it is shown in errors.
+    /// Name of the image in errors.
     pub(super) shown: String,
     pull_secret: Option<&'a str>,
     credentials: Option<Credentials>,
@@ -48,7 +48,7 @@ impl<'a> Registry<'a> {
         Self { fetcher, image, shown: image.whole(), pull_secret, credentials, authorization: None }
     }
 
-    /// `GET /v2/<repository>/<path>`, authorized when the registry asks for it.
+    /// `GET /v2/<repository>/<path>`, repeated with authorization if the registry asks for it.
     pub(super) async fn get(
         &mut self,
         path: &str,
@@ -82,7 +82,7 @@ impl<'a> Registry<'a> {
     }
 
     pub(super) fn fetch_error(&self, reason: &str) -> BaseImageError {
-        BaseImageError::Fetch { url: self.shown.clone(), reason: reason.to_owned() }
+        BaseImageError::fetch(&self.shown, reason)
     }
 
     pub(super) fn malformed(&self, reason: &str) -> BaseImageError {
@@ -104,32 +104,26 @@ impl<'a> Registry<'a> {
         self.fetcher.follow_redirects(&self.shown, uri, headers).await
     }
 
-    /// The answer to a challenge: a token where the registry has a server of
-    /// tokens, else the credentials.
+    /// The answer to a challenge: a token if the registry has a token server, else the credentials.
     async fn authorize(&self, headers: &HeaderMap) -> Result<HeaderValue, BaseImageError> {
         let texts = headers.get_all(header::WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let challenges: Vec<_> =
             texts.filter_map(|text| http_auth::parse_challenges(text).ok()).flatten().collect();
-        let find = |scheme| challenges.iter().find(|one| one.scheme.eq_ignore_ascii_case(scheme));
-        if let Some(bearer) = find("bearer") {
+        if let Some(bearer) = find_challenge(&challenges, "bearer") {
             let token = self.request_token(bearer).await?;
             return self.header_value(&format!("Bearer {token}"));
         }
-        match (find("basic"), &self.credentials) {
+        match (find_challenge(&challenges, "basic"), &self.credentials) {
             (Some(_), Some(credentials)) => self.header_value(&basic(credentials)),
             _ => Err(self.unauthorized()),
         }
     }
 
-    /// Only https: credentials are sent there.
+    /// URL of the token server; `None` unless it is https, because credentials are sent there.
     fn token_uri(&self, challenge: &ChallengeRef<'_>) -> Option<Uri> {
-        let parameter = |name: &str| {
-            let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-            found.map(|(_, value)| value.to_unescaped())
-        };
-        let realm = parameter("realm")?;
+        let realm = find_parameter(challenge, "realm")?;
         let mut query = form_urlencoded::Serializer::new(String::new());
-        if let Some(service) = parameter("service") {
+        if let Some(service) = find_parameter(challenge, "service") {
             query.append_pair("service", &service);
         }
         query.append_pair("scope", &format!("repository:{}:pull", self.image.repository()));
@@ -140,7 +134,7 @@ impl<'a> Registry<'a> {
 
     async fn request_token(&self, challenge: &ChallengeRef<'_>) -> Result<String, BaseImageError> {
         let uri = self.token_uri(challenge);
-        let uri = uri.ok_or_else(|| self.fetch_error("its server of tokens has no https URL"))?;
+        let uri = uri.ok_or_else(|| self.fetch_error("its token server has no https URL"))?;
         let mut headers = HeaderMap::new();
         if let Some(credentials) = &self.credentials {
             headers.insert(header::AUTHORIZATION, self.header_value(&basic(credentials))?);
@@ -154,7 +148,7 @@ impl<'a> Registry<'a> {
         let answer = self.read_document(response, TOKEN_SIZE).await?;
         let answer: Option<TokenAnswer> = serde_json::from_slice(&answer).ok();
         let token = answer.and_then(|answer| answer.token.or(answer.access_token));
-        token.ok_or_else(|| self.fetch_error("its server of tokens sends no token"))
+        token.ok_or_else(|| self.fetch_error("its token server sends no token"))
     }
 
     async fn read_document(
@@ -188,6 +182,15 @@ impl<'a> Registry<'a> {
         };
         BaseImageError::Unauthorized { image: self.shown.clone(), user, action }
     }
+}
+
+fn find_challenge<'a, 'i>(challenges: &'a [ChallengeRef<'i>], scheme: &str) -> Option<&'a ChallengeRef<'i>> {
+    challenges.iter().find(|challenge| challenge.scheme.eq_ignore_ascii_case(scheme))
+}
+
+fn find_parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
+    let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.to_unescaped())
 }
 
 fn basic(credentials: &Credentials) -> String {

@@ -1,4 +1,4 @@
-//! Secrets that a base needs: read by name, when it is fetched.
+//! Secrets that a base needs, read by name when the base is fetched.
 
 use coordinator_core::seed_image::pull_secret::{Credentials, find_credentials};
 use k8s_openapi::api::core::v1::Secret;
@@ -11,7 +11,7 @@ use super::{BaseImageError, Wanted};
 
 const AUTHORITY_KEY: &str = "ca.crt";
 
-/// What `spec.baseImagePullSecret` has for the image.
+/// Credentials for the image in `spec.baseImagePullSecret`.
 pub(super) async fn read_credentials(
     client: Option<&Client>,
     wanted: &Wanted,
@@ -23,7 +23,7 @@ pub(super) async fn read_credentials(
     found.map(Some).map_err(|source| BaseImageError::PullSecret { name: name.clone(), source })
 }
 
-/// What `spec.baseImageCASecret` has.
+/// Authorities in `spec.baseImageCASecret`.
 pub(super) async fn read_authorities(
     client: Option<&Client>,
     wanted: &Wanted,
@@ -44,9 +44,10 @@ async fn read_secret(
     name: &str,
     field: &'static str,
 ) -> Result<Secret, BaseImageError> {
-    let missing = || BaseImageError::SecretMissing { name: name.to_owned(), field };
-    let api: Api<Secret> = Api::namespaced(client.ok_or_else(missing)?.clone(), namespace);
-    let read = api.get_opt(name).await;
-    let unread = |source| BaseImageError::SecretUnread { name: name.to_owned(), source: Box::new(source) };
-    read.map_err(unread)?.ok_or_else(missing)
+    let missing = BaseImageError::SecretMissing { name: name.to_owned(), field };
+    let Some(client) = client else { return Err(missing) };
+    match Api::namespaced(client.clone(), namespace).get_opt(name).await {
+        Ok(secret) => secret.ok_or(missing),
+        Err(error) => Err(BaseImageError::SecretUnread { name: name.to_owned(), source: Box::new(error) }),
+    }
 }

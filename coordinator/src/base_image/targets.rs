@@ -1,5 +1,5 @@
-//! Where base images may come from: the coordinator's network reaches more than
-//! the author of a `SeedImage` may.
+//! Hosts from which base images may be fetched. They are limited, because the coordinator's network
+//! reaches hosts that the author of a `SeedImage` may not reach.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::dns::Name;
 use ipnet::IpNet;
 use tower::Service;
 
-/// What `--allow-base` names, and what is refused.
+/// A host or network that is allowed (`--allow-base`) or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseHost {
     Network(IpNet),
@@ -28,8 +28,8 @@ impl FromStr for BaseHost {
         if let Ok(network) = parse_network(text) {
             return Ok(Self::Network(network));
         }
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
-        if text.is_empty() || !text.bytes().all(is_name) {
+        let is_name = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+        if text.is_empty() || !is_name {
             return Err("give an address, a CIDR or a host name".to_owned());
         }
         Ok(Self::Host(text.to_ascii_lowercase()))
@@ -43,12 +43,12 @@ impl BaseHost {
 }
 
 pub(crate) fn parse_network(text: &str) -> Result<IpNet, String> {
-    let address = || text.parse::<IpAddr>().map(IpNet::from);
-    text.parse::<IpNet>().or_else(|_| address()).map_err(|error| error.to_string())
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|error| error.to_string())
 }
 
-/// What Kubernetes tells a pod of the API server and of the Services of its
-/// namespace, by the variables of its environment.
+/// The API server and the Services of the pod's namespace, from the environment variables that
+/// Kubernetes sets.
 pub(super) fn list_services(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<BaseHost> {
     let services =
         variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -63,8 +63,8 @@ pub(super) fn list_services(variables: impl Iterator<Item = (OsString, OsString)
 #[error("cannot resolve {0}")]
 pub(super) struct UnknownHost(String, #[source] io::Error);
 
-/// Decides where a fetch may go; also the resolver of the client, so that the
-/// address that was judged is the one that is connected to.
+/// Decides if a host may be asked. It is also the resolver of the client, so that the client
+/// connects to the address that was checked.
 #[derive(Clone, Debug)]
 pub(super) struct Targets(Arc<Rules>);
 
@@ -79,14 +79,17 @@ impl Targets {
         Self(Arc::new(Rules { allowed, refused }))
     }
 
-    /// Whether the host of a URL may be asked, as far as its name says.
+    /// Decides by the name of the host alone; its addresses are checked when they are resolved.
     pub(super) fn allows_uri(&self, uri: &Uri) -> bool {
-        let host = uri.host().unwrap_or_default();
+        uri.host().is_none_or(|host| self.allows_host(host))
+    }
+
+    fn allows_host(&self, host: &str) -> bool {
         if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse() {
             return self.allows_address(address);
         }
-        let is_refused = || self.0.refused.iter().any(|source| source.is_host(host));
-        self.names_host(host) || !(is_internal(host) || is_refused())
+        self.names_host(host)
+            || !(is_internal(host) || self.0.refused.iter().any(|source| source.is_host(host)))
     }
 
     fn names_host(&self, host: &str) -> bool {
@@ -95,25 +98,26 @@ impl Targets {
 
     fn allows_address(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let is_in =
-            |source: &BaseHost| matches!(source, BaseHost::Network(network) if network.contains(&address));
-        if self.0.allowed.iter().any(is_in) {
+        if is_in_networks(&self.0.allowed, address) {
             return true;
         }
         let is_special = match address {
             IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
             IpAddr::V6(v6) => v6.is_unicast_link_local(),
         };
-        let is_refused = || self.0.refused.iter().any(is_in);
         !(is_special
             || address.is_loopback()
             || address.is_multicast()
             || address.is_unspecified()
-            || is_refused())
+            || is_in_networks(&self.0.refused, address))
     }
 }
 
-/// Names of the cluster, and those that its resolver completes to one.
+fn is_in_networks(hosts: &[BaseHost], address: IpAddr) -> bool {
+    hosts.iter().any(|host| matches!(host, BaseHost::Network(network) if network.contains(&address)))
+}
+
+/// A name of the cluster, or a name that the cluster's resolver completes to one.
 fn is_internal(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let ends = [".svc", ".cluster.local", ".localhost"];
@@ -134,7 +138,7 @@ impl Service<Name> for Targets {
         Box::pin(async move {
             let host = name.as_str();
             let is_named = targets.names_host(host);
-            // Absolute: no search domain of the cluster completes it.
+            // The dot makes the name absolute, so that no search domain of the cluster completes it.
             let absolute =
                 if is_named { host.to_owned() } else { format!("{}.", host.trim_end_matches('.')) };
             let found = tokio::net::lookup_host((absolute, 0)).await;
