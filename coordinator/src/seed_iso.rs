@@ -1,6 +1,6 @@
-//! Seed ISOs: no pod, no copy. A seed is its base image with a few files added
-//! while it is sent: some blocks differ, some are new, and the rest is read
-//! from the base. Only the checksum is computed ahead.
+//! Seed ISOs, served without a pod and without a copy. A seed is its base image with a few files
+//! added during the download: some blocks differ, some are new, and the rest is read from the base.
+//! Only the checksum is computed ahead.
 
 mod builds;
 pub mod changes;
@@ -56,11 +56,11 @@ pub struct Prepared {
     pub size: u64,
     /// Name of the file, last part of the download URL.
     pub file: String,
-    /// What it is made from.
+    /// The base that it is made from.
     pub base: BaseRecord,
 }
 
-/// What is needed to send a seed ISO.
+/// A seed ISO that can be sent.
 #[derive(Debug)]
 struct Iso {
     sources: Sources,
@@ -73,28 +73,31 @@ struct Iso {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sources {
     base: PathBuf,
-    /// Empty where no seed has the agent.
+    /// Empty if no seed has the agent.
     agent: PathBuf,
 }
 
 impl Iso {
-    /// The same bytes have the same name, other bytes another.
+    /// The name contains the checksum, so that other bytes have another name.
     fn file_name(&self, registration: &MachineRegistration) -> String {
         format!("{}-{}.iso", registration.name_any(), &self.sha256[..12])
     }
 
-    /// Whether it has these files, but for those of single hosts.
+    /// The ISO has these files; the networks of single hosts may differ.
     fn has_shared(&self, files: &[NewFile]) -> bool {
-        let shared = |file: &&NewFile| file.name != config::NETWORKS;
-        self.files.iter().filter(shared).eq(files.iter().filter(shared))
+        list_shared(&self.files).eq(list_shared(files))
     }
+}
+
+fn list_shared(files: &[NewFile]) -> impl Iterator<Item = &NewFile> {
+    files.iter().filter(|file| file.name != config::NETWORKS)
 }
 
 /// The seed ISO of one `SeedImage`.
 #[derive(Default)]
 struct Slot {
     iso: Mutex<Option<Arc<Iso>>>,
-    /// A base is read whole for it: once for all who wait.
+    /// Held while the whole base is read, so that it is read once for all who wait.
     making: tokio::sync::Mutex<()>,
 }
 
@@ -120,9 +123,7 @@ pub struct SeedIsos {
 }
 
 impl SeedIsos {
-    /// Reads seed images and registrations from the given stores and trusts
-    /// `authority`, whose certificate goes into every seed. With a path of the
-    /// agent, its file goes there too.
+    /// Every seed contains the certificate of `authority`, and the file of the agent if there is a path.
     pub fn new(
         (bases, agent): (BaseImages, Option<PathBuf>),
         (seeds, downloads): (Store<SeedImage>, Arc<DownloadTokens>),
@@ -144,19 +145,17 @@ impl SeedIsos {
         }
     }
 
-    /// With networks of single hosts.
     pub fn with_networks(self, networks: Arc<HostNetworks>) -> Self {
         Self { networks, ..self }
     }
 
-    /// With another clock than that of the operating system.
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Makes the seed ISO of `seed` ready. Cheap when nothing has changed: call
-    /// it with every reconcile. While `spec.retriggerBuild` is to be done the
-    /// base image is asked for again.
+    /// Makes the seed ISO of `seed` ready. The call is cheap if nothing has changed, so that every
+    /// reconcile may make it. The base image is fetched again while `spec.retriggerBuild` asks for a
+    /// build.
     pub async fn prepare_iso(
         &self,
         seed: &SeedImage,
@@ -173,13 +172,13 @@ impl SeedIsos {
         })
     }
 
-    /// The base that the status names, while its source has it; else what the source has now.
+    /// The base that the status names, or the current one if the source does not have that any more.
     async fn obtain_base(&self, seed: &SeedImage) -> Result<BaseImage, BaseImageError> {
         let wanted = Wanted::of(seed);
         if let Some(recorded) = seed_image::recorded_base(seed) {
             match self.bases.fetch_recorded(wanted.clone(), &recorded).await {
                 Err(error @ (BaseImageError::Changed { .. } | BaseImageError::NotFound { .. })) => {
-                    tracing::warn!(error = %chain(&error), "a seed image is made from another base ISO");
+                    tracing::warn!(error = %chain(&error), "recorded base ISO is not available, using the current one");
                 }
                 obtained => return obtained,
             }
@@ -213,8 +212,7 @@ impl SeedIsos {
         Sources { base, agent: self.agent.clone().unwrap_or_default() }
     }
 
-    /// Those of deleted seeds are removed as another is added: each holds its
-    /// files in memory.
+    /// Adding a slot removes the slots of deleted seeds, because each holds its files in memory.
     fn slot_of(&self, seed: &SeedImage) -> Arc<Slot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let key = ObjectRef::from_obj(seed);
@@ -244,12 +242,12 @@ impl SeedIsos {
         sources: Sources,
         files: Vec<NewFile>,
     ) -> Result<Arc<Iso>, SeedIsoError> {
-        let make = move || {
+        let made = run_blocking(base, move || {
             let overlay = compose::compose(&mut Base::new(File::open(&sources.base)?)?, &files)?;
             let sha256 = checksum_iso(&sources, &overlay)?;
             Ok(Iso { sources, overlay, files, sha256 })
-        };
-        Ok(Arc::new(run_blocking(base, make).await?))
+        });
+        Ok(Arc::new(made.await?))
     }
 }
 
@@ -257,16 +255,15 @@ async fn run_blocking<T: Send + 'static>(
     base: &BaseImage,
     work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, SeedIsoError> {
-    let read = |source| SeedIsoError::Read { path: base.path.clone(), source };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(ReadError::Io(source))) => Err(read(source)),
-        Ok(Err(ReadError::Layout(error))) => Err(error.into()),
-        Err(stopped) => Err(read(io::Error::other(stopped))),
-    }
+    let source = match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(ReadError::Layout(error))) => return Err(error.into()),
+        Ok(Err(ReadError::Io(source))) => source,
+        Err(stopped) => io::Error::other(stopped),
+    };
+    Err(SeedIsoError::Read { path: base.path.clone(), source })
 }
 
-/// The checksum of the whole.
 fn checksum_iso(sources: &Sources, overlay: &Overlay) -> Result<String, ReadError> {
     let mut hash = Sha256::new();
     for piece in overlay.pieces(Extent { at: 0, len: overlay.size() }) {

@@ -1,5 +1,5 @@
-//! Seed ISOs that are being made ready: fetching and hashing a base takes
-//! minutes, and a reconcile must not wait for it.
+//! Builds of seed ISOs in tasks of their own, because fetching and hashing a base takes minutes and a
+//! reconcile must not wait for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::compose::NewFile;
 use super::{Prepared, SeedIsoError, SeedIsos};
 use crate::base_image::Wanted;
 
-/// What an ISO is made of; another one needs another build.
+/// Inputs of a build; a change of the inputs needs another build.
 #[derive(Debug, PartialEq, Eq)]
 struct Inputs {
     base: Base,
@@ -39,13 +39,13 @@ impl Drop for Build {
     }
 }
 
-/// At most one for each `SeedImage`.
+/// At most one build for each `SeedImage`.
 #[derive(Default)]
 pub(super) struct Builds(Mutex<HashMap<ObjectRef<SeedImage>, Build>>);
 
 impl SeedIsos {
-    /// The outcome of the build of `seed` as it is now, once. The first call
-    /// starts it; `wake` is called when there is an outcome.
+    /// Takes the outcome of the build for the current `seed`. The first call starts the build; `wake`
+    /// is called when the outcome is there.
     pub fn poll_build(
         self: &Arc<Self>,
         seed: &Arc<SeedImage>,

@@ -1,5 +1,5 @@
-//! Files over a base image, without a copy of it: which blocks differ, which
-//! are new, and where all of it lies in what is sent.
+//! Composes an image from a base and added files, without a copy: the result lists the blocks that
+//! differ, the new blocks, and the place of each in the download.
 
 use std::io::{Read, Seek};
 
@@ -14,33 +14,30 @@ use super::tree::{self, PlacedFile, Tree};
 /// A file that a seed adds to its base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFile {
-    /// In the root, or in this directory of the root.
+    /// A directory of the root, or the root itself.
     pub directory: Option<&'static str>,
-    /// Its name; a file of this name in the base is replaced.
+    /// A file of the base with this name is replaced.
     pub name: &'static str,
-    /// What is in it.
     pub content: Content,
 }
 
-/// What is in a new file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// These bytes.
     Text(Bytes),
-    /// The agent's file, as every seed has it: it is read when it is sent.
+    /// The agent's file, which is equal in every seed and is read during the download.
     Agent {
         /// Bytes.
         len: u64,
     },
 }
 
-/// Lays `files` over a base.
+/// Adds `files` to a base.
 pub fn compose<R: Read + Seek>(base: &mut Base<R>, files: &[NewFile]) -> Result<Overlay, ReadError> {
     let partitions = Partitions::read(base)?;
     let mut trees = Tree::read_all(base, 0)?;
     let mut place = partitions.find_place(base)?;
-    // Files behind the first partition would move: then it stays as it is, and
-    // the image is to be mounted as a whole.
+    // Files behind the first partition would have to move. In this case the partition stays, and
+    // the image has to be mounted as a whole.
     if place.volume.is_some() && find_end(base, &trees)? > place.block {
         place = Place { volume: None, block: place.kept.div_ceil(BLOCK), ..place };
     }
@@ -75,7 +72,7 @@ fn place_file<'a>(file: &'a NewFile, appended: &mut Appended) -> Result<PlacedFi
     Ok(PlacedFile { directory: file.directory, name: file.name, executable, block, len })
 }
 
-/// Boot images of El Torito that lie behind the new blocks: the EFI partition.
+/// Moves boot images of El Torito that lie behind the new blocks, such as the EFI partition.
 fn move_boot_images<R: Read + Seek>(
     base: &mut Base<R>,
     appended: &Appended,
@@ -84,9 +81,9 @@ fn move_boot_images<R: Read + Seek>(
     let Some(catalog) = tree::find_boot_catalog(base)? else { return Ok(()) };
     let bytes = changes.edit(base, catalog)?;
     for entry in bytes.chunks_exact_mut(32).skip(1) {
-        let block = u32_at(entry, 8).unwrap_or_default();
-        if matches!(entry[0], 0x88 | 0) && u64::from(block) >= appended.first() {
-            let moved = super::layout::block_number(u64::from(block) + appended.blocks())?;
+        let block = u32_at(entry, 8).map_or(0, u64::from);
+        if matches!(entry[0], 0x88 | 0) && block >= appended.first() {
+            let moved = super::layout::block_number(block + appended.blocks())?;
             put(entry, 8, &moved.to_le_bytes());
         }
     }
@@ -97,22 +94,25 @@ fn assemble(place: Place, changes: Changes, appended: Appended, (end, tail): (u6
     let mut overlay = Overlay::default();
     let (at, grown) = (place.block * BLOCK, appended.blocks() * BLOCK);
     let mut from = 0;
-    let base = |from: u64, to: u64| Piece::Base(Extent { at: from, len: to.saturating_sub(from) });
     for (block, bytes) in changes.into_blocks() {
-        overlay.push(base(from, block * BLOCK));
+        overlay.push(piece_of_base(from, block * BLOCK));
         from = block * BLOCK + bytes.len() as u64;
         overlay.push(Piece::Patch(bytes.into()));
     }
-    overlay.push(base(from, at.min(place.kept)));
+    overlay.push(piece_of_base(from, at.min(place.kept)));
     for (block, piece) in appended.into_contents() {
         overlay.pad(block * BLOCK);
         overlay.push(piece);
     }
     overlay.pad(at + grown);
-    overlay.push(base(at, place.kept));
+    overlay.push(piece_of_base(at, place.kept));
     overlay.pad(end);
     overlay.push(Piece::Patch(tail.into()));
     overlay
+}
+
+fn piece_of_base(from: u64, to: u64) -> Piece {
+    Piece::Base(Extent { at: from, len: to.saturating_sub(from) })
 }
 
 #[cfg(test)]

@@ -11,32 +11,29 @@ use serde_json::Value;
 
 use super::compose::{Content, NewFile};
 
-/// The file that upstream's live system registers by.
+/// The file from which upstream's live system reads its registration.
 const REGISTRATION: &str = "livecd-cloud-config.yaml";
-/// The directory whose files a stock live system gives to yip
-/// (`elemental.setup=`).
+/// The directory whose files a stock live system passes to yip (`elemental.setup=`).
 const STAGES: &str = "iso-config";
 /// The networks of single hosts.
 pub const NETWORKS: &str = "baremetal-networks.json";
-/// The agent, for live systems that do not carry it.
+/// The agent, for live systems without one.
 const AGENT: &str = "baremetal-agent";
-/// What yip does with it.
+/// Stages of yip that install the agent.
 const AGENT_STAGES: &str = include_str!("baremetal-agent.yaml");
-/// Most that a seed may add, bytes: it is held in memory.
+/// Largest size in bytes of the files that a seed adds, because they are held in memory.
 const FILES_BYTES: usize = 1024 * 1024;
 
-/// Why the file cannot be written.
+/// A failure to render the files of a seed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The registration has no URL yet.
     #[error("the MachineRegistration has no status.registrationURL yet")]
     NotReady,
-    /// YAML cannot hold it.
     #[error("the cloud-config of the SeedImage cannot be written as YAML ({0}): correct spec.cloud-config")]
     Yaml(String),
     #[error("spec.cloud-config of the SeedImage has more than {FILES_BYTES} bytes: shorten it")]
     TooLarge,
-    /// Too many networks of single hosts.
     #[error(transparent)]
     TooManyHosts(#[from] TooManyHosts),
 }
@@ -56,16 +53,16 @@ struct Elemental {
     registration: Registration,
 }
 
-/// The files of every seed, where the agent has so many bytes: whether the live
-/// system carries it, is for the live system to see.
+/// The files of every seed for an agent of `len` bytes. A live system that has an agent ignores
+/// them.
 pub fn agent_files(len: u64) -> [NewFile; 2] {
     let agent = NewFile { directory: None, name: AGENT, content: Content::Agent { len } };
     [agent, new_file(Some(STAGES), "baremetal-agent.yaml", AGENT_STAGES.to_owned())]
 }
 
-/// What a seed adds: where to register with the CA certificate, and the live
-/// system's own cloud-config. A host receives everything else after it has
-/// authenticated, but for the network that it needs before.
+/// Files that a seed adds: the registration URL with the CA certificate, the cloud-config of the
+/// live system, and the network that a host needs to register. A host receives everything else
+/// after it has authenticated.
 pub fn render_files(
     seed: &SeedImage,
     registration: &MachineRegistration,
@@ -80,7 +77,7 @@ pub fn render_files(
     let registration = Registration {
         url: Some(url.ok_or(ConfigError::NotReady)?),
         ca_cert: Some(authority.to_owned()),
-        // A key from a seed is no secret: the field is accepted and goes nowhere.
+        // A key from a seed is no secret, so that the field is accepted and ignored.
         emulated_tpm_seed: None,
         ..asked.unwrap_or_default()
     };
@@ -88,7 +85,7 @@ pub fn render_files(
     let stages = cloud_config.is_some_and(|config| config.get("stages").is_some());
     let document = Document {
         elemental: Elemental { registration },
-        // Stages are yip's, which reads the other file.
+        // Stages are for yip, which reads the other file.
         cloud_config: cloud_config.filter(|_| !stages),
         network,
     };
@@ -108,8 +105,8 @@ pub fn render_files(
     if bytes > FILES_BYTES { Err(ConfigError::TooLarge) } else { Ok(files) }
 }
 
-/// To cloud-init a file without permissions is readable, to yip it is for root
-/// alone.
+/// Adds the permissions that cloud-init would use by default, because yip makes a file without
+/// permissions readable for root alone.
 fn state_permissions(cloud_config: &Value) -> Value {
     let mut stated = cloud_config.clone();
     let files = stated.get_mut("write_files").and_then(Value::as_array_mut);

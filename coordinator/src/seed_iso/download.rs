@@ -1,7 +1,6 @@
 //! Downloads of seed ISOs and their checksums, by token.
 //!
-//! Whatever is wrong with a URL, the answer is the same 404: a guess must not
-//! learn whether it was close.
+//! Every wrong URL has the same answer, 404, because a guess must not learn if it was close.
 
 use std::io::SeekFrom;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use futures::Stream;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::layout::Extent;
@@ -22,9 +21,9 @@ use super::overlay::Piece;
 use super::{Iso, SeedIsos, Sources};
 use crate::base_image::Lease;
 
-/// Seconds after which a download is tried again.
+/// Seconds after which a client repeats a download.
 const RETRY_AFTER: &str = "10";
-/// Bytes that one download holds in memory.
+/// Bytes that a download holds in memory.
 const CHUNK: usize = 64 * 1024;
 
 pub fn download_router(isos: Arc<SeedIsos>) -> Router {
@@ -61,11 +60,11 @@ enum Wanted<'a> {
     Checksum { iso: &'a str },
 }
 
-/// What a file name asks for. The checksum file repeats it, so it must be
-/// plain.
+/// Parses the name of a requested file. The name must be plain, because the checksum file repeats
+/// it.
 fn parse_file(file: &str) -> Option<Wanted<'_>> {
-    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte);
-    if file.len() > 255 || !file.bytes().all(safe) {
+    let is_plain = file.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte));
+    if file.len() > 255 || !is_plain {
         return None;
     }
     let iso = file.strip_suffix(".sha256");
@@ -73,7 +72,7 @@ fn parse_file(file: &str) -> Option<Wanted<'_>> {
     Some(iso.map_or(Wanted::Iso, |iso| Wanted::Checksum { iso }))
 }
 
-/// As sha256sum reads it, beside a download that keeps its name.
+/// The format of sha256sum, for a download that keeps its name.
 fn checksum_response(iso: &Iso, name: &str) -> Response {
     let line = format!("{}  {name}\n", iso.sha256);
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], line).into_response()
@@ -86,33 +85,33 @@ enum Range {
     Unsatisfiable,
 }
 
-/// A range of RFC 9110; several ranges, and what is no range, mean the whole.
+/// Parses a range of RFC 9110. Several ranges, and text that is no range, mean the whole.
 fn parse_range(text: Option<&str>, size: u64) -> Range {
     let Some((first, last)) = text.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
         return Range::Whole;
     };
-    let part = |at: u64, end: u64| {
-        if at >= end || at >= size {
-            return Range::Unsatisfiable;
-        }
-        Range::Part(Extent { at, len: end.min(size) - at })
-    };
     match (first.parse::<u64>(), last.parse::<u64>()) {
-        (Ok(first), Ok(last)) if first <= last => part(first, last.saturating_add(1)),
-        (Ok(first), Err(_)) if last.is_empty() => part(first, u64::MAX),
+        (Ok(first), Ok(last)) if first <= last => find_part(first, last.saturating_add(1), size),
+        (Ok(first), Err(_)) if last.is_empty() => find_part(first, u64::MAX, size),
         (Err(_), Ok(0)) if first.is_empty() => Range::Unsatisfiable,
-        (Err(_), Ok(count)) if first.is_empty() => part(size.saturating_sub(count), size),
+        (Err(_), Ok(count)) if first.is_empty() => find_part(size.saturating_sub(count), size, size),
         _ => Range::Whole,
     }
+}
+
+fn find_part(at: u64, end: u64, size: u64) -> Range {
+    if at >= end || at >= size {
+        return Range::Unsatisfiable;
+    }
+    Range::Part(Extent { at, len: end.min(size) - at })
 }
 
 fn send_iso(iso: &Iso, lease: Lease, headers: &HeaderMap) -> Response {
     let size = iso.overlay.size();
     let etag = format!("\"{}\"", iso.sha256);
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    // A part of another version would not fit: then the whole is sent.
-    let current = text(header::IF_RANGE).is_none_or(|known| known == etag);
-    let range = parse_range(text(header::RANGE).filter(|_| current), size);
+    // The whole is sent if the client has a part of another version, because a part would not fit.
+    let is_current = header_text(headers, &header::IF_RANGE).is_none_or(|known| known == etag);
+    let range = parse_range(header_text(headers, &header::RANGE).filter(|_| is_current), size);
     let (status, extent, content_range) = match range {
         Range::Whole => (StatusCode::OK, Extent { at: 0, len: size }, None),
         Range::Part(extent) => {
@@ -126,21 +125,19 @@ fn send_iso(iso: &Iso, lease: Lease, headers: &HeaderMap) -> Response {
         }
     };
     let pieces = iso.overlay.pieces(extent);
-    let mut response = Response::new(Body::from_stream(read_pieces(iso.sources.clone(), pieces, lease)));
-    *response.status_mut() = status;
-    let mut set = |name, value: &str| {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            response.headers_mut().insert(name, value);
-        }
-    };
-    set(header::CONTENT_TYPE, "application/x-iso9660-image");
-    set(header::ACCEPT_RANGES, "bytes");
-    set(header::CONTENT_LENGTH, &extent.len.to_string());
-    set(header::ETAG, &etag);
-    if let Some(range) = content_range {
-        set(header::CONTENT_RANGE, &range);
-    }
-    response
+    let body = Body::from_stream(read_pieces(iso.sources.clone(), pieces, lease));
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-iso9660-image".to_owned()),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::CONTENT_LENGTH, extent.len.to_string()),
+        (header::ETAG, etag),
+    ];
+    let content_range = content_range.map(|range| [(header::CONTENT_RANGE, range)]);
+    (status, headers, content_range, body).into_response()
+}
+
+fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
 fn read_pieces(
@@ -170,7 +167,7 @@ fn read_pieces(
                 yield chunk.freeze();
             }
         }
-        // The file is kept until here.
+        // The lease keeps the file until here.
         drop(lease);
     }
 }

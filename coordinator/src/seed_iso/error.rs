@@ -1,4 +1,4 @@
-//! Why there is no seed ISO, and whether a retry helps.
+//! Failures of seed ISOs, and if a retry helps.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,32 +10,22 @@ use super::layout::LayoutError;
 use crate::base_image::BaseImageError;
 use crate::telemetry::chain;
 
-/// Why there is no seed ISO.
+/// A failure to make a seed ISO.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedIsoError {
-    /// See [`BaseImageError`].
     #[error(transparent)]
     Base(#[from] BaseImageError),
-    /// See [`ConfigError`].
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nothing can be added to the base image.
+    /// No file can be added to the base image.
     #[error("{0}: use an Elemental live ISO")]
     Layout(LayoutError),
     /// The agent's file cannot be read.
     #[error("cannot read the agent of --agent-path {path}", path = path.display())]
-    Agent {
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
+    Agent { path: PathBuf, source: io::Error },
     /// The base image cannot be read back.
     #[error("cannot read the base image {path}", path = path.display())]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
 }
 
 impl From<LayoutError> for SeedIsoError {
@@ -45,7 +35,7 @@ impl From<LayoutError> for SeedIsoError {
 }
 
 impl SeedIsoError {
-    /// Whether a retry is useless until the configuration changes.
+    /// A retry is useless until the configuration changes.
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Layout(_)
@@ -57,13 +47,12 @@ impl SeedIsoError {
         }
     }
 
-    /// What the status of the `SeedImage` says.
+    /// Text for the status of the `SeedImage`.
     pub fn status_text(&self) -> String {
         let neutral = if let Self::Base(error) = self { error.neutral_text() } else { None };
         neutral.map_or_else(|| chain(self), str::to_owned)
     }
 
-    /// The cause, for a condition.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Base(error) => error.reason(),
@@ -72,7 +61,7 @@ impl SeedIsoError {
         }
     }
 
-    /// Whether a retry would fetch the base in vain.
+    /// A retry would download the whole base and fail again.
     pub fn is_fetched_in_vain(&self) -> bool {
         matches!(self, Self::Base(error) if error.is_fetched_in_vain())
     }

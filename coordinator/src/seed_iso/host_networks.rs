@@ -1,5 +1,5 @@
-//! The networks of single hosts, as seed ISOs carry them: by registration, and
-//! changed at most once a minute, since every change is another ISO.
+//! The networks of single hosts in seed ISOs, by registration. They change at most once a minute,
+//! because every change makes another ISO.
 
 use crate::key::Presence;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,14 +15,15 @@ use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::Notify;
 
-/// From the first change to the ISOs that have it: hosts are imported and
-/// changed many at a time.
+/// Delay between the first change and the ISOs that contain it, because hosts are imported and
+/// changed in groups.
 const DEBOUNCE: Duration = Duration::from_mins(1);
 
 type RegistrationRef = ObjectRef<MachineRegistration>;
 type Hosts = BTreeMap<String, Arc<SingleHost>>;
 
-/// What an inventory said last. Most of its changes are of its status.
+/// The state of an inventory that matters here, because most changes of an inventory are of its
+/// status.
 #[derive(PartialEq, Eq)]
 struct Known {
     registration: RegistrationRef,
@@ -37,7 +38,7 @@ struct State {
     changed: BTreeSet<(String, String)>,
 }
 
-/// Those of all registrations.
+/// The networks of all registrations.
 #[derive(Default)]
 pub struct HostNetworks {
     state: Mutex<State>,
@@ -49,7 +50,7 @@ impl HostNetworks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a change of an inventory.
+    /// Applies a change of an inventory.
     pub fn apply_change(&self, inventory: &MachineInventory, presence: Presence) {
         let mut state = self.state();
         if state.apply(inventory, presence) {
@@ -58,14 +59,13 @@ impl HostNetworks {
         }
     }
 
-    /// The hosts of a registration as its ISOs have them.
+    /// The hosts of a registration in its ISOs.
     pub fn published(&self, registration: &MachineRegistration) -> Arc<Hosts> {
         let state = self.state();
         state.published.get(&ObjectRef::from_obj(registration)).cloned().unwrap_or_default()
     }
 
-    /// Lets ISOs have what has changed; namespaces and names of its
-    /// registrations.
+    /// Publishes the changes for the ISOs. Returns namespace and name of each changed registration.
     pub fn publish(&self) -> BTreeSet<(String, String)> {
         let mut state = self.state();
         let changed = std::mem::take(&mut state.changed);
@@ -79,12 +79,12 @@ impl HostNetworks {
         changed
     }
 
-    /// Publishes each change a minute later, with those that followed.
+    /// Publishes each change after a minute, with all changes of that minute.
     pub async fn publish_changes(&self, wake: impl Fn(&BTreeSet<(String, String)>)) -> Infallible {
         loop {
             self.change.notified().await;
             tokio::time::sleep(DEBOUNCE).await;
-            // One more is noted by what came within that minute.
+            // A change within that minute wakes the loop once more, without a change to publish.
             let changed = self.publish();
             if !changed.is_empty() {
                 wake(&changed);
@@ -94,12 +94,12 @@ impl HostNetworks {
 }
 
 impl State {
-    /// Whether it changed what an ISO has.
+    /// Applies a change of an inventory; `true` if an ISO changes.
     fn apply(&mut self, inventory: &MachineInventory, presence: Presence) -> bool {
         let (key, name) = (ObjectRef::from_obj(inventory), inventory.name_any());
         let known = Known::of(inventory).filter(|_| presence == Presence::Exists);
-        let same = |last: &Known| last.version.1.is_some() && Some(last) == known.as_ref();
-        if self.known.get(&key).is_some_and(same) {
+        let last = self.known.get(&key).filter(|last| last.version.1.is_some());
+        if last.is_some() && last == known.as_ref() {
             return false;
         }
         let host = known.as_ref().and_then(|_| network::single_host(inventory)).map(Arc::new);
@@ -133,7 +133,7 @@ impl State {
 }
 
 impl Known {
-    /// `None` where no registration is named.
+    /// `None` if the inventory names no registration.
     fn of(inventory: &MachineInventory) -> Option<Self> {
         let annotations = inventory.annotations();
         let registration = ObjectRef::new(annotations.get(annotation::REGISTRATION)?);

@@ -1,5 +1,4 @@
-//! What all readers of a base image share: places, numbers, and what is wrong
-//! with an image.
+//! Places, numbers and errors that all readers of a base image share.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -15,13 +14,13 @@ pub struct Extent {
     pub len: u64,
 }
 
-/// Why nothing can be added to a base image.
+/// An image to which no file can be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// No primary volume descriptor.
     #[error("the base image is no ISO 9660 image")]
     NotIso,
-    /// Offsets or lengths that lead nowhere.
+    /// Offsets or lengths lead out of the image.
     #[error("the {0} of the base image is garbled")]
     Garbled(&'static str),
     /// A file of the base has the name of a directory that a seed needs.
@@ -32,13 +31,11 @@ pub enum LayoutError {
     TooLarge,
 }
 
-/// Why a base image cannot be read.
+/// A failure to read a base image.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file does not do its work.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// See [`LayoutError`].
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }
@@ -51,7 +48,6 @@ pub struct Base<R> {
 }
 
 impl<R: Read + Seek> Base<R> {
-    /// Takes the size from where the reader ends.
     pub fn new(mut reader: R) -> io::Result<Self> {
         let size = reader.seek(SeekFrom::End(0))?;
         Ok(Self { reader, size })
@@ -62,10 +58,10 @@ impl<R: Read + Seek> Base<R> {
         self.size
     }
 
-    /// Reads bytes that must be there; `len` is bounded by the caller.
+    /// Reads bytes of the image; the caller bounds `len`.
     ///
     /// # Errors
-    /// [`LayoutError::Garbled`] for `what` when the image ends before.
+    /// [`LayoutError::Garbled`] if the image ends before the extent does.
     pub fn read(&mut self, extent: Extent, what: &'static str) -> Result<Vec<u8>, ReadError> {
         let mut bytes = vec![];
         if extent.at.checked_add(extent.len).is_none_or(|end| end > self.size) {
@@ -84,24 +80,24 @@ impl<R: Read + Seek> Base<R> {
     }
 }
 
-/// The number at an offset, little end first; nothing beyond the end.
+/// The little-endian number at an offset; `None` beyond the end.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// The number at an offset, little end first; nothing beyond the end.
+/// The little-endian number at an offset; `None` beyond the end.
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Writes bytes at an offset; nothing where they would stick out.
+/// Writes bytes at an offset, unless they would reach beyond the end.
 pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(place) = bytes.get_mut(at..at.saturating_add(value.len())) {
         place.copy_from_slice(value);
     }
 }
 
-/// A number in both orders, as ISO 9660 keeps most of them.
+/// A number in both byte orders, as ISO 9660 stores most numbers.
 pub fn both_endian(value: u32) -> [u8; 8] {
     let mut both = [0; 8];
     both[..4].copy_from_slice(&value.to_le_bytes());
@@ -109,7 +105,7 @@ pub fn both_endian(value: u32) -> [u8; 8] {
     both
 }
 
-/// A block number as ISO 9660 keeps it.
+/// A block number as ISO 9660 stores it.
 pub fn block_number(block: u64) -> Result<u32, LayoutError> {
     u32::try_from(block).map_err(|_| LayoutError::TooLarge)
 }

@@ -1,4 +1,4 @@
-//! From the address of a download to the seed ISO behind it.
+//! Finds the seed ISO of a download URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,23 @@ use super::{Iso, SeedIsos};
 use crate::base_image::Lease;
 use crate::key::StoreKey as _;
 
-/// How long a download waits for what its replica is preparing.
+/// Longest wait of a download for an ISO that its replica is preparing.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What is behind an address.
+/// The answer to a download URL.
 pub(super) enum Opened {
     Ready(Arc<Iso>, Lease),
-    /// This replica does not have its base yet.
+    /// This replica does not have the base yet.
     Preparing,
-    /// Nothing, or nothing any more.
     Unknown,
 }
 
 impl SeedIsos {
-    /// The seed ISO behind a download token, when `file` is what the status
-    /// names and what this replica would make now: the name holds the checksum,
-    /// so that a changed registration, authority or base is never sent under
-    /// the old one; changed networks of single hosts are, until the status names
-    /// the new one. A replica that has not made it ready does so now, and is
-    /// waited for a while.
+    /// The seed ISO of a download token. `file` must be the name in the status and the name of the ISO
+    /// that this replica would make now. The name contains the checksum, so that a changed
+    /// registration, authority or base is never sent under the old name; changed networks of single
+    /// hosts are, until the status has the new name. A replica that has not prepared the ISO does so
+    /// now, and the download waits for a while.
     pub(super) async fn open_iso(self: &Arc<Self>, token: &str, file: &str) -> Opened {
         let Some((seed, registration)) = self.find_download(token, file) else { return Opened::Unknown };
         let deadline = Instant::now() + WAIT;
@@ -61,7 +59,7 @@ impl SeedIsos {
         self.registrations.get(&seed.registration_key().object_ref())
     }
 
-    /// `None` while it is not prepared.
+    /// `None` while the ISO is not prepared.
     async fn find_prepared(
         &self,
         seed: &SeedImage,
@@ -84,7 +82,12 @@ impl SeedIsos {
         let name = iso.file_name(registration);
         if name != file {
             let seed_image = seed.name_any();
-            tracing::info!(seed_image, asked = file, now = name, "a seed image is not what its status names");
+            tracing::info!(
+                seed_image,
+                asked = file,
+                now = name,
+                "seed image differs from the one in its status"
+            );
             return Some(Opened::Unknown);
         }
         Some(Opened::Ready(iso, lease))

@@ -1,10 +1,10 @@
-//! What a download consists of: which bytes come from where.
+//! The pieces of a download, and the source of each.
 
 use bytes::Bytes;
 
 use super::layout::Extent;
 
-/// A run of bytes and where it comes from.
+/// A run of bytes and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// From the base image.
@@ -23,24 +23,25 @@ impl Piece {
         }
     }
 
-    /// A part of it; the caller stays within.
+    /// A part of the piece; the caller stays within its bounds.
     fn cut(&self, from: u64, len: u64) -> Self {
         match self {
             Self::Base(extent) => Self::Base(Extent { at: extent.at + from, len }),
             Self::Agent(extent) => Self::Agent(Extent { at: extent.at + from, len }),
-            Self::Patch(bytes) => {
-                // In bounds: it is in memory.
-                let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
-                Self::Patch(bytes.slice(index(from)..index(from + len)))
-            }
+            Self::Patch(bytes) => Self::Patch(bytes.slice(index(from)..index(from + len))),
         }
     }
+}
+
+/// An index of bytes in memory, which `usize` can always hold.
+fn index(at: u64) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
 }
 
 /// A whole image, in pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
-    /// Each with its place, in order and without gaps.
+    /// Each piece with its offset, in order and without gaps.
     pieces: Vec<(u64, Piece)>,
     size: u64,
 }
@@ -55,7 +56,7 @@ impl Overlay {
         }
     }
 
-    /// Adds zeros up to a place.
+    /// Adds zeros up to an offset.
     pub fn pad(&mut self, to: u64) {
         let missing = usize::try_from(to.saturating_sub(self.size)).unwrap_or_default();
         self.push(Piece::Patch(vec![0; missing].into()));
@@ -66,13 +67,13 @@ impl Overlay {
         self.size
     }
 
-    /// Bytes that are held in memory.
+    /// Bytes in memory.
     pub fn stored(&self) -> u64 {
         let held = self.pieces.iter().filter(|(_, piece)| matches!(piece, Piece::Patch(_)));
         held.map(|(_, piece)| piece.size()).sum()
     }
 
-    /// The pieces of a range, in order; a range that sticks out is cut.
+    /// The pieces of a range, in order; a range beyond the end is cut.
     pub fn pieces(&self, range: Extent) -> Vec<Piece> {
         let end = range.at.saturating_add(range.len).min(self.size);
         let first = self.pieces.partition_point(|(at, piece)| at + piece.size() <= range.at);

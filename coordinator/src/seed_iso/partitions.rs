@@ -1,6 +1,5 @@
-//! The partition tables of an image that also boots from a disk: what begins
-//! behind the new blocks is moved, and the backup table goes to the new end
-//! (UEFI Specification 5, sectors of 512 bytes).
+//! The partition tables of an image that also boots from a disk. Partitions behind the new blocks
+//! are moved, and the backup table goes to the new end (UEFI Specification 5, sectors of 512 bytes).
 
 use std::io::{Read, Seek};
 use std::ops::Range;
@@ -11,12 +10,12 @@ use super::tree;
 /// Bytes of a sector of a disk.
 pub const SECTOR: u64 = 512;
 const PER_BLOCK: u64 = BLOCK / SECTOR;
-/// Largest table of partitions that is read, bytes.
+/// Largest table of partitions that is read, in bytes.
 const ENTRIES_BYTES: u64 = 256 * 1024;
 const HEADER: usize = 512;
 const GARBLED: LayoutError = LayoutError::Garbled("partition table");
 
-/// Where new blocks go.
+/// The place of new blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// First block of a partition that is a volume of its own, and grows by
@@ -24,12 +23,11 @@ pub struct Place {
     pub volume: Option<u64>,
     /// The first new block.
     pub block: u64,
-    /// Where what is kept of the base ends, bytes: behind it is the backup
-    /// table.
+    /// End in bytes of the part of the base that is kept; the backup table is behind it.
     pub kept: u64,
 }
 
-/// How the image changes, in sectors.
+/// The growth of the image, in sectors.
 #[derive(Clone, Copy, Debug)]
 struct Shift {
     volume: Option<u64>,
@@ -38,8 +36,8 @@ struct Shift {
 }
 
 impl Shift {
-    /// Where sectors of the base are afterwards. What ends where the new
-    /// blocks begin grows when it is the volume, or begins with the image.
+    /// The range of a partition afterwards. A partition that ends where the new blocks begin grows if
+    /// it is the volume, or begins with the image.
     fn apply(self, range: Range<u64>) -> Range<u64> {
         let grows = range.end > self.at
             || (range.end == self.at && (range.start == 0 || Some(range.start) == self.volume));
@@ -69,30 +67,30 @@ struct Guid {
     entries: Vec<u8>,
     /// Bytes of an entry.
     entry: usize,
-    /// Sector of the first of both backups.
+    /// First sector of the backup, which has entries and header.
     backup_at: u64,
 }
 
 impl Guid {
-    /// Nothing where there is no table.
+    /// `None` if the base has no table.
     fn read<R: Read + Seek>(base: &mut Base<R>) -> Result<Option<Self>, ReadError> {
         let header = base.read(Extent { at: SECTOR, len: SECTOR }, "partition table")?;
         if !header.starts_with(b"EFI PART") {
             return Ok(None);
         }
-        let number = |at| u64_at(&header, at).ok_or(GARBLED);
-        let (backup, entries_at) = (number(32)?, number(72)?);
+        let backup = u64_at(&header, 32).ok_or(GARBLED)?;
+        let entries_at = u64_at(&header, 72).ok_or(GARBLED)?;
         let count = u32_at(&header, 80).ok_or(GARBLED)?;
         let entry = u32_at(&header, 84).ok_or(GARBLED)?;
         let len = u64::from(count) * u64::from(entry);
-        let header_len = u32_at(&header, 12).unwrap_or_default();
+        let header_len = u32_at(&header, 12).ok_or(GARBLED)?;
         let is_sane = entry >= 128 && len > 0 && len <= ENTRIES_BYTES && (92..=512).contains(&header_len);
         let backup_at = backup.checked_sub(len.div_ceil(SECTOR)).filter(|_| is_sane).ok_or(GARBLED)?;
         let at = entries_at.checked_mul(SECTOR).ok_or(GARBLED)?;
         let entries = base.read(Extent { at, len }, "partition table")?;
         let entry = usize::try_from(entry).map_err(|_| GARBLED)?;
         let guid = Self { header, entries_at, entries, entry, backup_at };
-        // What is behind the start of the backup is not kept.
+        // Bytes behind the start of the backup are not kept.
         let is_behind = guid.partitions().all(|partition| partition.end <= backup_at);
         (is_behind && backup_at >= entries_at).then_some(Some(guid)).ok_or(GARBLED.into())
     }
@@ -104,15 +102,14 @@ impl Guid {
 
     fn shift(&mut self, shift: Shift) {
         for entry in self.entries.chunks_exact_mut(self.entry).filter(|entry| entry[..16] != [0; 16]) {
-            let (first, last) =
-                (u64_at(entry, 32).unwrap_or_default(), u64_at(entry, 40).unwrap_or_default());
+            let (Some(first), Some(last)) = (u64_at(entry, 32), u64_at(entry, 40)) else { continue };
             let moved = shift.apply(first..last.saturating_add(1));
             put(entry, 32, &moved.start.to_le_bytes());
             put(entry, 40, &moved.end.saturating_sub(1).to_le_bytes());
         }
     }
 
-    /// One of both headers, for an image of so many sectors.
+    /// The first or the backup header for an image of `sectors`.
     fn header(&self, sectors: u64, is_backup: bool) -> Vec<u8> {
         let mut header = self.header.clone();
         let len = self.entries_len();
@@ -154,9 +151,8 @@ impl Partitions {
         }
     }
 
-    /// Behind the first partition that is a volume of its own: a system on a
-    /// USB stick mounts that, and reads nothing behind it. Without one, at the
-    /// end.
+    /// The place is behind the first partition that is a volume of its own, because a system on a USB
+    /// stick mounts that partition and reads nothing behind it; else at the end of the image.
     pub fn find_place<R: Read + Seek>(&self, base: &mut Base<R>) -> Result<Place, ReadError> {
         let backup = self.guid.as_ref().map(|guid| guid.backup_at.saturating_mul(SECTOR));
         let kept = backup.unwrap_or(base.size()).min(base.size());
@@ -170,8 +166,8 @@ impl Partitions {
         Ok(Place { volume: None, block: kept.div_ceil(BLOCK), kept })
     }
 
-    /// What follows the kept part of the base, and its offset; and the first
-    /// blocks, changed.
+    /// Changes the tables in the first blocks. Returns the offset and the bytes of the tail behind the
+    /// kept part of the base.
     pub fn move_for<R: Read + Seek>(
         mut self,
         base: &mut Base<R>,
@@ -198,17 +194,21 @@ impl Partitions {
     fn shift_master(&mut self, shift: Shift, sectors: u64) {
         let moved: Vec<_> = master_entries(&self.master).collect();
         for (at, range) in moved {
-            // 0xEE protects a GUID partition table: all of the image.
+            // An entry of type 0xEE protects a GUID partition table, and covers the whole image.
             let is_protective = self.master.get(at + 4) == Some(&0xee);
             let moved = if is_protective { range.start..sectors } else { shift.apply(range) };
-            let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes();
-            put(&mut self.master, at + 8, &number(moved.start));
-            put(&mut self.master, at + 12, &number(moved.end.saturating_sub(moved.start)));
+            put(&mut self.master, at + 8, &master_number(moved.start));
+            put(&mut self.master, at + 12, &master_number(moved.end.saturating_sub(moved.start)));
         }
     }
 }
 
-/// The used entries of a master boot record, and where each is.
+/// A number of sectors in a master boot record; a larger one is written as the maximum.
+fn master_number(sectors: u64) -> [u8; 4] {
+    u32::try_from(sectors).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// The used entries of a master boot record, with the offset of each.
 fn master_entries(master: &[u8]) -> impl Iterator<Item = (usize, Range<u64>)> {
     let is_there = master.get(510..512) == Some(&[0x55, 0xaa]);
     let places = (446..510).step_by(16).filter(move |_| is_there);

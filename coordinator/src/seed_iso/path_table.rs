@@ -7,20 +7,18 @@ const GARBLED: LayoutError = LayoutError::Garbled("path table");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// Its name; of the root one zero byte.
+    /// Name of the directory; the name of the root is a zero byte.
     pub id: Vec<u8>,
     /// First block of its records.
     pub block: u32,
-    /// Number of its parent, the root is 1.
+    /// Number of the parent directory; the root is 1.
     parent: u16,
 }
 
-/// In which order numbers are written.
+/// Byte order of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Little end first.
     Little,
-    /// Big end first.
     Big,
 }
 
@@ -29,7 +27,7 @@ pub enum Order {
 pub struct PathTable(Vec<Directory>);
 
 impl PathTable {
-    /// Reads the table whose numbers have the little end first.
+    /// Reads the table with little-endian numbers.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, LayoutError> {
         let mut directories = vec![];
         while let [len, _, b0, b1, b2, b3, p0, p1, rest @ ..] = bytes {
@@ -41,7 +39,7 @@ impl PathTable {
             let block = u32::from_le_bytes([*b0, *b1, *b2, *b3]);
             let parent = u16::from_le_bytes([*p0, *p1]);
             directories.push(Directory { id, block, parent });
-            bytes = rest.get(len + len % 2..).unwrap_or_default();
+            bytes = rest.get(len + len % 2..).unwrap_or(&[]);
         }
         if directories.is_empty() {
             return Err(GARBLED);
@@ -49,7 +47,6 @@ impl PathTable {
         Ok(Self(directories))
     }
 
-    /// The bytes of the table.
     pub fn render(&self, order: Order) -> Vec<u8> {
         let mut bytes = vec![];
         for directory in &self.0 {
@@ -75,7 +72,7 @@ impl PathTable {
         self.0.iter()
     }
 
-    /// Blocks of the directories in the one at `block`.
+    /// Blocks of the directories in the directory at `block`.
     pub fn children(&self, block: u32) -> impl Iterator<Item = u32> {
         let number = self.0.iter().position(|directory| directory.block == block);
         let number = number.and_then(|index| u16::try_from(index + 1).ok());
@@ -83,7 +80,7 @@ impl PathTable {
         others.filter(move |child| Some(child.parent) == number).map(|child| child.block)
     }
 
-    /// The records of a directory are now elsewhere.
+    /// Changes the block of a directory whose records were appended again.
     pub fn relocate(&mut self, from: u32, to: u32) {
         for directory in &mut self.0 {
             if directory.block == from {
@@ -92,11 +89,10 @@ impl PathTable {
         }
     }
 
-    /// Adds a directory to the root, where it sorts, and numbers the others
-    /// again.
+    /// Adds a directory to the root, in the order of the names, and numbers the others again.
     pub fn insert(&mut self, id: &[u8], block: u32) {
-        let later = |known: &Directory| known.parent != 1 || known.id.as_slice() > id;
-        let found = self.0.iter().skip(1).position(later);
+        let mut others = self.0.iter().skip(1);
+        let found = others.position(|known| known.parent != 1 || known.id.as_slice() > id);
         let index = found.map_or(self.0.len(), |found| found + 1);
         for directory in &mut self.0 {
             if usize::from(directory.parent) > index {

@@ -1,5 +1,5 @@
-//! What this replica may be asked for, prepared before it is: the base ISOs of the seed images that are
-//! made, and their seed ISOs. Each once, in a task of its own; a few ISOs are made at a time.
+//! Prepares the base ISOs and seed ISOs of the existing seed images before a download asks for them.
+//! Each preparation runs once, in a task of its own; a few ISOs are made at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,38 +20,38 @@ use super::{SeedIsoError, SeedIsos};
 use crate::base_image::Wanted;
 use crate::telemetry::chain;
 
-/// How often seed images are looked at.
+/// Interval between two checks of the seed images.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval after an error that may end by itself.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// ISOs that are made at a time. A base that is slow to come delays no other one.
+/// Number of ISOs that are made at a time. A slow base delays no other one.
 const CONCURRENCY: usize = 4;
-/// Bases that are announced: an annotation is limited.
+/// Number of bases that are announced, because the size of an annotation is limited.
 const MAX_ANNOUNCED: usize = 500;
 
-/// Why a preparation is asked for.
+/// The cause of a preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occasion {
     /// The status names a base.
     Check,
-    /// The base was removed for another one, while other replicas are waited for.
+    /// The base was removed for another one while other replicas are waited for.
     Lost,
-    /// A download, which did not find it.
+    /// A download did not find the ISO.
     Download,
 }
 
-/// Another goal is another preparation.
+/// The goal of a preparation; another goal needs another preparation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Goal {
     base: BaseRecord,
     url: Option<String>,
 }
 
-/// How a preparation ended.
+/// The end of a preparation.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     has_failed: bool,
-    /// `None` where the base would be fetched in vain.
+    /// `None` if a retry would download the base and fail again.
     retry_at: Option<Instant>,
 }
 
@@ -65,7 +65,7 @@ impl Outcome {
         Self { has_failed: result.is_err(), retry_at: interval.map(|interval| now + interval) }
     }
 
-    /// Whether it is prepared again.
+    /// The preparation has to run again.
     fn is_due(self, occasion: Occasion, now: Instant) -> bool {
         let is_over = self.retry_at.is_some_and(|at| now >= at);
         match occasion {
@@ -94,7 +94,7 @@ impl Drop for Preparation {
     }
 }
 
-/// At most one for each `SeedImage`.
+/// At most one preparation for each `SeedImage`.
 pub(super) struct Preparations {
     started: Mutex<HashMap<ObjectRef<SeedImage>, Preparation>>,
     ended: watch::Sender<()>,
@@ -109,14 +109,14 @@ impl Default for Preparations {
 }
 
 impl Preparations {
-    /// Tells that a preparation has ended, of whatever seed image.
+    /// Notifies of the end of every preparation, of any seed image.
     pub(super) fn follow_ends(&self) -> watch::Receiver<()> {
         self.ended.subscribe()
     }
 }
 
 impl SeedIsos {
-    /// Prepares what the statuses of seed images name; never returns.
+    /// Prepares the bases and ISOs that the statuses of seed images name; never returns.
     pub async fn keep_prepared(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -126,16 +126,17 @@ impl SeedIsos {
             let held = self.bases.list_held(usize::MAX);
             for seed in self.seeds.state() {
                 let Some(registration) = self.registration_of(&seed) else { continue };
-                let status = seed.status.clone().unwrap_or_default();
-                let is_lost = status.state == Some(SeedImageState::Started)
-                    && status.base_digest.is_some_and(|digest| !held.contains(&digest));
+                let is_lost = seed.status.as_ref().is_some_and(|status| {
+                    status.state == Some(SeedImageState::Started)
+                        && status.base_digest.as_ref().is_some_and(|digest| !held.contains(digest))
+                });
                 let occasion = if is_lost { Occasion::Lost } else { Occasion::Check };
                 self.start_preparation(&seed, &registration, occasion);
             }
         }
     }
 
-    /// What the Lease of this replica says: digests of bases, separated by commas.
+    /// Digests of the stored bases for the Lease of this replica, separated by commas.
     pub fn announce_bases(&self) -> String {
         let mut held = self.bases.list_held(MAX_ANNOUNCED);
         held.sort_unstable();
@@ -147,7 +148,7 @@ impl SeedIsos {
         started.retain(|seed, _| self.seeds.get(seed).is_some());
     }
 
-    /// Starts a preparation that is due; whether one runs.
+    /// Starts a preparation that is due; `true` if a preparation runs.
     pub(super) fn start_preparation(
         self: &Arc<Self>,
         seed: &Arc<SeedImage>,
@@ -193,7 +194,7 @@ impl SeedIsos {
         self.preparations.ended.send_replace(());
     }
 
-    /// From the base that the status names, and from no other one.
+    /// Prepares the ISO from the base that the status names, and from no other one.
     async fn prepare_recorded(
         &self,
         seed: &SeedImage,

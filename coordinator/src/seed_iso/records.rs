@@ -6,16 +6,16 @@ use super::layout::{BLOCK, LayoutError, both_endian, put, u32_at};
 const GARBLED: LayoutError = LayoutError::Garbled("directory");
 const DIRECTORY: u8 = 2;
 
-/// How the names of a tree are written.
+/// Form of the names of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// ASCII, perhaps with Rock Ridge beside it.
+    /// ASCII, possibly with Rock Ridge.
     Plain,
-    /// UCS-2, big end first.
+    /// Big-endian UCS-2.
     Joliet,
 }
 
-/// One entry of a directory, as its bytes.
+/// The bytes of an entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record(Vec<u8>);
 
@@ -28,29 +28,28 @@ impl Record {
 
     /// Name of the file as the record sorts it.
     pub fn id(&self) -> &[u8] {
-        self.0.get(33..33 + usize::from(self.0[32])).unwrap_or_default()
+        self.0.get(33..33 + usize::from(self.0[32])).unwrap_or(&[])
     }
 
-    /// What follows the name: Rock Ridge and its like.
+    /// The bytes behind the name, which Rock Ridge and its like use.
     pub fn system_use(&self) -> &[u8] {
         let id = usize::from(self.0[32]);
         // The name is padded to an even offset.
-        self.0.get(33 + id + (1 - id % 2)..).unwrap_or_default()
+        self.0.get(33 + id + (1 - id % 2)..).unwrap_or(&[])
     }
 
-    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.0[25] & DIRECTORY != 0
     }
 
     /// First block of the content, counted from the start of the tree's volume.
     pub fn block(&self) -> u32 {
-        u32_at(&self.0, 2).unwrap_or_default()
+        u32_at(&self.0, 2).unwrap_or(0)
     }
 
     /// Bytes of the content.
     pub fn content_len(&self) -> u32 {
-        u32_at(&self.0, 10).unwrap_or_default()
+        u32_at(&self.0, 10).unwrap_or(0)
     }
 
     /// Bytes of the record itself.
@@ -58,7 +57,7 @@ impl Record {
         &self.0
     }
 
-    /// The same record for another content.
+    /// Points the record to another content.
     pub fn set_content(&mut self, block: u32, len: u32) {
         put(&mut self.0, 2, &both_endian(block));
         put(&mut self.0, 10, &both_endian(len));
@@ -68,7 +67,7 @@ impl Record {
     pub fn name(&self, names: Names, skip: usize) -> String {
         let name = match names {
             Names::Plain => {
-                let entries = self.system_use().get(skip..).unwrap_or_default();
+                let entries = self.system_use().get(skip..).unwrap_or(&[]);
                 if let Some(name) = rock_ridge_name(entries) {
                     return String::from_utf8_lossy(&name).into_owned();
                 }
@@ -84,7 +83,7 @@ impl Record {
     }
 }
 
-/// The NM entries of a record, joined; nothing without Rock Ridge.
+/// The joined NM entries of a record; `None` if the record has no Rock Ridge.
 fn rock_ridge_name(mut entries: &[u8]) -> Option<Vec<u8>> {
     let mut name: Option<Vec<u8>> = None;
     while let [one, two, len, _, rest @ ..] = entries {
@@ -100,13 +99,12 @@ fn rock_ridge_name(mut entries: &[u8]) -> Option<Vec<u8>> {
     name
 }
 
-/// How new records of a tree are written, as its root shows it.
+/// Form of the new records of a tree, read from its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// How names are written.
     pub names: Names,
     rock_ridge: Option<RockRidge>,
-    /// Of the root: a seed has no clock of its own.
+    /// Date of the root, because a seed has no clock of its own.
     date: [u8; 7],
 }
 
@@ -118,28 +116,25 @@ struct RockRidge {
     px: u8,
 }
 
-/// What a new record is for.
+/// Kind of a new record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Mode 0644, or 0755.
-    File {
-        /// Whether it is a program.
-        executable: bool,
-    },
+    /// Mode 0644, or 0755 if executable.
+    File { executable: bool },
     /// Mode 0755.
     Directory,
 }
 
 impl Style {
-    /// Reads it from the root's entry for itself.
+    /// Reads the style from the root's entry for itself.
     pub fn read(names: Names, root: &Record) -> Self {
         let mut date = [0; 7];
         date.copy_from_slice(root.0.get(18..25).unwrap_or(&[0; 7]));
         let system_use = root.system_use();
         let marked = names == Names::Plain && system_use.starts_with(b"SP\x07\x01\xbe\xef");
-        let px = || system_use.windows(4).find(|entry| entry.starts_with(b"PX")).map(|entry| entry[2]);
-        let skip = usize::from(system_use.get(6).copied().unwrap_or_default());
-        let rock_ridge = marked.then(|| px().map(|px| RockRidge { skip, px: px.clamp(36, 44) })).flatten();
+        let skip = system_use.get(6).map_or(0, |skip| usize::from(*skip));
+        let px = system_use.windows(4).find(|entry| entry.starts_with(b"PX")).filter(|_| marked);
+        let rock_ridge = px.map(|entry| RockRidge { skip, px: entry[2].clamp(36, 44) });
         Self { names, rock_ridge, date }
     }
 
@@ -151,18 +146,18 @@ impl Style {
     fn id(&self, name: &str, kind: Kind) -> Vec<u8> {
         let version = if kind == Kind::Directory { "" } else { ";1" };
         match self.names {
-            // More characters than the standard has: every system reads them.
+            // The standard allows fewer characters, but every system reads them.
             Names::Plain => format!("{}{version}", name.to_ascii_uppercase()).into_bytes(),
             Names::Joliet => format!("{name}{version}").encode_utf16().flat_map(u16::to_be_bytes).collect(),
         }
     }
 
-    /// A record for content that is placed later.
+    /// A record whose content is placed later.
     pub fn make(&self, name: &str, kind: Kind) -> Record {
         self.make_with_id(&self.id(name, kind), Some(name), kind)
     }
 
-    /// The entries for itself and its parent of a new directory.
+    /// The entries of a new directory for itself and for its parent.
     pub fn make_dots(&self) -> [Record; 2] {
         [0, 1].map(|id| self.make_with_id(&[id], None, Kind::Directory))
     }
@@ -171,7 +166,7 @@ impl Style {
         let mut record = vec![0; 33];
         record[18..25].copy_from_slice(&self.date);
         record[25] = if kind == Kind::Directory { DIRECTORY } else { 0 };
-        // Volume 1 of the set, in both orders.
+        // Volume 1 of the set, in both byte orders.
         record[28..32].copy_from_slice(&[1, 0, 0, 1]);
         record[32] = u8::try_from(id.len()).unwrap_or(u8::MAX);
         record.extend(id);
@@ -179,10 +174,9 @@ impl Style {
         if let Some(style) = &self.rock_ridge {
             record.resize(record.len() + style.skip, 0);
             record.extend(posix_attributes(kind, style.px));
-            let name = name.unwrap_or_default().as_bytes();
-            if !name.is_empty() {
+            if let Some(name) = name.filter(|name| !name.is_empty()) {
                 record.extend([b'N', b'M', u8::try_from(name.len() + 5).unwrap_or(u8::MAX), 1, 0]);
-                record.extend(name);
+                record.extend(name.as_bytes());
             }
         }
         record.resize(record.len().next_multiple_of(2), 0);
@@ -200,7 +194,7 @@ fn posix_attributes(kind: Kind, len: u8) -> Vec<u8> {
     let mut entry = vec![b'P', b'X', len, 1];
     entry.extend(both_endian(mode));
     entry.extend(both_endian(links));
-    // Owner and group root; where there is a serial number, none.
+    // Zeros: owner and group root, and no serial number.
     entry.resize(usize::from(len), 0);
     entry
 }
@@ -208,13 +202,13 @@ fn posix_attributes(kind: Kind, len: u8) -> Vec<u8> {
 /// All records of a directory.
 ///
 /// # Errors
-/// [`LayoutError::Garbled`]; a directory has an entry for itself and one for
-/// its parent.
+/// [`LayoutError::Garbled`], also if the entries of the directory for itself and its parent are
+/// missing.
 pub fn parse_records(bytes: &[u8]) -> Result<Vec<Record>, LayoutError> {
     let mut records = vec![];
     for block in bytes.chunks(2048) {
         let mut rest = block;
-        // Records do not cross blocks: a length of nothing ends one.
+        // A length of zero ends a block, because records do not cross blocks.
         while let Some(len) = rest.first().copied().filter(|len| *len > 0) {
             let record = rest.get(..usize::from(len)).and_then(Record::parse);
             records.push(record.ok_or(GARBLED)?);
@@ -227,7 +221,7 @@ pub fn parse_records(bytes: &[u8]) -> Result<Vec<Record>, LayoutError> {
     Ok(records)
 }
 
-/// The bytes of a directory: whole blocks.
+/// The bytes of a directory, in whole blocks.
 pub fn pack_records(records: &[Record]) -> Vec<u8> {
     let block = usize::try_from(BLOCK).unwrap_or(usize::MAX);
     let mut bytes = vec![];

@@ -1,6 +1,6 @@
-//! One tree of files of an ISO 9660 image. An image has several: with plain
-//! names and Rock Ridge, and with Joliet names; and both once more counted from
-//! its first partition, for those who mount that.
+//! A tree of files of an ISO 9660 image. An image has several trees: with plain names and Rock
+//! Ridge, and with Joliet names. An image with partitions has both a second time, counted from the
+//! first partition, for systems that mount the partition.
 
 use std::io::{Read, Seek};
 
@@ -12,21 +12,21 @@ use super::records::{Kind, Names, Record, Style, pack_records, parse_records};
 
 /// Block of the first volume descriptor of a volume.
 const DESCRIPTORS: u64 = 16;
-/// Volume descriptors that are looked at.
+/// Largest number of volume descriptors.
 const DESCRIPTORS_MAX: u64 = 16;
-/// Largest directory or path table that is read, bytes.
+/// Largest directory or path table that is read, in bytes.
 const TABLE_BYTES: u64 = 4 * 1024 * 1024;
 const DESCRIPTOR: LayoutError = LayoutError::Garbled("volume descriptor");
 
-/// A file that a seed adds and that has its place already.
+/// A file that a seed adds, with its place in the image.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacedFile<'a> {
-    /// In the root, or in this directory of the root.
+    /// A directory of the root, or the root itself.
     pub directory: Option<&'static str>,
     pub name: &'a str,
     /// Mode 0755.
     pub executable: bool,
-    /// First block, of the whole image.
+    /// First block, counted in the whole image.
     pub block: u64,
     /// Bytes.
     pub len: u32,
@@ -34,9 +34,9 @@ pub struct PlacedFile<'a> {
 
 #[derive(Debug)]
 pub struct Tree {
-    /// Block of the image that the tree counts from.
+    /// Block of the image from which the tree counts.
     volume: u64,
-    /// Where its descriptor is, block of the image.
+    /// Block of the image with the descriptor.
     at: u64,
     descriptor: Vec<u8>,
     style: Style,
@@ -44,7 +44,7 @@ pub struct Tree {
     root: Vec<Record>,
 }
 
-/// Whether a volume begins at this block of the image.
+/// A volume begins at this block of the image.
 pub fn is_volume<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<bool, ReadError> {
     match base.read_block(volume.saturating_add(DESCRIPTORS), "volume descriptor") {
         Ok(bytes) => Ok(bytes.starts_with(b"\x01CD001")),
@@ -53,7 +53,7 @@ pub fn is_volume<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<bool
     }
 }
 
-/// The catalog of boot images, block of the image.
+/// Block of the image with the catalog of boot images.
 pub fn find_boot_catalog<R: Read + Seek>(base: &mut Base<R>) -> Result<Option<u64>, ReadError> {
     for (_, descriptor) in read_descriptors(base, 0)? {
         if descriptor.starts_with(b"\x00CD001\x01EL TORITO SPECIFICATION") {
@@ -83,7 +83,7 @@ impl Tree {
     /// All trees of the volume that begins at `volume`.
     ///
     /// # Errors
-    /// [`ReadError`]; [`LayoutError::NotIso`] where there is none.
+    /// [`ReadError`]; [`LayoutError::NotIso`] if no volume begins there.
     pub fn read_all<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<Vec<Self>, ReadError> {
         if !is_volume(base, volume)? {
             return Err(LayoutError::NotIso.into());
@@ -106,9 +106,10 @@ impl Tree {
         volume: u64,
         (at, descriptor): (u64, Vec<u8>),
     ) -> Result<Self, ReadError> {
-        let number = |at| u32_at(&descriptor, at).map(u64::from).ok_or(DESCRIPTOR);
-        let table = read_content(base, volume, (number(140)?, number(132)?), "path table")?;
-        let root = read_content(base, volume, (number(158)?, number(166)?), "root directory")?;
+        let table_at = (descriptor_number(&descriptor, 140)?, descriptor_number(&descriptor, 132)?);
+        let table = read_content(base, volume, table_at, "path table")?;
+        let root_at = (descriptor_number(&descriptor, 158)?, descriptor_number(&descriptor, 166)?);
+        let root = read_content(base, volume, root_at, "root directory")?;
         let root = parse_records(&root)?;
         let style = Style::read(names, &root[0]);
         Ok(Self { volume, at, style, table: PathTable::parse(&table)?, root, descriptor })
@@ -137,14 +138,14 @@ impl Tree {
         block: u32,
     ) -> Result<Vec<Record>, ReadError> {
         let first = base.read_block(self.volume + u64::from(block), "directory")?;
-        // Its entry for itself says how long it is.
-        let len = u32_at(&first, 10).map(u64::from).unwrap_or_default();
+        // The entry of the directory for itself has the length.
+        let len = u32_at(&first, 10).map_or(0, u64::from);
         let bytes = read_content(base, self.volume, (u64::from(block), len), "directory")?;
         Ok(parse_records(&bytes)?)
     }
 
-    /// Adds files: the directories that change, and the path tables, are
-    /// appended again, and what points to the old ones is changed.
+    /// Adds files. Changed directories and the path tables are appended again, and the references to
+    /// the old ones are changed.
     pub fn add_files<R: Read + Seek>(
         &mut self,
         base: &mut Base<R>,
@@ -161,7 +162,7 @@ impl Tree {
         }
         let root_at = appended.reserve(pack_records(&root).len() as u64);
         let (root_block, root_len) = (self.count(root_at)?, content_len(&pack_records(&root))?);
-        let old_root = self.table.directories().next().map(|directory| directory.block).unwrap_or_default();
+        let old_root = self.table.directories().next().map_or(0, |directory| directory.block);
         for name in directories {
             let Some(index) = self.find(&root, name) else { continue };
             let is_new = root[index].content_len() == 0;
@@ -196,8 +197,9 @@ impl Tree {
     }
 
     fn find(&self, records: &[Record], name: &str) -> Option<usize> {
-        let named = |record: &Record| record.name(self.style.names, self.style.skip()) == name;
-        records.iter().skip(2).position(named).map(|index| index + 2)
+        let mut entries = records.iter().skip(2);
+        let found = entries.position(|record| record.name(self.style.names, self.style.skip()) == name);
+        found.map(|index| index + 2)
     }
 
     fn put_files(
@@ -226,8 +228,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The directories in the one at `from` name their parent's place. One that
-    /// is appended itself is not read again: it is right already.
+    /// Changes the place of the parent in the children of the directory at `from`. A child that was
+    /// appended itself has the right place already.
     fn point_children<R: Read + Seek>(
         &self,
         (base, changes): (&mut Base<R>, &mut Changes),
@@ -250,11 +252,11 @@ impl Tree {
     fn append_path_tables(&mut self, appended: &mut Appended) -> Result<(), ReadError> {
         let little = self.table.render(Order::Little);
         let size = content_len(&little)?;
-        let mut append = |table: Vec<u8>| appended.append(Piece::Patch(table.into()));
-        let (little, big) = (append(little), append(self.table.render(Order::Big)));
-        let (little, big) = (self.count(little)?, self.count(big)?);
+        let little = self.count(appended.append(Piece::Patch(little.into())))?;
+        let big = self.table.render(Order::Big);
+        let big = self.count(appended.append(Piece::Patch(big.into())))?;
         put(&mut self.descriptor, 132, &both_endian(size));
-        // The optional copies are gone.
+        // No optional copies.
         put(&mut self.descriptor, 140, &little.to_le_bytes());
         put(&mut self.descriptor, 144, &[0; 4]);
         put(&mut self.descriptor, 148, &big.to_be_bytes());
@@ -262,20 +264,24 @@ impl Tree {
         Ok(())
     }
 
-    /// The block of the image, as this tree counts it.
+    /// A block of the image, as this tree counts blocks.
     fn count(&self, block: u64) -> Result<u32, LayoutError> {
         super::layout::block_number(block.saturating_sub(self.volume))
     }
 
-    /// Writes the descriptor for a volume that has grown by what was appended.
+    /// Writes the descriptor of the volume, which has grown by the appended blocks.
     pub fn finish(mut self, appended: &Appended, changes: &mut Changes) -> Result<(), LayoutError> {
-        let known = u64::from(u32_at(&self.descriptor, 80).unwrap_or_default());
+        let known = u32_at(&self.descriptor, 80).map_or(0, u64::from);
         let reached = appended.first().saturating_sub(self.volume);
         let size = super::layout::block_number(known.max(reached) + appended.blocks())?;
         put(&mut self.descriptor, 80, &both_endian(size));
         changes.replace(self.at, self.descriptor);
         Ok(())
     }
+}
+
+fn descriptor_number(descriptor: &[u8], at: usize) -> Result<u64, LayoutError> {
+    u32_at(descriptor, at).map(u64::from).ok_or(DESCRIPTOR)
 }
 
 fn content_len(bytes: &[u8]) -> Result<u32, LayoutError> {
@@ -294,7 +300,7 @@ fn read_content<R: Read + Seek>(
     base.read(Extent { at: (volume + block).saturating_mul(BLOCK), len }, what)
 }
 
-/// Those of one name stay together, behind the entries for itself and its
+/// Inserts a record in the order of the names, behind the entries for the directory itself and its
 /// parent.
 fn insert_sorted(records: &mut Vec<Record>, record: Record) {
     let behind = records.iter().skip(2).position(|known| known.id() > record.id());
