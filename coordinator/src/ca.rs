@@ -1,10 +1,9 @@
-//! The coordinator's own certificate authority: hosts trust it by the copy in
-//! their seed ISO, and it alone signs which host a client certificate belongs
-//! to.
+//! The coordinator's own certificate authority. Hosts trust the copy in their seed ISO, and only
+//! this authority signs client certificates of hosts.
 //!
-//! Only the authority is stored, and never written again: every replica signs
-//! a server certificate for itself, in memory, so that a renewal or another
-//! name costs no write and no server key is ever at rest.
+//! Only the authority is stored, and never written again. Every replica signs a server certificate
+//! for itself in memory, so that a renewal or another name costs no write and no server key is
+//! stored.
 
 mod peer;
 mod secret;
@@ -27,29 +26,27 @@ use x509_parser::prelude::FromDer as _;
 pub use peer::{HostKey, Peer, PeerError, Role};
 pub use secret::{SECRET_NAME, read_or_create};
 
-/// Life of a host's certificate: long enough to be renewed in time, short
-/// enough that no revocation list is needed.
+/// Life of a host's certificate. It is long enough for a renewal in time, and so short that no
+/// revocation list is needed.
 pub const HOST_LIFE: Duration = Duration::from_hours(24);
 /// Life of a server certificate; renewed at two thirds.
 pub const SERVER_LIFE: Duration = Duration::from_hours(24 * 90);
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
-/// The authority is older than it is, for hosts whose clock is in local time or
-/// drifted.
+/// The authority is backdated for hosts whose clock is in local time or has drifted.
 const AUTHORITY_BACKDATED: Duration = Duration::from_hours(24 * 7);
-/// A replica whose clock is a little behind must not find the certificate of a
-/// host in the future.
+/// The certificate of a host is backdated for replicas whose clock is a little behind.
 const BACKDATED: Duration = Duration::from_mins(5);
 
-/// Why the authority cannot do its work.
+/// A failure of the authority.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// No randomness, or a signature failed.
+    /// Random numbers are not available, or a signature failed.
     #[error("cannot {attempt}")]
     Sign { attempt: &'static str, source: rcgen::Error },
     /// A time that no certificate can hold.
     #[error("the clock shows a time that no certificate can hold: set it right")]
     Clock,
-    /// The stored authority is none.
+    /// The stored authority is not usable.
     #[error(
         "the Secret {SECRET_NAME} holds no usable authority ({reason}): restore it, or delete it and create every seed ISO again"
     )]
@@ -57,15 +54,24 @@ pub enum CaError {
     /// The request cannot be understood, or its signature is not by its key.
     #[error("the certificate request is not PKCS#10 signed by a P-256 key")]
     Request,
-    /// The API server did not answer as hoped.
     #[error("cannot {attempt} the Secret {SECRET_NAME}")]
     Api { attempt: &'static str, source: kube::Error },
 }
 
+impl CaError {
+    fn sign(attempt: &'static str) -> impl Fn(rcgen::Error) -> Self + Copy {
+        move |source| Self::Sign { attempt, source }
+    }
+
+    fn stored(reason: impl Into<String>) -> Self {
+        Self::Stored { reason: reason.into() }
+    }
+}
+
 pub struct Authority {
-    /// Its own, PEM.
+    /// The certificate of this authority, PEM.
     certificate: String,
-    /// Its own first, and those that hosts trust beside it.
+    /// The certificate of this authority, then the others that hosts trust, PEM.
     certificates: String,
     der: CertificateDer<'static>,
     trusted: Vec<CertificateDer<'static>>,
@@ -85,11 +91,11 @@ pub struct ServerIdentity {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// What a host's certificate states.
+/// The statement of a host's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
     pub key: &'a HostKey,
-    /// Name of the inventory: a hint.
+    /// Name of the inventory, as a hint.
     pub name: &'a str,
     pub role: Role,
 }
@@ -99,8 +105,8 @@ pub struct Subject<'a> {
 pub struct RequestedKey(Vec<u8>);
 
 impl RequestedKey {
-    /// Reads a PKCS#10 request. Nothing but its key is looked at: names and
-    /// extensions are the coordinator's to choose.
+    /// Reads the key of a PKCS#10 request. Names and extensions are ignored, because the coordinator
+    /// chooses them.
     pub fn parse(request: &[u8]) -> Result<Self, CaError> {
         let (rest, request) = X509CertificationRequest::from_der(request).map_err(|_| CaError::Request)?;
         let key = request.certification_request_info.subject_pki.raw;
@@ -117,10 +123,10 @@ impl RequestedKey {
     }
 }
 
-/// The uncompressed point of a P-256 key in PKIX DER, when it is one.
+/// The uncompressed point of a P-256 key in PKIX DER; `None` for another key.
 pub fn p256_point(public_key: &[u8]) -> Option<&[u8]> {
-    // SEQUENCE { SEQUENCE { ecPublicKey, prime256v1 }, BIT STRING }: DER has
-    // exactly one encoding of it, so the prefix is compared instead of parsed.
+    // SEQUENCE { SEQUENCE { ecPublicKey, prime256v1 }, BIT STRING }. The prefix is compared instead
+    // of parsed, because DER has exactly one encoding.
     const PREFIX: [u8; 26] = [
         0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
         0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -132,7 +138,7 @@ pub fn p256_point(public_key: &[u8]) -> Option<&[u8]> {
 impl Authority {
     /// Makes a new authority.
     pub fn generate(now: Timestamp) -> Result<Self, CaError> {
-        let failed = |source| CaError::Sign { attempt: "make the authority", source };
+        let failed = CaError::sign("make the authority");
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let mut params =
             certificate_params(timestamp(now)? - AUTHORITY_BACKDATED, timestamp(now)? + AUTHORITY_LIFE)?;
@@ -143,54 +149,53 @@ impl Authority {
         Self::parse(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Reads a stored authority, both parts PEM. Of several certificates the first is
-    /// its own, the others are trusted beside it.
+    /// Reads a stored authority, both parts PEM. The first certificate is that of the authority; hosts
+    /// trust the others too.
     pub fn parse(certificate: &str, key: &str) -> Result<Self, CaError> {
-        let stored = |reason: String| CaError::Stored { reason };
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256)
-            .map_err(|error| stored(format!("key: {error}")))?;
+            .map_err(|error| CaError::stored(format!("key: {error}")))?;
         let mut all = CertificateDer::pem_slice_iter(certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| stored(format!("certificate: {error}")))?;
+            .map_err(|error| CaError::stored(format!("certificate: {error}")))?;
         if all.is_empty() {
-            return Err(stored("certificate: none was found".to_owned()));
+            return Err(CaError::stored("certificate: none was found"));
         }
         let der = all.remove(0);
         if all.iter().any(|other| x509_parser::parse_x509_certificate(other).is_err()) {
-            return Err(stored("a certificate after the first cannot be read".to_owned()));
+            return Err(CaError::stored("a certificate after the first cannot be read"));
         }
         let (_, parsed) = x509_parser::parse_x509_certificate(&der)
-            .map_err(|error| stored(format!("certificate: {error}")))?;
+            .map_err(|error| CaError::stored(format!("certificate: {error}")))?;
         if parsed.public_key().raw != key.subject_public_key_info() {
-            return Err(stored("certificate and key do not belong together".to_owned()));
+            return Err(CaError::stored("certificate and key do not belong together"));
         }
         if !parsed.is_ca() {
-            return Err(stored("the certificate is of no authority: with cert-manager set isCA".to_owned()));
+            return Err(CaError::stored("the certificate is of no authority: with cert-manager set isCA"));
         }
-        let issuer =
-            Issuer::from_ca_cert_der(&der, key).map_err(|error| stored(format!("certificate: {error}")))?;
+        let issuer = Issuer::from_ca_cert_der(&der, key)
+            .map_err(|error| CaError::stored(format!("certificate: {error}")))?;
         let own = first_certificate(certificate).to_owned();
         Ok(Self { certificate: own, certificates: certificate.to_owned(), der, trusted: all, issuer })
     }
 
-    /// All certificates, PEM: what hosts trust, and what goes into seed ISOs.
+    /// All certificates that hosts trust, PEM, for seed ISOs.
     pub fn certificates(&self) -> &str {
         &self.certificates
     }
 
-    /// Those that sign for hosts, DER: its own, and those that are trusted beside it.
+    /// All certificates that hosts trust, DER; the first is that of the authority.
     pub fn roots(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         std::iter::once(&self.der).chain(&self.trusted)
     }
 
-    /// Since when it is valid.
+    /// Start of the validity of the authority.
     fn start(&self) -> Result<OffsetDateTime, CaError> {
         let parsed = x509_parser::parse_x509_certificate(&self.der);
         let start = parsed.map(|(_, parsed)| parsed.validity().not_before.timestamp());
         OffsetDateTime::from_unix_timestamp(start.unwrap_or(i64::MAX)).map_err(|_| CaError::Clock)
     }
 
-    /// Until when it is valid.
+    /// End of the validity of the authority.
     pub fn expiry(&self) -> Result<Timestamp, CaError> {
         let parsed = x509_parser::parse_x509_certificate(&self.der);
         let end = parsed.map(|(_, parsed)| parsed.validity().not_after.timestamp());
@@ -201,14 +206,13 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Signs a server certificate for `names`, each an address or a DNS name. It
-    /// is valid since the authority is: a coordinator that was restarted locks out
-    /// no host whose clock is behind.
+    /// Signs a server certificate for `names`, each an address or a DNS name. Its validity starts with
+    /// that of the authority, so that a restart locks out no host whose clock is behind.
     ///
     /// # Errors
-    /// [`CaError::Sign`], also when a name is none.
+    /// [`CaError::Sign`], also for an invalid name.
     pub fn server(&self, names: &[String], now: Timestamp) -> Result<ServerIdentity, CaError> {
-        let failed = |source| CaError::Sign { attempt: "sign the server certificate", source };
+        let failed = CaError::sign("sign the server certificate");
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let mut params = certificate_params(self.start()?, timestamp(now)? + SERVER_LIFE)?;
         params.subject_alt_names = CertificateParams::new(names.to_vec()).map_err(failed)?.subject_alt_names;
@@ -221,10 +225,9 @@ impl Authority {
         })
     }
 
-    /// Signs what [`proto::proof::agent`] makes: ECDSA P-256 SHA-256, ASN.1 DER.
+    /// Signs a message of [`proto::proof::agent`] with ECDSA P-256 SHA-256; the signature is ASN.1 DER.
     pub fn sign_agent(&self, message: &[u8]) -> Result<Vec<u8>, CaError> {
-        let failed = |source| CaError::Sign { attempt: "sign the agent", source };
-        self.issuer.key().sign(message).map_err(failed)
+        self.issuer.key().sign(message).map_err(CaError::sign("sign the agent"))
     }
 
     /// Signs a client certificate; the answer is the chain, PEM, leaf first.
@@ -234,7 +237,7 @@ impl Authority {
         subject: &Subject<'_>,
         now: Timestamp,
     ) -> Result<String, CaError> {
-        let failed = |source| CaError::Sign { attempt: "sign the host's certificate", source };
+        let failed = CaError::sign("sign the host's certificate");
         let mut params = certificate_params(timestamp(now)? - BACKDATED, timestamp(now)? + HOST_LIFE)?;
         let uri = peer::render_uri(subject).try_into().map_err(failed)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
@@ -255,7 +258,7 @@ fn timestamp(at: Timestamp) -> Result<OffsetDateTime, CaError> {
     OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| CaError::Clock)
 }
 
-/// What every certificate has in common.
+/// Parameters that all certificates share.
 fn certificate_params(
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
@@ -264,7 +267,7 @@ fn certificate_params(
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut serial).map_err(|_| {
         CaError::Sign { attempt: "draw a serial number", source: rcgen::Error::RingUnspecified }
     })?;
-    // The first bit would make the number negative.
+    // The first bit is cleared, because it would make the number negative.
     serial[0] &= 0x7f;
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();

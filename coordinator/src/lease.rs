@@ -1,11 +1,9 @@
-//! Which replica runs the controllers: a Lease, with the semantics of
-//! client-go.
+//! Election of the replica that runs the controllers, by a Lease with the semantics of client-go.
 //!
-//! The holder renews until a deadline that is shorter than the Lease; others
-//! take it over once they have not seen it change for its whole duration. Both
-//! measure on their own monotonic clock: times that other nodes wrote are never
-//! compared. Leadership saves writes; every write that matters has a
-//! precondition of its own.
+//! The holder renews until a deadline that is shorter than the Lease. Other replicas take the Lease
+//! over if they have not seen it change for its whole duration. Both measure on their own monotonic
+//! clock and never compare times that other nodes wrote. Leadership only saves writes, because every
+//! write that matters has a precondition of its own.
 
 pub mod replica;
 #[cfg(test)]
@@ -26,16 +24,16 @@ use crate::telemetry::chain;
 
 /// Name of the Lease.
 pub const NAME: &str = "baremetal-coordinator";
-/// Others take over when the Lease did not change for so long.
+/// Other replicas take over if the Lease did not change for this time.
 pub const DURATION: Duration = Duration::from_secs(5);
-/// The holder gives up when it could not renew for so long.
+/// The holder gives up if it could not renew for this time.
 const RENEW_DEADLINE: Duration = Duration::from_millis(3500);
 /// Pause between two attempts to acquire or renew.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// One attempt must not use up the deadline.
+/// An attempt must not use up the deadline.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Why an attempt failed.
+/// A failed attempt.
 #[derive(Debug, thiserror::Error)]
 enum AttemptError {
     #[error("the API server did not answer in time")]
@@ -44,7 +42,7 @@ enum AttemptError {
     Api(#[from] kube::Error),
 }
 
-/// One replica's part in the election.
+/// The part of this replica in the election.
 pub struct Election {
     leases: Api<Lease>,
     identity: String,
@@ -53,28 +51,28 @@ pub struct Election {
     observed: Option<Observation>,
 }
 
-/// What the Lease was when it was seen to change last.
+/// The Lease at its last observed change.
 struct Observation {
     spec: LeaseSpec,
     at: Instant,
 }
 
-/// The Lease as this replica wrote it.
+/// The Lease that this replica wrote.
 struct Held {
     lease: Lease,
-    /// Start of the request that wrote it.
+    /// Start of the request that wrote the Lease.
     renewed: Instant,
 }
 
 impl Election {
-    /// `identity` must be unique among all processes that ever ran; the
-    /// receiver tells whether this one leads.
+    /// `identity` must be unique among all processes that ever ran. The receiver is `true` while this
+    /// replica leads.
     pub fn new(leases: Api<Lease>, identity: String, clock: Clock) -> (Self, watch::Receiver<bool>) {
         let (leadership, receiver) = watch::channel(false);
         (Self { leases, identity, clock, leadership, observed: None }, receiver)
     }
 
-    /// Takes part until `shutdown`, then releases the Lease.
+    /// Runs until `shutdown`, then releases the Lease.
     pub async fn run_election(mut self, shutdown: Shutdown) {
         let mut held = None;
         tokio::select! {
@@ -114,7 +112,7 @@ impl Election {
         }
     }
 
-    /// The Lease, when it is this replica's now.
+    /// The Lease, if this replica holds it now.
     async fn try_acquire(&mut self) -> Result<Option<Lease>, AttemptError> {
         let Some(lease) = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await?? else {
             let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
@@ -125,7 +123,7 @@ impl Election {
         if self.observed.as_ref().is_none_or(|observed| observed.spec != spec) {
             self.observed = Some(Observation { spec: spec.clone(), at: Instant::now() });
         }
-        let is_free = spec.holder_identity.as_deref().unwrap_or_default().is_empty();
+        let is_free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
         let is_expired =
             self.observed.as_ref().is_some_and(|observed| Instant::now() >= observed.expires_at());
         if !is_free && !is_expired {
@@ -142,7 +140,7 @@ impl Election {
             if timeout_at(deadline, sleep(RETRY_PERIOD)).await.is_err() {
                 tracing::warn!(
                     lease = NAME,
-                    "leadership ends: the Lease could not be renewed before the deadline"
+                    "leadership lost: the Lease could not be renewed before the deadline"
                 );
                 return;
             }
@@ -150,7 +148,7 @@ impl Election {
             match timeout_at(deadline, self.try_renew(&held.lease)).await {
                 Ok(Ok(Some(lease))) => *held = Held { lease, renewed: started },
                 Ok(Ok(None)) => {
-                    tracing::warn!(lease = NAME, "leadership ends: another replica holds the Lease");
+                    tracing::warn!(lease = NAME, "leadership lost: another replica holds the Lease");
                     return;
                 }
                 Ok(Err(error)) => log_failure("renew", &error),
@@ -159,7 +157,7 @@ impl Election {
         }
     }
 
-    /// `None` when another replica holds the Lease.
+    /// `None` if another replica holds the Lease.
     async fn try_renew(&self, held: &Lease) -> Result<Option<Lease>, AttemptError> {
         let mut lease = held.clone();
         if let Some(spec) = &mut lease.spec {
@@ -168,19 +166,22 @@ impl Election {
         self.replace_held(lease).await
     }
 
-    /// `None` when another replica holds the Lease.
+    /// `None` if another replica holds the Lease.
     async fn replace_held(&self, mut lease: Lease) -> Result<Option<Lease>, AttemptError> {
         if let Some(written) = keep_unless_conflict(self.replace_lease(&lease).await)? {
             return Ok(Some(written));
         }
         let found = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await??;
-        let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
-        let Some(found) = found.filter(|found| holder(found).as_deref() == Some(&*self.identity)) else {
-            return Ok(None);
-        };
-        // The answer to a renewal was lost or not awaited, or a label was changed.
+        let Some(found) = found.filter(|found| self.is_holder(found)) else { return Ok(None) };
+        // The conflict has another cause: the answer to a renewal was lost or not awaited, or a label
+        // was changed.
         lease.metadata = found.metadata;
         keep_unless_conflict(self.replace_lease(&lease).await)
+    }
+
+    fn is_holder(&self, lease: &Lease) -> bool {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        holder == Some(&*self.identity)
     }
 
     async fn release_lease(&self, held: Held) {
@@ -227,7 +228,7 @@ impl Observation {
     }
 }
 
-/// How long a holder keeps the Lease without renewing it.
+/// Time for which a holder keeps the Lease without a renewal.
 pub(crate) fn read_lifetime(spec: &LeaseSpec, default: Duration) -> Duration {
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seconds.map_or(default, Duration::from_secs)
@@ -242,5 +243,5 @@ fn keep_unless_conflict(result: Result<Lease, AttemptError>) -> Result<Option<Le
 }
 
 fn log_failure(attempt: &str, error: &AttemptError) {
-    tracing::warn!(lease = NAME, attempt, error = %chain(error), "an attempt on the Lease failed; it is retried");
+    tracing::warn!(lease = NAME, error = %chain(error), "cannot {attempt} the leader Lease");
 }

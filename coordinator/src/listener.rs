@@ -1,4 +1,4 @@
-//! One TLS port: the gRPC calls of hosts, registration files, and seed ISOs.
+//! The TLS port, for the gRPC calls of hosts, registration files, and seed ISOs.
 
 mod activity;
 mod admission;
@@ -38,13 +38,12 @@ use requests::Requests;
 
 pub use known_hosts::{KnownHosts, Source};
 
-/// Streams of one connection: a host needs three. Each can hold a message.
+/// Streams of a connection. A host needs three, and each stream can hold a message.
 const STREAMS: u32 = 8;
-/// What one HTTP/2 stream may send before it is read: an idle host must not
-/// hold memory.
+/// Bytes that an HTTP/2 stream may send before they are read, so that an idle host holds no memory.
 const WINDOW: u32 = 64 * 1024;
 const HEADER_BYTES: u32 = 16 * 1024;
-/// How long open connections may take to end at a shutdown.
+/// Time for open connections to end at a shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 /// Pause after an accept that failed for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -53,20 +52,20 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Routes {
     router: Router,
-    /// Counts and logs connections that are of no use.
+    /// Counts and logs rejected connections.
     rejections: Arc<Rejections>,
     admission: Arc<Admission>,
     clock: Clock,
 }
 
 impl Routes {
-    /// With other limits than the defaults, and a reserve for known hosts.
+    /// Replaces the default limits, and adds a reserve for known hosts.
     pub fn with_admission(self, limits: ConnectionLimits, known: Arc<KnownHosts>) -> Self {
         Self { admission: Arc::new(Admission::new(limits, known)), ..self }
     }
 }
 
-/// The hosts' calls, the registration files, and the seed ISOs where there are any.
+/// Routes for the calls of hosts, registration files and, if there are any, seed ISOs.
 pub fn build_router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
     let registration = RegistrationServer::new(RegistrationService::new(context.clone()))
         .max_decoding_message_size(limits::REGISTRATION_BYTES)
@@ -75,7 +74,7 @@ pub fn build_router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
         .max_decoding_message_size(limits::REPORT_BYTES)
         .max_encoding_message_size(limits::PLAN_BYTES);
     let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
-    let downloads = isos.map(download::download_router).unwrap_or_default();
+    let downloads = isos.map_or_else(Router::new, download::download_router);
     Routes {
         router: calls.into_axum_router().merge(downloads).merge(registration_router(context.clone())),
         rejections: context.rejections.clone(),
@@ -109,9 +108,9 @@ pub async fn run_listener(
     }
 }
 
-/// Where connections come from: TCP, or memory in a test.
+/// The source of connections: TCP, or memory in a test.
 pub trait Port: Send {
-    /// What is accepted, before TLS.
+    /// An accepted stream, before TLS.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     /// The next connection, and the other end's address for logs.
@@ -125,7 +124,7 @@ impl Port for TcpListener {
         loop {
             match Self::accept(self).await {
                 Ok((stream, remote)) => {
-                    // Small messages, each waited for.
+                    // Messages are small, and the other side waits for each.
                     let _ = stream.set_nodelay(true);
                     return (stream, remote);
                 }
@@ -138,7 +137,7 @@ impl Port for TcpListener {
     }
 }
 
-/// Rejects a connection before anything of it is read, or serves it.
+/// Serves a connection, or rejects it before a byte is read.
 fn start_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     acceptor: &Acceptor,
     routes: &Routes,
@@ -167,14 +166,14 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     watcher: Watcher,
 ) -> Result<(), (Failure, Option<TlsError>)> {
     let limits = routes.admission.limits();
-    // Boxed: the future of the connection would have room for the handshake to its end.
+    // Boxed, because the future of the connection would else hold memory for the handshake to its end.
     let accepted = Box::pin(accept_tls(acceptor, limits.handshake_timeout, (stream, remote), &connection));
     let (stream, session) = accepted.await?;
     let now = routes.clock.now();
     connection.end_handshake(session.peer(), now).map_err(|failure| (failure, None))?;
     let left = session.peer().map(|peer| {
-        // Its streams end by themselves at that time.
-        Duration::try_from(peer.not_after.duration_since(now)).unwrap_or_default() + GRACE
+        // The streams of the connection end by themselves at that time.
+        Duration::try_from(peer.not_after.duration_since(now)).unwrap_or(Duration::ZERO) + GRACE
     });
     let activity = Activity::new();
     let requests = Requests {
@@ -190,7 +189,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     tokio::select! {
         served = watcher.watch(serving.into_owned()) => {
             if let Err(error) = served {
-                tracing::debug!(%remote, %error, "a connection ended");
+                tracing::debug!(%remote, %error, "connection ended");
             }
             Ok(())
         }
@@ -198,19 +197,18 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     }
 }
 
-/// Reads the `ClientHello`, which costs nothing, and then waits for one of the
-/// handshakes that may run at a time.
+/// Reads the `ClientHello`, which costs nothing, before it waits for a permit, because only a limited
+/// number of handshakes may run at a time.
 async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     acceptor: &Acceptor,
     timeout: Duration,
     (stream, remote): (S, SocketAddr),
     connection: &Connection,
 ) -> Result<(TlsStream<S>, Session), (Failure, Option<TlsError>)> {
-    let failed = |error: TlsError| (classify_handshake(&error), Some(error));
     let hello = tokio::time::timeout(timeout, tls::read_hello(stream))
         .await
         .map_err(|_| (Failure::HelloTimeout, None))?
-        .map_err(failed)?;
+        .map_err(handshake_failed)?;
     let finished = async {
         let _permit = connection.wait_handshake().await;
         acceptor.finish_handshake(hello, remote).await
@@ -218,7 +216,11 @@ async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     tokio::time::timeout(timeout, finished)
         .await
         .map_err(|_| (Failure::HandshakeTimeout, None))?
-        .map_err(failed)
+        .map_err(handshake_failed)
+}
+
+fn handshake_failed(error: TlsError) -> (Failure, Option<TlsError>) {
+    (classify_handshake(&error), Some(error))
 }
 
 fn http_builder() -> Builder<TokioExecutor> {
@@ -238,7 +240,7 @@ fn http_builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Renews the server certificate at two thirds of its life, for ever.
+/// Renews the server certificate at two thirds of its life; never returns.
 pub async fn renew_certificate(
     acceptor: Acceptor,
     authority: Arc<Authority>,

@@ -1,7 +1,7 @@
-//! Who a client certificate belongs to.
+//! The host of a client certificate.
 //!
-//! A certificate is bound to the identity key of its host, never to a UID: a
-//! restore or a move recreates the inventory, and the certificate stays valid.
+//! A certificate is bound to the identity key of its host, never to a UID, so that the certificate
+//! stays valid if a restore or a move recreates the inventory.
 
 use jiff::Timestamp;
 use proto::proof;
@@ -11,12 +11,12 @@ use super::Subject;
 
 const SCHEME: &str = "baremetal://";
 
-/// What a host may do.
+/// The rights of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Register, install and report: the system of the seed ISO.
+    /// The system of the seed ISO, which may register, install and report.
     Live,
-    /// Everything, plans too: the system on the disk.
+    /// The system on the disk, which may also get plans.
     Installed,
 }
 
@@ -30,8 +30,8 @@ impl Role {
     }
 }
 
-/// The identity of one host: `spec.tpmHash` and the namespace of its
-/// inventory, in the order in which keys are sorted.
+/// The identity of a host: `spec.tpmHash` and the namespace of its inventory. Keys are sorted in this
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostKey {
     pub tpm_hash: String,
@@ -42,8 +42,8 @@ pub struct HostKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub key: HostKey,
-    /// Name of the inventory when the certificate was signed: for logs and for
-    /// the first read, never an authority.
+    /// Name of the inventory when the certificate was signed, for logs and for the first read; it
+    /// proves nothing.
     pub name_hint: String,
     pub role: Role,
     /// Lower-case hexadecimal SHA-256 of the certificate's key in PKIX DER.
@@ -53,7 +53,7 @@ pub struct Peer {
     pub not_after: Timestamp,
 }
 
-/// Why a certificate names no host.
+/// A certificate that names no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// Not X.509.
@@ -64,7 +64,7 @@ pub enum PeerError {
     Name,
 }
 
-/// The one name in a host's certificate.
+/// The only name in a host's certificate.
 pub(super) fn render_uri(subject: &Subject<'_>) -> String {
     let HostKey { namespace, tpm_hash } = subject.key;
     format!("{SCHEME}{namespace}/{tpm_hash}/{}", subject.role.as_str())
@@ -72,9 +72,9 @@ pub(super) fn render_uri(subject: &Subject<'_>) -> String {
 
 fn parse_uri(uri: &str) -> Option<(HostKey, Role)> {
     let mut parts = uri.strip_prefix(SCHEME)?.split('/');
-    let mut next_part = || parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
-    let key = HostKey { namespace: next_part()?, tpm_hash: next_part()? };
-    let role = match next_part()?.as_str() {
+    let key =
+        HostKey { namespace: next_part(&mut parts)?.to_owned(), tpm_hash: next_part(&mut parts)?.to_owned() };
+    let role = match parts.next()? {
         "live" => Role::Live,
         "installed" => Role::Installed,
         _ => return None,
@@ -82,13 +82,15 @@ fn parse_uri(uri: &str) -> Option<(HostKey, Role)> {
     parts.next().is_none().then_some((key, role))
 }
 
+fn next_part<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    parts.next().filter(|part| !part.is_empty())
+}
+
 impl Peer {
-    /// Reads a certificate that the TLS layer has verified against our
-    /// authority.
+    /// Reads a certificate that the TLS layer has verified against the authority.
     ///
     /// # Errors
-    /// [`PeerError`] when it is not one that [`super::Authority::sign_host`]
-    /// signed.
+    /// [`PeerError`] unless [`super::Authority::sign_host`] signed the certificate.
     pub fn parse(certificate: &[u8]) -> Result<Self, PeerError> {
         let (_, certificate) =
             x509_parser::parse_x509_certificate(certificate).map_err(|_| PeerError::Certificate)?;
@@ -113,7 +115,6 @@ impl Peer {
         })
     }
 
-    /// Whether its certificate has ended.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.not_after
     }

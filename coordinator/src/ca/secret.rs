@@ -1,4 +1,4 @@
-//! Where the authority is kept: one Secret, made once.
+//! The Secret of the authority, which is created once.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::{Authority, CaError, first_certificate};
 pub const SECRET_NAME: &str = "baremetal-coordinator-ca";
 const CERTIFICATE: &str = "ca.crt";
 const KEY: &str = "ca.key";
-/// As cert-manager has them; its `ca.crt` is who issued the certificate.
+/// Keys of cert-manager, whose `ca.crt` is the certificate of the issuer.
 const ISSUED_CERTIFICATE: &str = "tls.crt";
 const ISSUED_KEY: &str = "tls.key";
 
-/// Reads the authority, or makes it when there is none. Of two replicas that
-/// start at once one creates the Secret, and the other reads what it made.
+/// Reads the authority, or creates it if the Secret does not exist. If two replicas start at once, one
+/// creates the Secret and the other reads that Secret.
 pub async fn read_or_create(secrets: &Api<Secret>, now: Timestamp) -> Result<Authority, CaError> {
     if let Some(stored) = read_secret(secrets).await? {
         return parse_authority(&stored);
@@ -29,7 +29,7 @@ pub async fn read_or_create(secrets: &Api<Secret>, now: Timestamp) -> Result<Aut
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let stored = read_secret(secrets)
                 .await?
-                .ok_or_else(|| CaError::Stored { reason: "it vanished while it was read".to_owned() })?;
+                .ok_or_else(|| CaError::stored("it vanished while it was read"))?;
             parse_authority(&stored)
         }
         Err(source) => Err(CaError::Api { attempt: "create", source }),
@@ -41,25 +41,26 @@ async fn read_secret(secrets: &Api<Secret>) -> Result<Option<Secret>, CaError> {
 }
 
 pub(super) fn parse_authority(secret: &Secret) -> Result<Authority, CaError> {
-    let text = |key: &str| {
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
-        let text = bytes.and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
-        text.ok_or_else(|| CaError::Stored { reason: format!("{key} is missing") })
-    };
-    if text(KEY).is_ok() || text(ISSUED_KEY).is_err() {
-        return Authority::parse(text(CERTIFICATE)?, text(KEY)?);
+    if read_text(secret, KEY).is_ok() || read_text(secret, ISSUED_KEY).is_err() {
+        return Authority::parse(read_text(secret, CERTIFICATE)?, read_text(secret, KEY)?);
     }
-    // Those behind it sign for others too: hosts are to trust this one alone.
-    Authority::parse(first_certificate(text(ISSUED_CERTIFICATE)?), text(ISSUED_KEY)?)
+    // The certificates behind the first are left out, because these authorities sign for others too.
+    let issued = first_certificate(read_text(secret, ISSUED_CERTIFICATE)?);
+    Authority::parse(issued, read_text(secret, ISSUED_KEY)?)
+}
+
+fn read_text<'a>(secret: &'a Secret, key: &str) -> Result<&'a str, CaError> {
+    let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+    let text = bytes.and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
+    text.ok_or_else(|| CaError::stored(format!("{key} is missing")))
 }
 
 fn render_secret(authority: &Authority) -> Secret {
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     Secret {
         metadata: ObjectMeta { name: Some(SECRET_NAME.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([
-            (CERTIFICATE.to_owned(), bytes(authority.certificates())),
-            (KEY.to_owned(), bytes(&authority.key_pem())),
+            (CERTIFICATE.to_owned(), ByteString(authority.certificates().into())),
+            (KEY.to_owned(), ByteString(authority.key_pem().into())),
         ])),
         // A changed authority rejects every host, so the Secret is immutable.
         immutable: Some(true),

@@ -1,4 +1,4 @@
-//! The Lease by which other replicas see that this one is alive, and what it can serve.
+//! The Lease by which other replicas see that this one is alive, and the bases that it can serve.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::clock::Clock;
 use crate::shutdown::{Shutdown, wait_ended};
 use crate::telemetry::chain;
 
-/// A replica whose Lease did not change for so long is dead.
+/// A replica is dead if its Lease did not change for this time.
 pub const DURATION: Duration = Duration::from_secs(15);
 const RENEW_PERIOD: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Before the name of the pod.
+/// Prefix before the name of the pod.
 const PREFIX: &str = "baremetal-coordinator-replica-";
 /// Selects the Leases of replicas.
 pub const LABEL_SELECTOR: &str = "baremetal.cluster.io/replica=true";
 
-/// The pod whose Lease has that name.
+/// The pod of a Lease.
 pub fn instance_of(lease: &str) -> &str {
     lease.strip_prefix(PREFIX).unwrap_or(lease)
 }
@@ -39,21 +39,19 @@ pub struct ReplicaLease {
 }
 
 impl ReplicaLease {
-    /// `instance` names the Lease, and outlives a restart of the container;
-    /// `identity` holds it, and does not.
+    /// `instance` names the Lease and stays the same after a restart of the container; `identity` holds
+    /// the Lease and changes with each restart.
     pub fn new(leases: Api<Lease>, instance: &str, identity: String, clock: Clock) -> Self {
         Self { leases, name: format!("{PREFIX}{instance}"), identity, bases: Arc::new(String::new), clock }
     }
 
-    /// With the base ISOs that the replica holds, as each renewal announces them.
+    /// Each renewal announces the base ISOs that the replica holds.
     pub fn with_bases(self, bases: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { bases: Arc::new(bases), ..self }
     }
 
-    /// Writes the Lease; sessions must not name this replica before.
-    ///
-    /// # Errors
-    /// When the API server does not take it.
+    /// Writes the Lease. No session may name this replica before, because other replicas would take the
+    /// replica for dead.
     pub async fn renew_lease(&self) -> Result<(), kube::Error> {
         self.write_lease(&self.identity, DURATION).await
     }
@@ -65,7 +63,7 @@ impl ReplicaLease {
             () = wait_ended(shutdown) => {}
         }
         if let Err(error) = self.write_lease("", Duration::from_secs(1)).await {
-            tracing::warn!(lease = self.name, error = %chain(&error), "the Lease of this replica was not released; it expires");
+            tracing::warn!(lease = self.name, error = %chain(&error), "cannot release the Lease of this replica, it expires");
         }
     }
 
@@ -108,6 +106,6 @@ impl ReplicaLease {
     }
 
     fn log_failure(&self, error: &str) {
-        tracing::warn!(lease = self.name, error, "the Lease of this replica was not renewed; it is retried");
+        tracing::warn!(lease = self.name, error, "cannot renew the Lease of this replica, retrying");
     }
 }

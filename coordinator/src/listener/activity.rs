@@ -1,4 +1,4 @@
-//! Whether a connection is of use: requests, and answers that are read.
+//! Activity of a connection, so that an unused one is closed: requests, and answers that are read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ struct State {
     last: Instant,
 }
 
-/// What happens on one connection.
+/// The activity of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Activity(Arc<Mutex<State>>);
 
@@ -40,13 +40,13 @@ impl Activity {
         Running(self.clone())
     }
 
-    /// A part of an answer was taken.
+    /// Records that the client read a part of an answer.
     pub(super) fn note_progress(&self) {
         self.lock_state().last = Instant::now();
     }
 
-    /// Returns when the connection is to be closed: `left` is how long its
-    /// certificate is valid, where it has one.
+    /// Returns when the connection has to be closed. `left` is the remaining validity of its
+    /// certificate, if the client has one.
     pub(super) async fn wait_unused(&self, limits: &ConnectionLimits, left: Option<Duration>) -> Failure {
         tokio::time::sleep(limits.first_request_timeout.min(left.unwrap_or(Duration::MAX))).await;
         if !self.lock_state().was_used {

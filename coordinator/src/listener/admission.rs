@@ -1,5 +1,5 @@
-//! Which connections are accepted: per source before anything is read, per
-//! host once its certificate was verified.
+//! Limits of connections: per source before a byte is read, per host after its certificate was
+//! verified.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,12 +15,11 @@ use crate::ca::{HostKey, Peer};
 use crate::config::ConnectionLimits;
 use crate::rpc::{Buckets, Rate};
 
-/// What each host that is known at a source adds to the limits of it: its
-/// connection, the one that it replaces, and a retry of each.
+/// Connections that each known host of a source adds to the limits of the source: its connection, the
+/// connection that it replaces, and a retry of each.
 const HOST_RESERVE: usize = 4;
 
-/// Into how many parts the registrations that are handled at a time are divided:
-/// a source has one of them.
+/// Number of shares of the registrations that are handled at a time. A source has a single share.
 const SHARES: usize = 4;
 
 #[derive(Default)]
@@ -34,26 +33,26 @@ struct Counts {
 struct Table {
     sources: HashMap<Source, Counts>,
     hosts: HashMap<HostKey, usize>,
-    /// Without certificate, from sources without a known host.
+    /// Connections without certificate, from sources without a known host.
     unknown: usize,
-    /// Registrations that are handled.
+    /// Registrations that are handled now.
     registrations: HashMap<Source, usize>,
 }
 
-/// Counts the open connections and rejects those that are too many.
+/// Counts the open connections and rejects those above a limit.
 pub(super) struct Admission {
     limits: ConnectionLimits,
     known: Arc<KnownHosts>,
     table: Mutex<Table>,
     handshakes: Semaphore,
-    /// Of sources with known hosts.
+    /// Permits for sources with known hosts.
     reserved_handshakes: Semaphore,
     registrations: Semaphore,
     /// Requests without a certificate.
     requests: Buckets<Source>,
 }
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
     Handshake,
@@ -61,7 +60,7 @@ enum Stage {
     Host(HostKey),
 }
 
-/// An accepted connection; its end is counted when it is dropped.
+/// An accepted connection; dropping it counts its end.
 pub(super) struct Connection {
     admission: Arc<Admission>,
     source: Source,
@@ -71,11 +70,10 @@ pub(super) struct Connection {
 
 impl Admission {
     pub(super) fn new(limits: ConnectionLimits, known: Arc<KnownHosts>) -> Self {
-        let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
         Self {
-            handshakes: permits(limits.handshakes),
-            reserved_handshakes: permits(limits.handshakes),
-            registrations: permits(limits.registrations),
+            handshakes: new_semaphore(limits.handshakes),
+            reserved_handshakes: new_semaphore(limits.handshakes),
+            registrations: new_semaphore(limits.registrations),
             requests: Buckets::default(),
             limits,
             known,
@@ -91,12 +89,12 @@ impl Admission {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the hosts that are known there add to its limits.
+    /// Connections that the known hosts of a source add to its limits.
     fn reserve_of(&self, source: Source) -> usize {
         self.known.count_hosts(source).saturating_mul(HOST_RESERVE)
     }
 
-    /// Whether a source may make another request without a certificate.
+    /// Takes a request without a certificate from the budget of its source; `false` if none is left.
     pub(super) fn take_request(&self, remote: IpAddr, now: Instant) -> bool {
         let source = Source::from(remote);
         let count = self.limits.source_requests.saturating_add(self.reserve_of(source));
@@ -104,8 +102,8 @@ impl Admission {
         self.requests.take_token(source, rate, now)
     }
 
-    /// Counts a registration, unless its source has its share already: a
-    /// message that arrives slowly is none of the other sources' concern.
+    /// Counts a registration, unless its source has its share already, so that slow messages of a source
+    /// do not delay other sources.
     pub(super) fn start_registration(self: &Arc<Self>, remote: IpAddr) -> Option<SourceRegistration> {
         let source = Source::from(remote);
         let share = self.limits.registrations.div_ceil(SHARES).saturating_add(self.reserve_of(source));
@@ -124,7 +122,7 @@ impl Admission {
         self.registrations.acquire().await.ok()
     }
 
-    /// Counts a new connection, or says which limit it exceeds.
+    /// Counts a new connection, or returns the limit that it exceeds.
     pub(super) fn admit_connection(self: &Arc<Self>, remote: IpAddr) -> Result<Connection, Failure> {
         let source = Source::from(remote);
         let reserve = self.reserve_of(source);
@@ -157,7 +155,11 @@ impl Admission {
     }
 }
 
-/// A registration that is handled; its end is counted when it is dropped.
+fn new_semaphore(permits: usize) -> Semaphore {
+    Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
+}
+
+/// A registration that is handled now; dropping it counts its end.
 pub(super) struct SourceRegistration {
     admission: Arc<Admission>,
     source: Source,
@@ -177,7 +179,7 @@ impl Connection {
         turns.acquire().await.ok()
     }
 
-    /// The handshake is complete; `peer` has shown its certificate.
+    /// Ends the handshake; `peer` is the host of the client certificate, if the client has one.
     pub(super) fn end_handshake(&mut self, peer: Option<&Peer>, now: Timestamp) -> Result<(), Failure> {
         let mut table = self.admission.lock_table();
         let Table { sources, hosts, unknown, .. } = &mut *table;

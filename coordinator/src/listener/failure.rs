@@ -1,5 +1,4 @@
-//! Why a connection or a request was rejected: counted by reason, logged at a
-//! bounded rate.
+//! Reasons of rejected connections and requests. They are counted, and logged at a bounded rate.
 
 use std::net::SocketAddr;
 
@@ -9,7 +8,7 @@ use crate::rpc::Rejections;
 use crate::telemetry::chain;
 use crate::tls::TlsError;
 
-/// Why a connection was rejected or closed, or a request rejected.
+/// The reason for which a connection was rejected or closed, or a request rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub(super) enum Failure {
     /// `--source-connections`.
@@ -24,23 +23,23 @@ pub(super) enum Failure {
     HostConnections,
     /// `--source-requests`.
     SourceRequests,
-    /// The share of one source in `--registrations`.
+    /// The share of a source in `--registrations`.
     SourceRegistrations,
     /// `--call-timeout`.
     CallTimeout,
-    /// Nothing, or not all of a `ClientHello`, in time.
+    /// The `ClientHello` was not complete in time.
     HelloTimeout,
     /// The handshake was not complete in time.
     HandshakeTimeout,
-    /// One side has a certificate that the other's authority did not sign.
+    /// The authority of a side did not sign the certificate of the other.
     Untrusted,
-    /// Anything else: a probe, a scanner, a proxy, a clock.
+    /// Any other failure, for example of a probe, a scanner, a proxy, or a clock.
     HandshakeFailed,
     /// No request in time.
     NoRequest,
-    /// Without a client certificate and without a request for too long.
+    /// No request for too long, and no client certificate.
     Idle,
-    /// The client certificate is over.
+    /// The client certificate has expired.
     Expired,
 }
 
@@ -78,13 +77,12 @@ impl Failure {
     }
 }
 
-/// What became of a handshake.
+/// Classifies a failed handshake.
 pub(super) fn classify_handshake(error: &TlsError) -> Failure {
     let TlsError::Handshake(source) = error else { return Failure::HandshakeFailed };
     match source.get_ref().and_then(|cause| cause.downcast_ref()) {
-        // The first two are the host's word on our certificate. The second is
-        // what it says when two authorities have one name and two keys, as
-        // those of two coordinators have.
+        // The host sends the first two alerts about the server certificate. The second one comes if two
+        // authorities have the same name and different keys, as the authorities of two coordinators.
         Some(
             Rustls::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError)
             | Rustls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),

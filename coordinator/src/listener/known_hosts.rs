@@ -1,5 +1,5 @@
-//! How many hosts are known at an address: what they stated before, and where
-//! their connections came from. Each has a reserve there.
+//! Number of known hosts at an address, from the addresses that hosts stated and from their
+//! connections. Each known host has a reserve there.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -13,13 +13,13 @@ use kube::runtime::reflector::ObjectRef;
 use crate::ca::{HostKey, Peer};
 use crate::key::Presence;
 
-/// Addresses that one host can reserve for itself.
+/// Addresses that a host can reserve for itself.
 const STATED: usize = 16;
-/// Hosts between two removals of those whose certificate has expired.
+/// Insertions between two removals of hosts whose certificate has expired.
 const PRUNE_EVERY: usize = 1024;
 
-/// Where a connection comes from, as far as limits are concerned: an address,
-/// or a /64 of IPv6, which one host may have for itself.
+/// The source of a connection, for limits: an address of IPv4, or a /64 of IPv6, because a host may
+/// have a whole /64 for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source(IpAddr);
 
@@ -38,13 +38,13 @@ type Key = ObjectRef<MachineInventory>;
 struct Index {
     stated: HashMap<Key, Vec<Source>>,
     stated_at: HashMap<Source, usize>,
-    /// Where each host showed its certificate last, and the end of that.
+    /// The last source of each host with a certificate, and the end of the certificate.
     seen: HashMap<HostKey, (Source, Timestamp)>,
     seen_at: HashMap<Source, usize>,
     insertions: usize,
 }
 
-/// The index. Fed with every change that the cache sees.
+/// The index of known hosts, updated with every change of an inventory.
 #[derive(Default)]
 pub struct KnownHosts(Mutex<Index>);
 
@@ -53,7 +53,6 @@ impl KnownHosts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a change that the cache has seen.
     pub fn apply_change(&self, inventory: &MachineInventory, presence: Presence) {
         let mut index = self.lock_index();
         match presence {
@@ -62,7 +61,7 @@ impl KnownHosts {
         }
     }
 
-    /// The host showed its certificate from `source`.
+    /// Records a connection of a host from `source` with its certificate.
     pub fn note_host(&self, peer: &Peer, source: Source, now: Timestamp) {
         let mut index = self.lock_index();
         index.insertions += 1;
@@ -75,11 +74,11 @@ impl KnownHosts {
         *index.seen_at.entry(source).or_default() += 1;
     }
 
-    /// How many hosts are known there.
+    /// Number of known hosts at `source`.
     pub fn count_hosts(&self, source: Source) -> usize {
         let index = self.lock_index();
-        let count = |counts: &HashMap<Source, usize>| counts.get(&source).copied().unwrap_or_default();
-        count(&index.stated_at).max(count(&index.seen_at))
+        let counts = [index.stated_at.get(&source), index.seen_at.get(&source)];
+        counts.into_iter().flatten().copied().max().unwrap_or(0)
     }
 }
 
@@ -88,7 +87,7 @@ impl Index {
         let key = ObjectRef::from_obj(inventory);
         self.remove_stated(&key);
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
-        let addresses = host.map(|host| host.addresses.as_slice()).unwrap_or_default();
+        let addresses = host.map_or(&[][..], |host| &host.addresses);
         let sources: HashSet<_> =
             addresses.iter().take(STATED).filter_map(|text| parse_source(text)).collect();
         for source in &sources {
@@ -100,7 +99,7 @@ impl Index {
     }
 
     fn remove_stated(&mut self, key: &Key) {
-        for source in self.stated.remove(key).unwrap_or_default() {
+        for source in self.stated.remove(key).into_iter().flatten() {
             decrement(&mut self.stated_at, &source);
         }
     }
@@ -117,7 +116,7 @@ impl Index {
     }
 }
 
-/// Counts one less; what has none left has no entry.
+/// Decrements the count of a key, and removes the entry at zero.
 pub(super) fn decrement<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
@@ -127,7 +126,7 @@ pub(super) fn decrement<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-/// An address, with or without the length of its prefix.
+/// Parses an address, with or without the length of its prefix.
 fn parse_source(text: &str) -> Option<Source> {
     let address: IpAddr = text.split('/').next()?.parse().ok()?;
     Some(address.into())

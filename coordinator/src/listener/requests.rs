@@ -1,4 +1,4 @@
-//! The requests of one connection: limited before their message is read.
+//! The requests of a connection. They are limited before their message is read.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::tls::Session;
 
 type Answer = Result<Response<Body>, Infallible>;
 
-/// What answers the requests of one connection.
+/// Answers the requests of a connection.
 #[derive(Clone)]
 pub(super) struct Requests {
     pub(super) router: Router,
@@ -35,13 +35,13 @@ pub(super) struct Requests {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Needs no certificate, and is the most expensive of all.
+    /// A call without certificate, which is the most expensive one.
     Registration,
-    /// Begins at once, and then has no end.
+    /// A stream without end.
     Attach,
     /// Any other unary call.
     Call,
-    /// A download, or nothing that is served.
+    /// A download, or a path that is not served.
     Other,
 }
 
@@ -57,7 +57,7 @@ fn classify_path(path: &str) -> Kind {
 
 impl Requests {
     pub(super) fn answer_request(self, request: Request<Incoming>) -> BoxFuture<'static, Answer> {
-        // Counted before anything is polled: the connection is in use.
+        // Counted before the future is polled, because the connection is in use from now on.
         let running = self.activity.start_request();
         Box::pin(async move {
             let response = self.limit_request(request).await;
