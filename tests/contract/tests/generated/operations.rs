@@ -15,8 +15,10 @@ const PAGE: &str = "docs/operations.md";
 /// The cells beside the name.
 type Texts = (&'static str, &'static str);
 
+type Find = fn(&str) -> Option<Texts>;
+
 /// Each header of a table whose rows are generated, and the source of its rows.
-const TABLES: [(&str, fn(&str) -> Option<Texts>); 3] = [
+const TABLES: [(&str, Find); 3] = [
     ("| reason | cause | next action |", find_reason),
     ("| Event | meaning | next action |", find_event),
     ("| code | cause | next action |", find_refusal),
