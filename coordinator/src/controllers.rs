@@ -1,27 +1,27 @@
-//! Gather, decide, apply one effect, project the status: one file per kind.
+//! Gather, decide, apply one effect, write the status: one file per kind.
 
 mod backlog;
+pub mod backoffs;
 mod balancer;
-pub mod cluster;
+mod cluster;
 pub mod context;
-pub mod failures;
-pub mod front_door;
-pub mod host;
-pub mod machine;
+mod failures;
+mod front_door;
+mod host;
+mod machine;
 mod metal3;
 mod plans;
-pub mod pool;
-pub mod registration;
-pub mod seed_image;
-pub mod template;
+mod pool;
+mod reconciled;
+pub(crate) mod registration;
+mod seed_image;
+mod template;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_core::retry;
 use futures::stream::{self, StreamExt as _};
-use kube::Resource;
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -30,20 +30,21 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::Instrument as _;
 
-use crate::key::Key;
-use crate::store::{Class, StoreError, kind_name};
+use crate::key::{Key, StoreKey as _, for_each_kind};
+use crate::store::{Class, StoreError};
 use crate::telemetry::chain;
 use backlog::Backlog;
+use backoffs::Cause;
 use context::Context;
-use failures::Failures;
+use reconciled::{Failure, Reconciled};
 
 /// Reconciles of one kind that run at a time.
 const CONCURRENCY: u16 = 16;
 /// Pause after a controller that stopped by itself.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs every controller until `ended`. What was reserved or triggered before
-/// is of no use: every object is reconciled once.
+/// Runs every controller until `ended`. Reservations and triggers of an earlier leadership are
+/// dropped, because every object is reconciled once.
 pub async fn lead_controllers(context: Context, ended: impl Future<Output = ()>) {
     tokio::select! {
         () = ended => {}
@@ -56,7 +57,7 @@ async fn run_controllers(context: &Context) {
     loop {
         let mut tasks = start_all(context);
         let stopped = tasks.join_next().await;
-        tracing::error!(?stopped, "a controller stopped; all are started again");
+        tracing::error!(?stopped, "a controller stopped, restarting all controllers");
         tasks.shutdown().await;
         tokio::time::sleep(RESTART_PAUSE).await;
     }
@@ -65,44 +66,32 @@ async fn run_controllers(context: &Context) {
 /// Each controller is a task of its own; they end when the set is dropped.
 fn start_all(context: &Context) -> JoinSet<()> {
     context.index.release_all();
+    context.metal3.release_all();
     context.workloads.forget_holders();
-    let keys = context.router.open_queues();
+    context.backoffs.clear();
     let mut tasks = JoinSet::new();
-    let cache = context.cache.clone();
+    tasks.spawn(context.replicas.clone().watch_expiry(context.index.clone(), context.router.clone()));
     let context = Arc::new(context.clone());
-    if let Some(metal3) = &cache.metal3 {
-        metal3::start_all(&mut tasks, &context, metal3, keys.metal3);
+    macro_rules! start {
+        (queue, $object:ty) => {
+            start_controller::<$object>(&mut tasks, &context)
+        };
+        (none, $object:ty) => {};
     }
-    let expiry = context.replicas.clone().watch_expiry(context.index.clone(), context.router.clone());
-    tasks.spawn(expiry);
-    tasks.spawn(run_controller(host::reconcile_host, context.clone(), cache.inventories, keys.hosts));
-    tasks.spawn(run_controller(
-        machine::reconcile_baremetal_machine,
-        context.clone(),
-        cache.baremetal_machines,
-        keys.machines,
-    ));
-    tasks.spawn(run_controller(pool::reconcile, context.clone(), cache.pools, keys.pools));
-    tasks.spawn(run_controller(
-        cluster::reconcile_cluster,
-        context.clone(),
-        cache.baremetal_clusters,
-        keys.clusters,
-    ));
-    tasks.spawn(run_controller(
-        registration::reconcile,
-        context.clone(),
-        cache.registrations,
-        keys.registrations,
-    ));
-    tasks.spawn(run_controller(
-        seed_image::reconcile_seed_image,
-        context.clone(),
-        cache.seed_images,
-        keys.seed_images,
-    ));
-    tasks.spawn(run_controller(template::reconcile_template, context, cache.templates, keys.templates));
+    macro_rules! start_each {
+        ($($kind:ident: $object:ty, $place:ident, $queue:ident, $($record:ident).+;)*) => {
+            $(start!($queue, $object);)*
+        };
+    }
+    for_each_kind!(start_each);
     tasks
+}
+
+fn start_controller<K: Reconciled>(tasks: &mut JoinSet<()>, context: &Arc<Context>) {
+    if context.cache.watches(K::KIND) {
+        let keys = context.router.open_queue(K::KIND);
+        tasks.spawn(run_controller(K::reconcile, context.clone(), context.cache.store::<K>(), keys));
+    }
 }
 
 /// Reconciles the objects of one kind: all once, then those that are triggered.
@@ -110,73 +99,77 @@ async fn run_controller<K, F>(
     reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Clone + Send + Sync + 'static,
     context: Arc<Context>,
     store: Store<K>,
-    keys: UnboundedReceiver<ObjectRef<K>>,
+    keys: UnboundedReceiver<Key>,
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
-    F: Future<Output = Result<Action, StoreError>> + Send + 'static,
+    K: Reconciled,
+    F: Future<Output = Result<Action, Failure>> + Send + 'static,
 {
-    let (failures, waits) = (Failures::default(), context.waits.clone());
-    let (counted, policy) = (failures.clone(), failures.clone());
-    let backlog = Arc::new(Backlog::new(kind_name::<K>(), context.metrics.clone()));
-    let (waiting, begun, queued) = (backlog.clone(), backlog.clone(), backlog.clone());
+    let backoffs = context.backoffs.clone();
+    let backlog = Arc::new(Backlog::new(K::KIND.name(), context.metrics.clone()));
+    let (waiting, begun, queued) = (backlog.clone(), backlog.clone(), backlog);
     let run = move |object: Arc<K>, context: Arc<Context>| {
-        let (key, failures) = (Key::of(&*object), counted.clone());
-        let span = tracing::info_span!(
-            "reconcile",
-            kind = kind_name::<K>(),
-            namespace = &*key.namespace,
-            name = &*key.name,
-            trace_id = tracing::field::Empty
-        );
-        begun.note_begun(&key);
-        let metrics = context.metrics.clone();
-        let reconciled = reconcile(object, context);
-        async move {
-            let started = Instant::now();
-            let result = reconciled.await;
-            metrics.observe_reconcile(kind_name::<K>(), result.is_ok(), started.elapsed());
-            if result.is_ok() && failures.reset_count(&key) {
-                tracing::info!("reconcile succeeded after failures");
-            }
-            result
-        }
-        .instrument(span)
+        begun.note_begun(&Key::of(&*object));
+        reconcile_object(reconcile(object.clone(), context.clone()), object, context)
     };
-    let on_error = move |object: Arc<K>, error: &StoreError, context: Arc<Context>| {
-        handle_failure(&*object, error, &context, &policy)
-    };
+    let keys = UnboundedReceiverStream::new(keys).inspect(move |key| queued.note_queued(key.clone()));
     Controller::for_stream(stream::pending(), store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_all_on(stream::once(std::future::ready(())))
-        .reconcile_on(UnboundedReceiverStream::new(keys).inspect(move |key| queued.note_queued(key_of(key))))
-        .run(run, on_error, context)
+        .reconcile_on(keys.map(|key| key.object_ref(())))
+        .run(run, |object, error, context| handle_failure(&*object, error, &context), context)
         .for_each(|result| {
-            if let Err(controller::Error::ObjectNotFound(key)) = result {
-                let key = key_of(&key);
+            if let Err(controller::Error::ObjectNotFound(reference)) = result {
+                let key = key_of(&reference);
                 waiting.note_begun(&key);
-                failures.reset_count(&key);
-                waits.reset_count(kind_name::<K>(), &key);
+                backoffs.forget_object(K::KIND, &key);
             }
             std::future::ready(())
         })
         .await;
 }
 
-fn key_of<K: Lookup>(reference: &ObjectRef<K>) -> Key {
-    Key::new(reference.namespace.clone().unwrap_or_default(), &*reference.name)
+/// Reconciles an object in a span of its own, and shows on the object that an effect failed.
+async fn reconcile_object<K: Reconciled>(
+    reconciled: impl Future<Output = Result<Action, Failure>>,
+    object: Arc<K>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    let (kind, key) = (K::KIND.name(), Key::of(&*object));
+    let span = tracing::info_span!(
+        "reconcile",
+        kind,
+        namespace = &*key.namespace,
+        name = &*key.name,
+        trace_id = tracing::field::Empty
+    );
+    async {
+        let started = Instant::now();
+        let result = match reconciled.await {
+            Err(Failure::Unshown(error)) if error.class() != Class::Conflict => {
+                let shown = object.show_failure(&context, &error).await;
+                Err(shown.err().unwrap_or(error))
+            }
+            result => result.map_err(Failure::into_error),
+        };
+        context.metrics.observe_reconcile(kind, result.is_ok(), started.elapsed());
+        if result.is_ok() && context.backoffs.reset_failures(K::KIND, &key) {
+            tracing::info!("reconcile succeeded after failures");
+        }
+        result
+    }
+    .instrument(span)
+    .await
 }
 
-fn handle_failure<K: Resource<DynamicType = ()>>(
-    object: &K,
-    error: &StoreError,
-    context: &Context,
-    failures: &Failures,
-) -> Action {
-    let kind = kind_name::<K>();
-    let key = Key::of(object);
-    let class = error.class();
-    let attempt = failures.count_failure(&key, class);
+fn key_of<K: Lookup>(reference: &ObjectRef<K>) -> Key {
+    Key::new(reference.namespace.as_deref().unwrap_or_default(), &*reference.name)
+}
+
+fn handle_failure<K: Reconciled>(object: &K, error: &StoreError, context: &Context) -> Action {
+    let (kind, key, class) = (K::KIND.name(), Key::of(object), error.class());
     context.metrics.count_failure(kind, class);
+    let cause = if class == Class::Conflict { Cause::Conflict } else { Cause::Failure };
+    let attempt = context.backoffs.count_attempt(K::KIND, &key, cause);
     let (namespace, name, error) = (&*key.namespace, &*key.name, chain(error));
     let interval = match class {
         Class::Conflict => retry::conflict_backoff(attempt),
@@ -190,10 +183,10 @@ fn handle_failure<K: Resource<DynamicType = ()>>(
             name,
             error,
             attempt,
-            "reconcile met a newer object; it is requeued"
+            "object changed during its reconcile, retrying"
         );
     } else {
-        tracing::warn!(kind, namespace, name, error, attempt, retry_in = ?interval, "reconcile failed; it is requeued");
+        tracing::warn!(kind, namespace, name, error, attempt, retry_in = ?interval, "reconcile failed, retrying");
     }
     Action::requeue(interval)
 }

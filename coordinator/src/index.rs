@@ -40,7 +40,7 @@ use coordinator_core::load_balancer::{self, Internal};
 use coordinator_core::pool::Roster;
 use kube::ResourceExt;
 
-use crate::key::{Key, Namespace, ObjectName, Presence};
+use crate::key::{Key, Kind, Namespace, ObjectName, Presence};
 use endpoints::Endpoints;
 use groups::{Groups, Partition};
 use ipnet::IpNet;
@@ -127,18 +127,15 @@ impl Index {
 
     /// A Machine of Cluster API concerns its infrastructure machine.
     pub(crate) fn apply_owner(machine: &Machine) -> Triggers {
-        let reference = &machine.spec.infrastructure_ref;
-        let mut triggers = Triggers::default();
-        if reference.kind == KIND {
-            triggers.machines.insert(Key::of(machine).in_namespace_of(&reference.name));
-        }
-        triggers
+        let reference = Some(&machine.spec.infrastructure_ref).filter(|reference| reference.kind == KIND);
+        let key = reference.map(|reference| Key::of(machine).in_namespace_of(&reference.name));
+        Triggers::of(Kind::BaremetalMachine, key)
     }
 
     pub(crate) fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
         let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::of_object(cluster));
         let mut triggers = self.write_inner().update_cluster(&Key::of(cluster), facts);
-        triggers.clusters.extend(infrastructure_of(cluster));
+        triggers.add(Kind::BaremetalCluster, infrastructure_of(cluster));
         triggers
     }
 
@@ -146,14 +143,14 @@ impl Index {
         let key = Key::of(image);
         let registration = (presence == Presence::Exists).then(|| image.registration_key());
         self.write_inner().seed_images_by_registration.set_group(&key, registration.as_ref());
-        Triggers { seed_images: BTreeSet::from([key]), ..Triggers::default() }
+        Triggers::of(Kind::SeedImage, [key])
     }
 
     pub(crate) fn apply_template(&self, template: &BaremetalMachineTemplate, presence: Presence) -> Triggers {
         let key = Key::of(template);
         let pool = (presence == Presence::Exists).then(|| pool_key(template));
         self.write_inner().templates_by_pool.set_group(&key, pool.as_ref());
-        Triggers { templates: BTreeSet::from([key]), ..Triggers::default() }
+        Triggers::of(Kind::BaremetalMachineTemplate, [key])
     }
 
     /// One whose address another cluster waits for may have given it up. Pools say what has no
@@ -164,10 +161,11 @@ impl Index {
         let holds_endpoint =
             (presence == Presence::Exists).then(|| load_balancer::holds_endpoint(&cluster.spec));
         let mut inner = self.write_inner();
-        let pools = inner.note_endpoint(&key, holds_endpoint);
-        let mut clusters = inner.endpoints.set_endpoint(&key, endpoint);
-        clusters.insert(key);
-        Triggers { pools, clusters, ..Triggers::default() }
+        let mut triggers =
+            Triggers::of(Kind::MachineInventoryPool, inner.note_endpoint(&key, holds_endpoint));
+        triggers.add(Kind::BaremetalCluster, inner.endpoints.set_endpoint(&key, endpoint));
+        triggers.add(Kind::BaremetalCluster, [key]);
+        triggers
     }
 
     /// Another registration may wait for its token, and a seed image carries it.
@@ -177,11 +175,11 @@ impl Index {
         presence: Presence,
     ) -> Triggers {
         let key = Key::of(registration);
-        let seed_images = self.seed_images_of(&key);
+        let mut triggers = Triggers::of(Kind::SeedImage, self.seed_images_of(&key));
         let present = Some(registration).filter(|_| presence == Presence::Exists);
-        let mut registrations = self.write_inner().tokens.set_tokens(&key, present);
-        registrations.insert(key);
-        Triggers { registrations, seed_images, ..Triggers::default() }
+        triggers.add(Kind::MachineRegistration, self.write_inner().tokens.set_tokens(&key, present));
+        triggers.add(Kind::MachineRegistration, [key]);
+        triggers
     }
 
     /// The seed images that carry a registration.
@@ -207,8 +205,9 @@ impl Index {
 
     pub(crate) fn apply_catalog(&self) -> Triggers {
         let inner = self.read_inner();
-        let seed_images = inner.seed_images_by_registration.members().cloned().collect();
-        Triggers { machines: inner.waiting.for_catalog(), seed_images, ..Triggers::default() }
+        let mut triggers = Triggers::of(Kind::BaremetalMachine, inner.waiting.for_catalog());
+        triggers.add(Kind::SeedImage, inner.seed_images_by_registration.members().cloned());
+        triggers
     }
 
     /// The hosts whose session is served by a replica.

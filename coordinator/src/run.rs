@@ -20,15 +20,15 @@ use crate::ca::{Authority, CaError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controllers;
+use crate::controllers::backoffs::{Backoffs, Throttle};
 use crate::controllers::context::Context;
-use crate::controllers::failures::{Intervals, Throttle};
 use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::index::metal3::Metal3Index;
 use crate::index::replicas::ReplicaTracker;
 use crate::index::triggers::Router;
 use crate::index::{Index, Triggers};
-use crate::key::Key;
+use crate::key::{Key, Kind};
 use crate::lease::Election;
 use crate::lease::replica::ReplicaLease;
 use crate::listener::KnownHosts;
@@ -43,7 +43,7 @@ use crate::shutdown::{Shutdown, unless_ended, wait_ended};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
 use crate::traces::Traces;
-use crate::watch::{ApiVersions, Cache, Observer, Sinks, start_watches};
+use crate::watch::{ApiVersions, Cache, ChangeHandlers, Observer, start_watches};
 use crate::workload::WorkloadClients;
 use crate::{cluster_api, listener};
 
@@ -202,14 +202,14 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let Setup { config, client, metrics, clock, .. } = setup;
     let replica = name_replica(&config.instance);
     let replicas = ReplicaTracker::new(&replica, clock.clone());
-    let (index, router) = (Index::default(), Router::default());
+    let (index, metal3, router) = (Index::default(), Metal3Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
     let (downloads, known_hosts) = (Arc::<DownloadTokens>::default(), Arc::<KnownHosts>::default());
     let (seed_images, registrations) = (downloads.clone(), tokens.clone());
     let networks = Arc::<HostNetworks>::default();
-    let sinks = Sinks {
+    let handlers = ChangeHandlers {
         index: index.clone(),
-        metal3: Metal3Index::default(),
+        metal3: metal3.clone(),
         router: router.clone(),
         replicas: replicas.clone(),
         inventory_changes: follow_inventories(metrics, &notifications, &known_hosts, &networks),
@@ -219,7 +219,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
-    let cache = fill_cache(setup, &sinks, &mut tasks).await;
+    let cache = fill_cache(setup, &handlers, &mut tasks).await;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
     let acceptor = open_acceptor(setup, &authority, &mut tasks)?;
@@ -230,6 +230,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         events: Events::new(client.clone(), replica.clone(), clock.clone()),
         cache,
         index,
+        metal3,
         metrics: metrics.clone(),
         traces: setup.traces.clone(),
         replicas,
@@ -237,7 +238,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         server_url: config.server_url.clone(),
         isos: isos.clone(),
         versions: setup.versions.clone(),
-        waits: Intervals::default(),
+        backoffs: Backoffs::default(),
         pool_writes: Throttle::default(),
         workloads: setup.workloads.clone(),
         watch_filter: config.watch_filter.clone(),
@@ -255,8 +256,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
 }
 
 /// Starts the watches, and waits until they have listed everything.
-async fn fill_cache(setup: &Setup, sinks: &Sinks, tasks: &mut JoinSet<()>) -> Cache {
-    let cache = start_watches(&setup.client, &setup.config, &setup.versions, sinks, tasks);
+async fn fill_cache(setup: &Setup, handlers: &ChangeHandlers, tasks: &mut JoinSet<()>) -> Cache {
+    let cache = start_watches(&setup.client, &setup.config, &setup.versions, handlers, tasks);
     setup.readiness.set_unready("the watches have not listed every kind yet");
     cache.wait_until_filled().await;
     cache
@@ -302,7 +303,7 @@ async fn publish_networks(networks: Arc<HostNetworks>, index: Index, router: Rou
     let wake = |changed: &BTreeSet<(String, String)>| {
         for (namespace, name) in changed {
             let seed_images = index.seed_images_of(&Key::new(namespace.as_str(), name.as_str()));
-            router.send_keys(&Triggers { seed_images, ..Triggers::default() });
+            router.send_keys(Triggers::of(Kind::SeedImage, seed_images));
         }
     };
     wake(&networks.publish());
@@ -317,7 +318,7 @@ fn build_rpc(
     replica: &str,
     replicas: ReplicaTracker,
 ) -> rpc::Context {
-    let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
+    let (inventories, registrations) = (cache.store(), cache.store());
     let caches = rpc::Caches { inventories, registrations, notifications, tokens };
     let is_dead = Arc::new(move |replica: &str| replicas.died_at(replica).is_some());
     let replica = rpc::Replica { name: replica.to_owned(), is_dead };
@@ -348,7 +349,7 @@ fn open_isos(
         Some(hosts) => bases.for_hosts(hosts),
         None => bases,
     };
-    let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
+    let (seed_images, registrations) = (cache.store(), cache.store());
     let bases = (bases, config.agent_path.clone());
     let isos = SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone());
     Ok(Arc::new(isos.with_networks(networks).with_clock(clock.clone())))

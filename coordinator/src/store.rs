@@ -21,6 +21,8 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::key::Kind;
+
 /// How often a write is tried against other writers of the same object.
 const TRIES: usize = 5;
 
@@ -78,6 +80,11 @@ impl StoreError {
     /// Whether the object has to be read again.
     pub fn is_changed(&self) -> bool {
         matches!(self, Self::Changed { .. })
+    }
+
+    /// Tells whether the status of an object of that kind could not be written.
+    pub(crate) fn is_status_write(&self, of: Kind) -> bool {
+        matches!(self, Self::Request { verb: status::WRITE, kind, .. } if *kind == of.name())
     }
 
     pub(crate) fn request(

@@ -9,6 +9,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::names::label;
 use coordinator_api::network::ObservedNetwork;
+use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::demand::baremetal_machine::{is_releasing, named_host};
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
@@ -18,7 +19,7 @@ use coordinator_core::load_balancer::{
 use kube::ResourceExt as _;
 
 use super::context::Context;
-use crate::key::{Key, StoreKey};
+use crate::key::Key;
 use crate::store::{StoreError, host};
 
 /// A control-plane machine and the host that it claims.
@@ -54,7 +55,7 @@ pub(super) async fn distribute_duties(
     context.index.set_network(&Key::of(cluster), network);
     let neighbours = context.index.find_neighbours(internal, network).into_iter();
     let neighbours: Vec<_> =
-        neighbours.filter_map(|key| context.cache.baremetal_clusters.get(&key.object_ref())).collect();
+        neighbours.filter_map(|key| context.cache.get::<BaremetalCluster>(&key)).collect();
     let decision = decide_members(cluster, internal, &candidates, &neighbours);
     for member in decision.members.iter().filter(|member| member.is_new) {
         let Some(found) = claimed.iter().find(|claimed| claimed.record.name.as_str() == member.host) else {
@@ -126,17 +127,18 @@ fn carried_generation(record: &HostRecord) -> i64 {
 
 fn gather_claimed(context: &Context, cluster: &BaremetalCluster, owner: &Key) -> Vec<Claimed> {
     let machines = context.index.control_plane_machines(owner).into_iter();
-    let machines = machines.filter_map(|key| context.cache.baremetal_machines.get(&key.object_ref()));
+    let machines = machines.filter_map(|key| context.cache.get::<BaremetalMachine>(&key));
     machines
         .filter_map(|machine| {
             let host = named_host(&machine)?;
             let key = Key::of(&*machine);
             let beside = |name: &str| Key::new(&*key.namespace, name);
-            let inventory = context.cache.inventories.get(&beside(host.as_str()).object_ref())?;
+            let inventory = context.cache.get::<MachineInventory>(&beside(host.as_str()))?;
             let record =
                 HostRecord::parse(&inventory).filter(|record| is_member(context, &machine, record))?;
-            let pool =
-                context.cache.pools.get(&beside(&machine.spec.machine_inventory_pool_ref.name).object_ref());
+            let pool = context
+                .cache
+                .get::<MachineInventoryPool>(&beside(&machine.spec.machine_inventory_pool_ref.name));
             let member = pool.as_ref().and_then(|pool| {
                 pool.spec.machine_inventories.iter().find(|member| member.name == record.name.as_str())
             });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::cluster::{BaremetalCluster, Endpoint};
 use coordinator_api::conditions::{ConditionUpdate, set_conditions, set_failure};
+use coordinator_api::names::kind;
 use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
 use jiff::Timestamp;
@@ -15,9 +16,10 @@ use serde_json::json;
 
 use super::balancer;
 use super::context::Context;
-use super::failures::shown_failure;
-use crate::key::{Key, find_owner};
-use crate::store::{self, StoreError, status};
+use super::failures::describe_failure;
+use super::reconciled::{Failure, Reconciled};
+use crate::key::{Key, OfKind as _, find_owner};
+use crate::store::{self, Class, StoreError, status};
 
 /// What a reconcile did and saw, for the status.
 struct Applied {
@@ -29,40 +31,44 @@ struct Applied {
     next: Option<Duration>,
 }
 
-/// Decides, applies the effects, projects the status.
-pub async fn reconcile_cluster(
-    cluster: Arc<BaremetalCluster>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let owner = find_owner(&*cluster, "Cluster").and_then(|key| context.cache.find_cluster(&key));
-    let decision = cluster::decide_cluster(&cluster, owner.as_deref());
-    if decision == Decision::ExternallyManaged || !context.serves(&*cluster) {
-        return Ok(Action::await_change());
-    }
-    let applied = match apply_decision(&context, &cluster, owner.as_deref(), &decision).await {
-        Ok(Some(applied)) => applied,
+impl Reconciled for BaremetalCluster {
+    async fn reconcile(cluster: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        let owner = find_owner(&*cluster, kind::CLUSTER).and_then(|key| context.cache.get::<Cluster>(&key));
+        let decision = cluster::decide_cluster(&cluster, owner.as_deref());
+        if decision == Decision::ExternallyManaged || !context.serves(&*cluster) {
+            return Ok(Action::await_change());
+        }
+        let applied = apply_decision(&context, &cluster, owner.as_deref(), &decision).await?;
         // The change comes back as an event, and with it the status.
-        Ok(None) => return Ok(Action::await_change()),
-        Err(error) => return Err(show_failure(&context, &cluster, error).await),
-    };
-    let now = context.clock.now();
-    let failed = show_holder(&context, owner.as_deref(), &applied, now).await.err();
-    let generation = cluster.metadata.generation;
-    let mut projected = cluster::cluster_status(&cluster, &decision, applied.observed, now);
-    set_conditions(&mut projected.conditions, &applied.conditions, generation, now);
-    // The Lease shows what is so without it: the rest of the status does not wait for it.
-    if let Some(failed) = failed.as_ref().and_then(shown_failure) {
-        let stored = cluster.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-        set_failure(&mut projected.conditions, stored, &failed, generation, now);
+        let Some(applied) = applied else { return Ok(Action::await_change()) };
+        let now = context.clock.now();
+        let failed = show_holder(&context, owner.as_deref(), &applied, now).await.err();
+        let generation = cluster.metadata.generation;
+        let mut projected = cluster::cluster_status(&cluster, &decision, applied.observed, now);
+        set_conditions(&mut projected.conditions, &applied.conditions, generation, now);
+        // Status is written even if the holder Lease could not be written.
+        if let Some(error) = failed.as_ref().filter(|error| error.class() != Class::Conflict) {
+            let failed = describe_failure(error);
+            let stored = cluster.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+            set_failure(&mut projected.conditions, stored, &failed, generation, now);
+        }
+        let written = status::write_status(&context.client, &*cluster, &projected).await?;
+        let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
+        if written.is_some() && was_ready != projected.ready {
+            tracing::info!(ready = projected.ready, "readiness changed");
+        }
+        match failed {
+            Some(error) => Err(Failure::Shown(error)),
+            None => Ok(applied.next.map_or_else(Action::await_change, Action::requeue)),
+        }
     }
-    let written = status::write_status(&context.client, &*cluster, &projected).await?;
-    let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
-    if written.is_some() && was_ready != projected.ready {
-        tracing::info!(ready = projected.ready, "readiness changed");
-    }
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(applied.next.map_or_else(Action::await_change, Action::requeue)),
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        if error.is_status_write(Self::KIND) {
+            return Ok(());
+        }
+        let projected = cluster::failed_status(self, describe_failure(error), context.clock.now());
+        status::write_status(&context.client, self, &projected).await.map(drop)
     }
 }
 
@@ -136,13 +142,6 @@ async fn fill_endpoint(
     store::patch(&context.client, cluster, "write the endpoint of", change).await?;
     tracing::info!(host = endpoint.host, port = endpoint.port, "endpoint taken from the load balancer");
     Ok(())
-}
-
-async fn show_failure(context: &Context, cluster: &BaremetalCluster, error: StoreError) -> StoreError {
-    let Some(failed) = shown_failure(&error) else { return error };
-    let projected = cluster::failed_status(cluster, failed, context.clock.now());
-    let shown = status::write_status(&context.client, cluster, &projected).await;
-    shown.err().unwrap_or(error)
 }
 
 #[cfg(test)]

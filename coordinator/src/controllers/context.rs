@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use coordinator_api::capi::Machine;
-use coordinator_api::names::label;
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::names::{kind, label};
 use kube::{Client, Resource, ResourceExt};
 
-use super::failures::{Intervals, Throttle};
+use super::backoffs::{Backoffs, Throttle};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::Index;
+use crate::index::metal3::Metal3Index;
 use crate::index::metal3::clusters::OfCluster;
 use crate::index::replicas::ReplicaTracker;
 use crate::index::triggers::Router;
@@ -26,6 +27,7 @@ pub struct Context {
     pub client: Client,
     pub cache: Cache,
     pub index: Index,
+    pub metal3: Metal3Index,
     pub events: Events,
     pub metrics: Metrics,
     pub traces: Traces,
@@ -35,8 +37,7 @@ pub struct Context {
     pub server_url: String,
     pub isos: Arc<SeedIsos>,
     pub versions: ApiVersions,
-    /// How long objects have waited for what no watch announces.
-    pub waits: Intervals,
+    pub backoffs: Backoffs,
     pub pool_writes: Throttle,
     pub workloads: WorkloadClients,
     /// Value of the label of the objects that are reconciled; all where it is `None`.
@@ -53,12 +54,12 @@ impl Context {
 
     /// The Machine of Cluster API that owns `object`.
     pub fn find_owner(&self, object: &impl Resource<DynamicType = ()>) -> Option<Arc<Machine>> {
-        self.cache.find_machine(&find_owner(object, "Machine")?)
+        self.cache.get(&find_owner(object, kind::MACHINE)?)
     }
 
     /// Whether an object rests, because it or its Cluster is paused, or because it was moved away.
     pub fn is_paused(&self, object: &impl OfCluster) -> bool {
-        let cluster = object.find_cluster().and_then(|key| self.cache.find_cluster(&key));
+        let cluster = object.find_cluster().and_then(|key| self.cache.get::<Cluster>(&key));
         coordinator_core::cluster::is_paused(object, cluster.as_deref())
     }
 }

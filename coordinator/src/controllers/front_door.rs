@@ -5,13 +5,13 @@
 //! decide, apply one effect, write the status.
 
 mod effects;
+mod guard;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::conditions::{ConditionUpdate, Reason};
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
@@ -27,16 +27,20 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::failures::describe_failure;
+use super::reconciled::Failure;
+use crate::clock::time_until;
 use crate::index::{MemberWish, Wait};
-use crate::key::Key;
+use crate::key::{Key, OfKind};
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
-use crate::store::{Class, StoreError, kind_name, plan_record, secret, status};
-use crate::telemetry::chain;
+use crate::store::{Class, StoreError, plan_record, secret, status};
 use crate::traces::note_trace;
 
+pub(super) use guard::Guard;
+
 /// Key of a bootstrap Secret of Cluster API.
-const VALUE: &str = "value";
+pub(super) const VALUE: &str = "value";
 /// Secrets and Nodes that one decision may ask for.
 const READS: usize = 6;
 /// A machine without a host looks again after this long. A member that becomes available is
@@ -44,12 +48,17 @@ const READS: usize = 6;
 pub(super) const EXHAUSTED_RECHECK: Duration = Duration::from_secs(30);
 
 /// A kind of machine that asks for hosts.
-pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
+pub(super) trait FrontDoor: Machine + OfKind + Serialize + Send + Sync + 'static {
     type Status: Serialize + Send;
 
-    /// Whether the engine chooses hosts for it: then they are reserved until
-    /// they are claimed, and the index has the kind.
-    const CHOOSES: bool;
+    /// Keys of the Secret with the bootstrap data; the first one that exists is read.
+    const BOOTSTRAP_KEYS: &[&str];
+
+    /// Registers the machine as waiting for a host. A kind whose objects name their hosts
+    /// neither waits nor reserves.
+    fn open_guard<'a>(&self, _: &'a Context) -> Option<Guard<'a>> {
+        None
+    }
 
     /// Reads the demand and the inventory that the machine names.
     fn gather_inputs(&self, context: &Context) -> Gathered;
@@ -73,7 +82,7 @@ pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
 }
 
 /// What a decision is made of.
-pub struct Gathered {
+pub(super) struct Gathered {
     pub demand: Demand,
     pub inventory: Option<Arc<MachineInventory>>,
     pub host: Option<HostRecord>,
@@ -81,13 +90,13 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    pub fn new(demand: Demand, inventory: Option<Arc<MachineInventory>>, now: Timestamp) -> Self {
+    pub(super) fn new(demand: Demand, inventory: Option<Arc<MachineInventory>>, now: Timestamp) -> Self {
         let host = inventory.as_deref().and_then(HostRecord::parse);
         Self { demand, inventory, host, now }
     }
 
     /// Whether the machine is to give its host back, and something holds that.
-    fn is_stuck(&self) -> bool {
+    pub(super) fn is_stuck(&self) -> bool {
         // A pause is over some time, of all machines of the Cluster at once.
         let hold = self.demand.hold.as_ref().filter(|hold| hold.reason != Reason::Paused);
         let has_problem = || self.host.as_ref().is_some_and(|host| host.find_problem(self.now).is_some());
@@ -102,44 +111,55 @@ impl Gathered {
 }
 
 /// Gathers, decides, applies one effect, writes the status.
-pub async fn reconcile_machine<K: FrontDoor>(
+pub(super) async fn reconcile_machine<K: FrontDoor>(
     machine: Arc<K>,
     context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let key = Key::of(&*machine);
-    // A BareMetalHost is no object of Cluster API: nothing labels it.
-    if K::CHOOSES && !context.serves(&*machine) {
-        context.index.set_wait(&key, None);
-        context.router.send_keys(&context.index.release_reservation(&key));
-        return Ok(Action::await_change());
-    }
+) -> Result<Action, Failure> {
     note_trace(machine.meta().uid.as_deref().and_then(TraceId::of_machine));
-    // Registered as waiting before the caches are read, so that no event is missed.
-    note_wait::<K>(&context, &key, Some(Wait::Decision));
+    // The machine waits before the caches are read, so that no event is missed.
+    let guard = machine.open_guard(&context);
     let gathered = machine.gather_inputs(&context);
-    if K::CHOOSES {
-        context.router.send_keys(&context.index.set_stuck(&key, gathered.is_stuck()));
-    }
-    let (outcome, read) = match decide_outcome(&context, &gathered).await {
+    let decided = decide_outcome::<K>(&context, &gathered).await;
+    let applied = apply_outcome(&context, &*machine, &gathered, decided, guard).await;
+    write_state(&context, &*machine, &gathered, &applied).await?;
+    applied.result.map_err(Failure::Shown)?;
+    Ok(requeue_after::<K>(&context, &Key::of(&*machine), applied.outcome.as_ref(), gathered.now))
+}
+
+/// The outcome of a decision and the result of its effect.
+struct Applied {
+    /// None if there was no decision, or if its host is reserved for another machine.
+    outcome: Option<Outcome>,
+    result: Result<(), StoreError>,
+}
+
+async fn apply_outcome<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    decided: Result<(Outcome, ReadSecrets), StoreError>,
+    guard: Option<Guard<'_>>,
+) -> Applied {
+    let (outcome, read) = match decided {
         Ok(decided) => decided,
         Err(error) => {
-            note_wait::<K>(&context, &key, None);
-            let failed = Err(error);
-            write_state(&context, &*machine, &gathered, None, &failed).await?;
-            return failed;
+            if let Some(guard) = guard {
+                guard.set_wait(None);
+            }
+            return Applied { outcome: None, result: Err(error) };
         }
     };
-    if K::CHOOSES && !reserve_host(&context, &key, outcome.effect.as_ref()) {
-        return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
+    if guard.as_ref().is_some_and(|guard| !guard.reserve_host(outcome.effect.as_ref())) {
+        return Applied { outcome: None, result: Ok(()) };
     }
-    note_wait::<K>(&context, &key, find_wait(&gathered.demand, &outcome));
-    let applied = match &outcome.effect {
-        Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, &read).await,
+    if let Some(guard) = guard {
+        guard.set_wait(find_wait(&gathered.demand, &outcome));
+    }
+    let result = match &outcome.effect {
+        Some(effect) => effects::apply_effect(context, machine, gathered, effect, &read).await,
         None => Ok(()),
     };
-    write_state(&context, &*machine, &gathered, outcome.state.as_ref(), &applied).await?;
-    applied?;
-    Ok(requeue_after::<K>(&context, &key, &outcome, gathered.now))
+    Applied { outcome: Some(outcome), result }
 }
 
 /// Secrets that were read for a decision, with what a write to them needs.
@@ -149,86 +169,67 @@ struct ReadSecrets {
     bootstrap: Option<KubeSecret>,
 }
 
-/// Decides; Secrets and Nodes are read when the decision asks for them, and no
-/// other.
-async fn decide_outcome(
+/// Decides. Secrets and Nodes are read only when the decision asks for them.
+async fn decide_outcome<K: FrontDoor>(
     context: &Context,
     gathered: &Gathered,
 ) -> Result<(Outcome, ReadSecrets), StoreError> {
-    let mut secrets = Secrets::default();
-    let mut stored = ReadSecrets::default();
+    let (mut secrets, mut stored) = (Secrets::default(), ReadSecrets::default());
+    let mut outcome = assignment::decide_outcome(&gathered.situation(&secrets));
     for _ in 0..=READS {
-        let outcome = assignment::decide_outcome(&gathered.situation(&secrets));
         match &outcome.effect {
-            Some(Effect::ReadSecret(SecretRef::Bootstrap(name))) => {
-                let keys =
-                    if gathered.demand.machine.kind == KIND { &[VALUE][..] } else { &["userData", VALUE] };
-                let namespace = &gathered.demand.machine.namespace;
-                stored.bootstrap = secret::read_secret(&context.client, namespace, name).await?;
-                let value = stored.bootstrap.as_ref().and_then(|secret| secret::value_of(secret, keys));
-                secrets.bootstrap = value.map_or(SecretRead::Missing, SecretRead::Read);
-            }
-            Some(Effect::ReadSecret(SecretRef::MetaData(name))) => {
-                secrets.meta_data = read_secret(context, gathered, name, &["metaData", VALUE]).await?;
-            }
-            Some(Effect::ReadSecret(SecretRef::NetworkData(name))) => {
-                secrets.network_data = read_secret(context, gathered, name, &["networkData", VALUE]).await?;
-            }
-            Some(Effect::ReadSecret(SecretRef::Registry(name))) => {
-                let namespace = &gathered.demand.machine.namespace;
-                let read = secret::read_secret(&context.client, namespace, name).await?;
-                secrets.registry =
-                    read.map_or(SecretRead::Missing, |secret| SecretRead::Read(Box::new(secret)));
-            }
-            Some(Effect::ReadSecret(SecretRef::Plan)) => {
-                let Some(host) = &gathered.host else { return Ok((outcome, stored)) };
-                let read = plan_record::read_for_host(&context.client, host).await?;
-                secrets.plan = Some(read.contents.clone());
-                stored.plan = Some(read);
+            Some(Effect::ReadSecret(secret)) => {
+                read_secret::<K>(context, gathered, secret, (&mut secrets, &mut stored)).await?;
             }
             Some(Effect::FindNodes(search)) => {
                 let namespace = &gathered.demand.machine.namespace;
                 secrets.nodes = context.workloads.read_nodes(&context.client, namespace, search).await?;
             }
-            _ => return Ok((outcome, stored)),
+            _ => break,
         }
+        outcome = assignment::decide_outcome(&gathered.situation(&secrets));
     }
-    Ok((assignment::decide_outcome(&gathered.situation(&secrets)), stored))
+    Ok((outcome, stored))
 }
 
-async fn read_secret(
+async fn read_secret<K: FrontDoor>(
     context: &Context,
     gathered: &Gathered,
-    name: &str,
-    keys: &[&str],
-) -> Result<SecretRead, StoreError> {
-    let namespace = &gathered.demand.machine.namespace;
-    let read = secret::read_key(&context.client, namespace, name, keys).await?;
-    Ok(read.map_or(SecretRead::Missing, SecretRead::Read))
-}
-
-/// Reserves a host that is chosen; releases the reservation once the machine
-/// has claimed it or wants none. `false` when another machine has it.
-fn reserve_host(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
-    match effect {
-        Some(Effect::Choose { host }) => context.index.reserve_host(host.as_str(), key),
-        // What another leader chose is claimed, whichever machine reserved it here.
-        Some(Effect::Claim { .. }) => true,
-        _ => {
-            context.router.send_keys(&context.index.release_reservation(key));
-            true
+    wanted: &SecretRef,
+    (secrets, stored): (&mut Secrets, &mut ReadSecrets),
+) -> Result<(), StoreError> {
+    let (client, namespace) = (&context.client, &gathered.demand.machine.namespace);
+    match wanted {
+        SecretRef::Bootstrap(name) => {
+            stored.bootstrap = secret::read_secret(client, namespace, name).await?;
+            let read = stored.bootstrap.as_ref();
+            let value = read.and_then(|secret| secret::value_of(secret, K::BOOTSTRAP_KEYS));
+            secrets.bootstrap = value.map_or(SecretRead::Missing, SecretRead::Read);
+        }
+        SecretRef::MetaData(name) => {
+            let read = secret::read_key(client, namespace, name, &["metaData", VALUE]).await?;
+            secrets.meta_data = read.map_or(SecretRead::Missing, SecretRead::Read);
+        }
+        SecretRef::NetworkData(name) => {
+            let read = secret::read_key(client, namespace, name, &["networkData", VALUE]).await?;
+            secrets.network_data = read.map_or(SecretRead::Missing, SecretRead::Read);
+        }
+        SecretRef::Registry(name) => {
+            let read = secret::read_secret(client, namespace, name).await?;
+            secrets.registry = read.map_or(SecretRead::Missing, |read| SecretRead::Read(Box::new(read)));
+        }
+        SecretRef::Plan => {
+            if let Some(host) = &gathered.host {
+                let read = plan_record::read_for_host(client, host).await?;
+                secrets.plan = Some(read.contents.clone());
+                stored.plan = Some(read);
+            }
         }
     }
+    Ok(())
 }
 
-/// A `BareMetalHost` waits for no member of a pool.
-fn note_wait<K: FrontDoor>(context: &Context, key: &Key, wait: Option<Wait<MemberWish>>) {
-    if K::CHOOSES {
-        context.index.set_wait(key, wait);
-    }
-}
-
-/// What the machine waits for from now on.
+/// The wait of the machine after a decision.
 fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
     match &demand.want {
@@ -240,22 +241,20 @@ fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
     }
 }
 
-/// Shows the state, and with it a Secret that could not be read or an effect that
-/// the API server refused. What a conflict interrupted shows itself with the next
-/// reconcile.
+/// Shows the state, and with it a Secret that could not be read or an effect that the API server
+/// refused. After a conflict nothing is shown, because the next reconcile shows the newer object.
 async fn write_state<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
-    decided: Option<&State>,
-    applied: &Result<impl Sized, StoreError>,
+    applied: &Applied,
 ) -> Result<(), StoreError> {
-    let failed = match applied {
+    let failed = match &applied.result {
         Err(error) if error.class() == Class::Conflict => return Ok(()),
-        Err(error) => Some(assignment::effect_failed(&chain(error))),
-        Ok(_) => None,
+        Err(error) => Some(describe_failure(error)),
+        Ok(()) => None,
     };
-    let state = match decided {
+    let state = match applied.outcome.as_ref().and_then(|outcome| outcome.state.as_ref()) {
         Some(state) => state.clone(),
         None if failed.is_some() => State::of_host(gathered.host.as_ref(), &gathered.demand),
         None => return Ok(()),
@@ -287,20 +286,22 @@ async fn announce_blocker<K: FrontDoor>(
     }
 }
 
-fn requeue_after<K>(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp) -> Action {
-    let kind = kind_name::<K>();
+fn requeue_after<K: OfKind>(
+    context: &Context,
+    key: &Key,
+    outcome: Option<&Outcome>,
+    now: Timestamp,
+) -> Action {
+    let Some(outcome) = outcome else { return Action::requeue(retry::CONFLICT_RETRY_MIN) };
+    if matches!(outcome.wake, Wake::Backoff) {
+        return Action::requeue(context.backoffs.next_wait(K::KIND, key));
+    }
+    context.backoffs.reset_waits(K::KIND, key);
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref());
     let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::PoolExhausted);
     match outcome.wake {
-        Wake::Backoff => Action::requeue(context.waits.next_interval(kind, key)),
-        Wake::At(at) => {
-            context.waits.reset_count(kind, key);
-            let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-            Action::requeue(wait.max(retry::CONFLICT_RETRY_MIN))
-        }
-        Wake::OnChange => {
-            context.waits.reset_count(kind, key);
-            if is_exhausted { Action::requeue(EXHAUSTED_RECHECK) } else { Action::await_change() }
-        }
+        Wake::At(at) => Action::requeue(time_until(at, now).max(retry::CONFLICT_RETRY_MIN)),
+        _ if is_exhausted => Action::requeue(EXHAUSTED_RECHECK),
+        _ => Action::await_change(),
     }
 }

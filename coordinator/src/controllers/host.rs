@@ -2,11 +2,13 @@
 //! is dead, and requests of operators by annotation.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{Type, condition_false};
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::names::annotation;
 use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
@@ -23,16 +25,29 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::context::Context;
-use super::failures::shown_failure;
+use super::failures::describe_failure;
 use super::plans::{describe_release, write_plan};
+use super::reconciled::{Failure, Reconciled};
 use super::{balancer, machine, metal3};
-use crate::key::{Key, StoreKey};
+use crate::clock::time_until;
+use crate::key::{Key, Kind};
 use crate::store::plan_record::{self, StoredSecret};
 use crate::store::{StoreError, host, secret};
 use crate::traces::note_trace;
 
+impl Reconciled for MachineInventory {
+    async fn reconcile(inventory: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        Ok(reconcile_host(inventory, context).await?)
+    }
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        let failed = Some(describe_failure(error));
+        host::write_conditions(&context.client, self, failed, context.clock.now()).await
+    }
+}
+
 /// Gathers, decides, applies one effect, projects the conditions.
-pub async fn reconcile_host(
+async fn reconcile_host(
     inventory: Arc<MachineInventory>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
@@ -43,13 +58,10 @@ pub async fn reconcile_host(
     if gathered.is_foreign {
         return Ok(Action::await_change());
     }
-    match act_once(&context, &inventory, &mut gathered).await {
-        Ok(Wake::At(at)) => {
-            Ok(Action::requeue(Duration::try_from(at.duration_since(now)).unwrap_or_default()))
-        }
-        Ok(Wake::OnChange | Wake::Backoff) => Ok(Action::await_change()),
-        Err(error) => Err(show_failure(&context, &inventory, error).await),
-    }
+    Ok(match act_once(&context, &inventory, &mut gathered).await? {
+        Wake::At(at) => Action::requeue(time_until(at, now)),
+        Wake::OnChange | Wake::Backoff => Action::await_change(),
+    })
 }
 
 /// Decides and applies the effect, or writes the conditions where there is none.
@@ -81,12 +93,6 @@ async fn act_once(
     Ok(outcome.wake)
 }
 
-async fn show_failure(context: &Context, inventory: &MachineInventory, error: StoreError) -> StoreError {
-    let Some(failed) = shown_failure(&error) else { return error };
-    let shown = host::write_conditions(&context.client, inventory, Some(failed), context.clock.now()).await;
-    shown.err().unwrap_or(error)
-}
-
 #[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
 struct Gathered<'a> {
     inventory: &'a MachineInventory,
@@ -106,9 +112,8 @@ impl<'a> Gathered<'a> {
     fn read(context: &Context, inventory: &'a MachineInventory, record: HostRecord, now: Timestamp) -> Self {
         let beside = |name: &str| Key::new(&*record.namespace, name);
         let claim = record.claim.as_ref();
-        let baremetal = claim.and_then(|claim| {
-            context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
-        });
+        let baremetal =
+            claim.and_then(|claim| context.cache.get::<BaremetalMachine>(&beside(&claim.baremetal_machine)));
         let baremetal = baremetal.filter(|_| claim.is_some_and(|claim| claim.kind == KIND));
         let is_member =
             baremetal.as_ref().is_some_and(|machine| balancer::is_member(context, machine, &record));
@@ -116,13 +121,13 @@ impl<'a> Gathered<'a> {
         let machine =
             claim.and_then(|claim| find_claiming(context, claim, &beside(&claim.baremetal_machine)));
         let named_cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
-        let owner_cluster = named_cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
+        let owner_cluster = named_cluster.and_then(|name| context.cache.get::<Cluster>(&beside(name)));
         let is_cluster_missing = named_cluster.is_some() && owner_cluster.is_none();
         let is_paused = cluster::is_paused(inventory, owner_cluster.as_deref())
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
-        let is_host = |kind: &str| kind == BARE_METAL_HOST && context.cache.metal3.is_some();
+        let is_host = |kind: &str| kind == BARE_METAL_HOST && context.cache.watches(Kind::BareMetalHost);
         let is_foreign =
             is_filtered || claim.is_some_and(|claim| claim.kind != KIND && !is_host(&claim.kind));
         Self {
@@ -207,10 +212,10 @@ impl<'a> Gathered<'a> {
 /// The machine of a claim, as the cache has it.
 fn find_claiming(context: &Context, claim: &Claim, key: &Key) -> Option<ClaimingMachine> {
     if claim.kind == BARE_METAL_HOST {
-        let host = context.cache.metal3.as_ref()?.hosts.get(&key.object_ref())?;
+        let host = context.cache.get::<BareMetalHost>(key)?;
         return Some(metal3::host::read_claiming(context, &host));
     }
-    let machine = context.cache.baremetal_machines.get(&key.object_ref())?;
+    let machine = context.cache.get::<BaremetalMachine>(key)?;
     Some(machine::read_claiming(context, &machine))
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
 use coordinator_api::names::{kind, label};
 use coordinator_core::assignment::State;
@@ -15,14 +17,19 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
-use super::front_door::{self, FrontDoor, Gathered};
-use crate::key::{Key, StoreKey};
+use super::front_door::{self, FrontDoor, Gathered, Guard, VALUE};
+use super::reconciled::{Failure, Reconciled};
+use crate::key::Key;
 use crate::store::StoreError;
 
 impl FrontDoor for BaremetalMachine {
     type Status = BaremetalMachineStatus;
 
-    const CHOOSES: bool = true;
+    const BOOTSTRAP_KEYS: &[&str] = &[VALUE];
+
+    fn open_guard<'a>(&self, context: &'a Context) -> Option<Guard<'a>> {
+        Some(Guard::begin(context, Key::of(self)))
+    }
 
     fn gather_inputs(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
@@ -30,10 +37,9 @@ impl FrontDoor for BaremetalMachine {
         let owner = context.find_owner(self);
         let cluster = self.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
-        let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
+        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&beside(name)));
         let named = named_host(self);
-        let inventory =
-            named.and_then(|host| context.cache.inventories.get(&beside(host.as_str()).object_ref()));
+        let inventory = named.and_then(|host| context.cache.get::<MachineInventory>(&beside(host.as_str())));
         let catalog = context.cache.image_catalog();
         let pool = &self.spec.machine_inventory_pool_ref.name;
         let demand = context.index.with_roster(&key, pool, |roster, is_reserved| {
@@ -47,7 +53,9 @@ impl FrontDoor for BaremetalMachine {
             };
             read_demand(&inputs, is_reserved)
         });
-        Gathered::new(demand, inventory, context.clock.now())
+        let gathered = Gathered::new(demand, inventory, context.clock.now());
+        context.router.send_keys(context.index.set_stuck(&key, gathered.is_stuck()));
+        gathered
     }
 
     fn project_status(
@@ -65,16 +73,21 @@ impl FrontDoor for BaremetalMachine {
     }
 }
 
-/// Gathers, decides, applies one effect, writes the status.
-pub async fn reconcile_baremetal_machine(
-    machine: Arc<BaremetalMachine>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    front_door::reconcile_machine(machine, context).await
+impl Reconciled for BaremetalMachine {
+    async fn reconcile(machine: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if context.serves(&*machine) {
+            return front_door::reconcile_machine(machine, context).await;
+        }
+        Guard::begin(&context, Key::of(&*machine)).abandon();
+        Ok(Action::await_change())
+    }
 }
 
 /// Looks up the machine of a claim in the API server itself.
-pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
+pub(super) fn look_up(
+    context: &Context,
+    key: Key,
+) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
     async move {
         let api: Api<BaremetalMachine> = Api::namespaced(context.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await;
@@ -85,9 +98,9 @@ pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<Claim
 }
 
 /// Fields of a machine that a claim needs.
-pub fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingMachine {
+pub(super) fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingMachine {
     let cluster = machine.labels().get(label::CLUSTER_NAME);
     let namespace = machine.namespace().unwrap_or_default();
-    let cluster = cluster.and_then(|name| context.cache.find_cluster(&Key::new(namespace, name.as_str())));
+    let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&Key::new(namespace, name.as_str())));
     ClaimingMachine { host: named_host(machine), is_paused: cluster::is_paused(machine, cluster.as_deref()) }
 }

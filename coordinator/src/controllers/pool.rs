@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
+use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions;
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::cluster;
@@ -14,37 +16,51 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
-use super::failures::shown_failure;
+use super::failures::describe_failure;
+use super::reconciled::{Failure, Reconciled};
 use crate::index::infrastructure_of;
-use crate::key::{Key, StoreKey};
+use crate::key::{Key, OfKind as _};
 use crate::store::{Class, StoreError, host, kind_name, status};
 
-/// Takes the members that no pool holds, and writes the counters.
-pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let key = Key::of(&*pool);
-    let cluster = context.cache.find_cluster(&key.in_namespace_of(&pool.spec.cluster_name));
-    let is_paused = cluster::is_paused(&*pool, cluster.as_deref());
-    if !is_paused
-        && pool.metadata.deletion_timestamp.is_none()
-        && let Err(error) = take_members(&key, &context).await
-    {
-        return Err(show_failure(&key, &context, error).await);
+impl Reconciled for MachineInventoryPool {
+    async fn reconcile(pool: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        let key = Key::of(&*pool);
+        let cluster = context.cache.get::<Cluster>(&key.in_namespace_of(&pool.spec.cluster_name));
+        let is_paused = cluster::is_paused(&*pool, cluster.as_deref());
+        if !is_paused && pool.metadata.deletion_timestamp.is_none() {
+            take_members(&key, &context).await?;
+        }
+        if let Some(remaining) = context.pool_writes.remaining(&key) {
+            return Ok(Action::requeue(remaining));
+        }
+        let now = context.clock.now();
+        let projected =
+            context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
+        if let Some((pool, mut projected)) = projected {
+            let generation = pool.metadata.generation;
+            let mut updates = vec![cluster::paused_condition(is_paused)];
+            let holds_endpoint = holds_endpoint(&context, cluster.as_deref());
+            updates.extend(ignored_condition(&pool, holds_endpoint));
+            conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
+            status::write_status(&context.client, &*pool, &projected).await?;
+        }
+        Ok(Action::await_change())
     }
-    if let Some(remaining) = context.pool_writes.remaining(&key) {
-        return Ok(Action::requeue(remaining));
+
+    /// Shows the failure beside the newest counters.
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        let now = context.clock.now();
+        let projected = context
+            .index
+            .read_roster(&Key::of(self), |roster| (roster.pool().clone(), roster.project_status(now)));
+        let Some((pool, mut projected)) = projected.filter(|_| !error.is_status_write(Self::KIND)) else {
+            return Ok(());
+        };
+        let stored = pool.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+        let (failed, generation) = (describe_failure(error), pool.metadata.generation);
+        conditions::set_failure(&mut projected.conditions, stored, &failed, generation, now);
+        status::write_status(&context.client, &*pool, &projected).await.map(drop)
     }
-    let now = context.clock.now();
-    let projected =
-        context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
-    if let Some((pool, mut projected)) = projected {
-        let generation = pool.metadata.generation;
-        let mut updates = vec![cluster::paused_condition(is_paused)];
-        let holds_endpoint = holds_endpoint(&context, cluster.as_deref());
-        updates.extend(ignored_condition(&pool, holds_endpoint));
-        conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
-        status::write_status(&context.client, &*pool, &projected).await?;
-    }
-    Ok(Action::await_change())
 }
 
 /// Whether hosts of the Cluster are to hold the address of its endpoint, once that is known.
@@ -52,22 +68,8 @@ fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> 
     let cluster = cluster?;
     cluster.spec.infrastructure_ref.as_ref()?;
     let Some(infrastructure) = infrastructure_of(cluster) else { return Some(false) };
-    let infrastructure = context.cache.baremetal_clusters.get(&infrastructure.object_ref())?;
+    let infrastructure = context.cache.get::<BaremetalCluster>(&infrastructure)?;
     Some(load_balancer::holds_endpoint(&infrastructure.spec))
-}
-
-/// The counters, and what the API server refused.
-async fn show_failure(key: &Key, context: &Context, error: StoreError) -> StoreError {
-    let Some(failed) = shown_failure(&error) else { return error };
-    let now = context.clock.now();
-    let projected =
-        context.index.read_roster(key, |roster| (roster.pool().clone(), roster.project_status(now)));
-    let Some((pool, mut projected)) = projected else { return error };
-    let stored = pool.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    let generation = pool.metadata.generation;
-    conditions::set_failure(&mut projected.conditions, stored, &failed, generation, now);
-    let shown = status::write_status(&context.client, &*pool, &projected).await;
-    shown.err().unwrap_or(error)
 }
 
 /// One that changes meanwhile is decided again with its event.
@@ -83,7 +85,7 @@ async fn take_members(pool: &Key, context: &Context) -> Result<(), StoreError> {
 
 async fn take_member(pool: &Key, member: &str, context: &Context) -> Result<(), StoreError> {
     let key = pool.in_namespace_of(member);
-    let Some(inventory) = context.cache.inventories.get(&key.object_ref()) else { return Ok(()) };
+    let Some(inventory) = context.cache.get::<MachineInventory>(&key) else { return Ok(()) };
     let former = inventory.annotations().get(annotation::POOL).filter(|name| !name.is_empty());
     if let Some(former) = former {
         let former = pool.in_namespace_of(former);

@@ -1,7 +1,6 @@
 //! `MachineRegistration`: a token in a Secret, and a URL.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
@@ -15,57 +14,52 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::context::Context;
-use super::failures::shown_failure;
-use crate::key::StoreKey as _;
+use super::failures::show_condition;
+use super::reconciled::{Failure, Reconciled};
+use crate::clock::time_until;
 use crate::store::registration_token::{self, Token};
 use crate::store::{StoreError, status};
-use crate::telemetry::chain;
 
 /// Makes sure that the token's Secret exists, and shows token and URL.
 ///
-/// # Errors
-/// [`StoreError`]; [`StoreError::Taken`] when the Secret is something else.
-pub async fn reconcile(
-    registration: Arc<MachineRegistration>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    if registration.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    if let Some(other) = find_duplicate(&registration, &context) {
-        show_duplicate(&registration, &other, &context).await?;
-        // The other one wakes it when it gives the token up.
-        return Ok(Action::await_change());
-    }
-    let stored = match registration_token::ensure(&context.client, &registration).await {
-        Ok(stored) => stored,
-        Err(error) => return Err(show_failure(&registration, error, &context).await),
-    };
-    let token = if registration.annotations().contains_key(annotation::ROTATE_TOKEN) {
-        match rotate(&registration, stored, &context).await {
-            Ok(token) => token,
-            Err(error) => return Err(show_failure(&registration, error, &context).await),
+impl Reconciled for MachineRegistration {
+    async fn reconcile(registration: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if registration.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
         }
-    } else {
-        stored.token
-    };
-    let now = context.clock.now();
-    let updates = judged_conditions(&registration, now);
-    let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
-    let mut projected = with_conditions(&registration, &updates, &context);
-    projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
-    projected.registration_token = Some(token);
-    let refusal = admission::shown_refusal(&registration, now);
-    projected.last_refusal = refusal.map(|(refusal, _)| refusal.clone());
-    let written = status::write_status(&context.client, &*registration, &projected).await?;
-    if written.is_some() {
-        tracing::info!(is_ready, "registration reconciled");
-        warn_of_seed(&registration, &context).await;
+        if let Some(other) = find_duplicate(&registration, &context) {
+            show_duplicate(&registration, &other, &context).await?;
+            // The other one wakes it when it gives the token up.
+            return Ok(Action::await_change());
+        }
+        let stored = registration_token::ensure(&context.client, &registration).await?;
+        let token = if registration.annotations().contains_key(annotation::ROTATE_TOKEN) {
+            rotate(&registration, stored, &context).await?
+        } else {
+            stored.token
+        };
+        let now = context.clock.now();
+        let updates = judged_conditions(&registration, now);
+        let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
+        let mut projected = with_conditions(&registration, &updates, &context);
+        projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
+        projected.registration_token = Some(token);
+        let refusal = admission::shown_refusal(&registration, now);
+        projected.last_refusal = refusal.map(|(refusal, _)| refusal.clone());
+        let written = status::write_status(&context.client, &*registration, &projected).await?;
+        if written.is_some() {
+            tracing::info!(is_ready, "registration reconciled");
+            warn_of_seed(&registration, &context).await;
+        }
+        let expiry = admission::token_expiry(&registration).filter(|expiry| *expiry > now);
+        let wake = expiry.into_iter().chain(refusal.map(|(_, until)| until)).min();
+        let wait = wake.map(|wake| time_until(wake, now));
+        Ok(wait.map_or_else(Action::await_change, Action::requeue))
     }
-    let expiry = admission::token_expiry(&registration).filter(|expiry| *expiry > now);
-    let wake = expiry.into_iter().chain(refusal.map(|(_, until)| until)).min();
-    let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
-    Ok(wait.map_or_else(Action::await_change, Action::requeue))
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_condition(context, self, error, |status| &mut status.conditions).await
+    }
 }
 
 /// An older registration with the token that this one asks for.
@@ -75,7 +69,7 @@ fn find_duplicate(registration: &MachineRegistration, context: &Context) -> Opti
         (found.creation_timestamp().map(|time| time.0), found.namespace(), found.name_any())
     };
     let holders = context.index.registrations_with_token(token).into_iter();
-    let mut holders = holders.filter_map(|key| context.cache.registrations.get(&key.object_ref()));
+    let mut holders = holders.filter_map(|key| context.cache.get::<MachineRegistration>(&key));
     let older = holders.find(|found| found.uid() != registration.uid() && age(found) < age(registration))?;
     Some(format!("{}/{}", older.namespace().unwrap_or_default(), older.name_any()))
 }
@@ -92,20 +86,6 @@ async fn show_duplicate(
     projected.registration_url = None;
     projected.registration_token = None;
     status::write_status(&context.client, registration, &projected).await.map(drop)
-}
-
-async fn show_failure(
-    registration: &MachineRegistration,
-    error: StoreError,
-    context: &Context,
-) -> StoreError {
-    let Some(mut failed) = shown_failure(&error) else { return error };
-    // A Secret that holds something else needs an operator.
-    if matches!(error, StoreError::Taken { .. }) {
-        failed.message = format!("{}; correct or delete it: it is created again", chain(&error));
-    }
-    let projected = with_conditions(registration, &[failed], context);
-    status::write_status(&context.client, registration, &projected).await.err().unwrap_or(error)
 }
 
 /// Whether hosts can register with it, and which of its fields have no effect.

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::conditions;
 use coordinator_api::registration::MachineRegistration;
-use coordinator_api::seed_image::{SeedImage, SeedImageStatus};
+use coordinator_api::seed_image::SeedImage;
 use coordinator_core::retry;
 use coordinator_core::seed_image::{self, Progress};
 use kube::runtime::controller::Action;
 use serde_json::json;
 
 use super::context::Context;
-use super::failures::shown_failure;
+use super::failures::show_condition;
+use super::reconciled::{Failure, Reconciled};
 use crate::index::Triggers;
-use crate::key::{Key, StoreKey};
+use crate::key::{Key, Kind};
 use crate::seed_iso::{Prepared, SeedIsoError};
 use crate::store::{self, StoreError, status};
 use crate::telemetry::chain;
@@ -26,45 +26,45 @@ const REPLICA_INTERVAL: Duration = Duration::from_secs(2);
 /// A build whose outcome triggered nothing is asked for after this time.
 const BUILD_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Decides, prepares the ISO, projects the status.
-pub async fn reconcile_seed_image(
-    image: Arc<SeedImage>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let now = context.clock.now();
-    let key = image.registration_key();
-    let registration = context.cache.registrations.get(&key.object_ref());
-    let decision = seed_image::decide_build(&image, registration.as_deref(), now);
-    let (progress, retry) = match (decision.progress(&key.name), registration) {
-        (Some(progress), _) => (progress, None),
-        (None, Some(registration)) => {
-            let Some(built) = poll_build(&image, &registration, &context) else {
-                return Ok(Action::requeue(BUILD_INTERVAL));
-            };
-            project_build(&image, built, &context)
-        }
-        (None, None) => (Progress::NoRegistration(key.name.to_string()), None),
-    };
-    let now = context.clock.now();
-    let mut projected = seed_image::seed_image_status(&image, &progress, now);
-    let catalog = context.cache.image_catalog().and_then(|catalog| catalog.data.clone());
-    seed_image::project_fit(&mut projected, &image, &catalog.unwrap_or_default(), now);
-    // The stored status has the answer, and the new token.
-    if seed_image::is_answered(&image) {
-        return match clear_request(&image, &context).await {
-            // The change comes back as an event.
-            Ok(()) => Ok(Action::await_change()),
-            Err(error) => Err(show_failure(&image, projected, error, &context).await),
+impl Reconciled for SeedImage {
+    async fn reconcile(image: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        let now = context.clock.now();
+        let key = image.registration_key();
+        let registration = context.cache.get::<MachineRegistration>(&key);
+        let decision = seed_image::decide_build(&image, registration.as_deref(), now);
+        let (progress, retry) = match (decision.progress(&key.name), registration) {
+            (Some(progress), _) => (progress, None),
+            (None, Some(registration)) => {
+                let Some(built) = poll_build(&image, &registration, &context) else {
+                    return Ok(Action::requeue(BUILD_INTERVAL));
+                };
+                project_build(&image, built, &context)
+            }
+            (None, None) => (Progress::NoRegistration(key.name.to_string()), None),
         };
+        let now = context.clock.now();
+        let mut projected = seed_image::seed_image_status(&image, &progress, now);
+        let catalog = context.cache.image_catalog().and_then(|catalog| catalog.data.clone());
+        seed_image::project_fit(&mut projected, &image, &catalog.unwrap_or_default(), now);
+        // The stored status has the answer, and the new token.
+        if seed_image::is_answered(&image) {
+            clear_request(&image, &context).await?;
+            // The change comes back as an event.
+            return Ok(Action::await_change());
+        }
+        let before = image.status.as_ref().and_then(|status| status.state);
+        let written = status::write_status(&context.client, &*image, &projected).await?;
+        if written.is_some() && before != projected.state {
+            let state: &str = projected.state.map_or("", Into::into);
+            tracing::info!(state, "seed image changed its state");
+        }
+        let wait = retry.or_else(|| seed_image::remaining_lifetime(&image, context.clock.now()));
+        Ok(wait.map_or_else(Action::await_change, Action::requeue))
     }
-    let before = image.status.as_ref().and_then(|status| status.state);
-    let written = status::write_status(&context.client, &*image, &projected).await?;
-    if written.is_some() && before != projected.state {
-        let state: &str = projected.state.map_or("", Into::into);
-        tracing::info!(state, "seed image changed its state");
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_condition(context, self, error, |status| &mut status.conditions).await
     }
-    let wait = retry.or_else(|| seed_image::remaining_lifetime(&image, context.clock.now()));
-    Ok(wait.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Fetching takes minutes: the reconcile ends, and the outcome triggers the next
@@ -74,9 +74,9 @@ fn poll_build(
     registration: &Arc<MachineRegistration>,
     context: &Context,
 ) -> Option<Result<Prepared, SeedIsoError>> {
-    let triggers = Triggers { seed_images: [Key::of(&**image)].into(), ..Triggers::default() };
+    let triggers = Triggers::of(Kind::SeedImage, [Key::of(&**image)]);
     let router = context.router.clone();
-    context.isos.poll_build(image, registration, move || router.send_keys(&triggers))
+    context.isos.poll_build(image, registration, move || router.send_keys(triggers))
 }
 
 /// How it went, and when to retry.
@@ -106,19 +106,6 @@ fn project_build(
             (Progress::Failed(error.reason(), error.status_text()), interval)
         }
     }
-}
-
-async fn show_failure(
-    image: &SeedImage,
-    mut projected: SeedImageStatus,
-    error: StoreError,
-    context: &Context,
-) -> StoreError {
-    let Some(failed) = shown_failure(&error) else { return error };
-    let stored = image.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
-    let generation = image.metadata.generation;
-    conditions::set_failure(&mut projected.conditions, stored, &failed, generation, context.clock.now());
-    status::write_status(&context.client, image, &projected).await.err().unwrap_or(error)
 }
 
 /// The `resourceVersion` is the precondition: from a stale cache the next

@@ -7,17 +7,17 @@ use coordinator_core::pool::{self, Roster};
 use kube::runtime::controller::Action;
 
 use super::context::Context;
+use super::reconciled::{Failure, Reconciled};
 use crate::index::pool_key;
-use crate::store::{StoreError, status};
+use crate::store::status;
 
-pub async fn reconcile_template(
-    template: Arc<BaremetalMachineTemplate>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    if context.serves(&*template) {
-        let capacity = context.index.read_roster(&pool_key(&template), Roster::least_capacity);
-        let projected = pool::template_status(&capacity.unwrap_or_default());
-        status::write_status(&context.client, &*template, &projected).await?;
+impl Reconciled for BaremetalMachineTemplate {
+    async fn reconcile(template: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if context.serves(&*template) {
+            let capacity = context.index.read_roster(&pool_key(&template), Roster::least_capacity);
+            let projected = pool::template_status(&capacity.unwrap_or_default());
+            status::write_status(&context.client, &*template, &projected).await?;
+        }
+        Ok(Action::await_change())
     }
-    Ok(Action::await_change())
 }

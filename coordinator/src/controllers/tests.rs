@@ -4,11 +4,11 @@ use kube::runtime::watcher::Event;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::key::Kind;
 use crate::tests::Setting;
 
-async fn wait_again(object: Arc<MachineRegistration>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let kind = kind_name::<MachineRegistration>();
-    Ok(Action::requeue(context.waits.next_interval(kind, &Key::of(&*object))))
+async fn wait_again(object: Arc<MachineRegistration>, context: Arc<Context>) -> Result<Action, Failure> {
+    Ok(Action::requeue(context.backoffs.next_wait(Kind::MachineRegistration, &Key::of(&*object))))
 }
 
 #[tokio::test(start_paused = true)]
@@ -24,7 +24,7 @@ async fn deleted_object_is_waited_for_no_more() {
     let (_queue, keys) = unbounded_channel();
     let controller = tokio::spawn(run_controller(wait_again, context.clone(), store, keys));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let next = || context.waits.next_interval(kind_name::<MachineRegistration>(), &Key::of(&object));
+    let next = || context.backoffs.next_wait(Kind::MachineRegistration, &Key::of(&object));
     assert!(next() > Duration::from_secs(4), "it waited several times");
     writer.apply_watcher_event(&Event::Delete(object.clone()));
     tokio::time::sleep(Duration::from_mins(1)).await;

@@ -7,7 +7,7 @@ use coordinator_core::host::HostRecord;
 
 use super::machines::MachineFacts;
 use super::{Inner, Triggers};
-use crate::key::Key;
+use crate::key::{Key, Kind};
 
 /// What a host is found by.
 struct Facts {
@@ -42,20 +42,20 @@ impl Inner {
         self.hosts_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), host);
         self.hosts_by_replica.replace_group(old.replica.as_ref(), new.replica.as_ref(), host);
         let mut triggers = Triggers::default();
-        triggers.hosts.insert(host.clone());
+        triggers.add(Kind::MachineInventory, [host.clone()]);
         for (kind, machine) in [&old.claim, &new.claim].into_iter().flatten() {
             if kind == KIND {
-                triggers.machines.insert(machine.clone());
+                triggers.add(Kind::BaremetalMachine, [machine.clone()]);
                 let owner = self.machines.get(machine).and_then(MachineFacts::control_plane_of);
-                triggers.clusters.extend(owner.and_then(|owner| self.infrastructure_of(owner)));
+                triggers.add(Kind::BaremetalCluster, owner.and_then(|owner| self.infrastructure_of(owner)));
             }
         }
-        triggers.machines.extend(self.machines_by_host.group_members(host).cloned());
+        triggers.add(Kind::BaremetalMachine, self.machines_by_host.group_members(host).cloned());
         if new.claim.is_some() || record.is_none() {
             self.reservations.release_host(host);
         }
         if is_pool_fact_changed(old_record.as_ref(), record) {
-            triggers.pools.extend(self.pools_by_member.group_members(host).cloned());
+            triggers.add(Kind::MachineInventoryPool, self.pools_by_member.group_members(host).cloned());
         }
         self.update_member(host, &mut triggers);
         triggers

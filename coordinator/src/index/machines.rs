@@ -11,7 +11,7 @@ use coordinator_core::pool::{Roster, Standing};
 use kube::ResourceExt as _;
 
 use super::{Called, Inner, MemberWish, Triggers, Wait};
-use crate::key::Key;
+use crate::key::{Key, Kind};
 
 /// What a machine is found by, and what its host depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,19 +102,19 @@ impl Inner {
         self.control_planes.replace_group(former.as_ref(), latter.as_ref(), machine);
         let mut triggers = Triggers::default();
         if facts.is_some() {
-            triggers.machines.insert(machine.clone());
+            triggers.add(Kind::BaremetalMachine, [machine.clone()]);
         }
         if old.as_ref() != facts {
             for cluster in [&former, &latter].into_iter().flatten() {
-                triggers.clusters.extend(self.infrastructure_of(cluster));
+                triggers.add(Kind::BaremetalCluster, self.infrastructure_of(cluster));
             }
-            triggers.hosts.extend(host(before));
-            triggers.hosts.extend(host(after));
+            triggers.add(Kind::MachineInventory, host(before));
+            triggers.add(Kind::MachineInventory, host(after));
             let is_deleting = |facts: Option<&MachineFacts>| facts.is_some_and(MachineFacts::is_deleting);
             if is_deleting(before) != is_deleting(after) {
                 self.update_held_members(machine, &mut triggers);
             }
-            triggers.hosts.extend(self.hosts_held_by(machine));
+            triggers.add(Kind::MachineInventory, self.hosts_held_by(machine));
         }
         if facts.is_none_or(|facts| facts.is_deleting || facts.is_paused) {
             self.waiting.set_wait(machine, None);
@@ -158,7 +158,7 @@ impl Inner {
             self.release_reservation(machine, triggers);
         } else if let Some(facts) = facts.filter(|facts| facts.host.is_none()) {
             let called = self.waiting.take_for_host(&facts.pool, |_| true, |_| Called::None);
-            triggers.machines.extend(called);
+            triggers.add(Kind::BaremetalMachine, called);
         }
     }
 
@@ -175,9 +175,9 @@ impl Inner {
         self.clusters_by_infrastructure.replace_group(former.as_ref(), infrastructure.as_ref(), cluster);
         let mut triggers = Triggers::default();
         if is_changed {
-            triggers.machines.extend(self.machines_by_cluster.group_members(cluster).cloned());
-            triggers.hosts.extend(self.hosts_by_cluster.group_members(cluster).cloned());
-            triggers.pools.extend(self.pools_by_cluster.group_members(cluster).cloned());
+            triggers.add(Kind::BaremetalMachine, self.machines_by_cluster.group_members(cluster).cloned());
+            triggers.add(Kind::MachineInventory, self.hosts_by_cluster.group_members(cluster).cloned());
+            triggers.add(Kind::MachineInventoryPool, self.pools_by_cluster.group_members(cluster).cloned());
         }
         triggers
     }
@@ -199,7 +199,10 @@ impl Inner {
     /// Machines that wait for a member to come back, where none does any more.
     pub(super) fn end_returns(&mut self, pool: &Key, triggers: &mut Triggers) {
         let roster = self.rosters.get(pool);
-        triggers.machines.extend(self.waiting.take_for_return(pool, |wish| !is_returning(roster, wish)));
+        triggers.add(
+            Kind::BaremetalMachine,
+            self.waiting.take_for_return(pool, |wish| !is_returning(roster, wish)),
+        );
     }
 
     /// A deleted machine reserves nothing.
@@ -232,6 +235,6 @@ impl Inner {
             true => Called::None,
         };
         let called = self.waiting.take_for_host(pool, |wish| wish.fits(domain), returns);
-        triggers.machines.extend(called);
+        triggers.add(Kind::BaremetalMachine, called);
     }
 }

@@ -32,23 +32,8 @@ use seen::Seen;
 use crate::index::groups::{Groups, Partition};
 use crate::index::reservations::Reservations;
 use crate::index::{Triggers, Waiting};
-use crate::key::{Key, Namespace, Presence};
+use crate::key::{Key, Kind, Namespace, Presence};
 use slots::Slots;
-
-/// A kind that has a controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    IpPool,
-    IpClaim,
-    DataTemplate,
-    DataClaim,
-    Data,
-    Host,
-    Machine,
-    Cluster,
-    Remediation,
-    AddressClaim,
-}
 
 /// Before the names of Cluster API's claims where both kinds of claims are kept; no object
 /// has it in its name.
@@ -103,10 +88,6 @@ struct MachineFacts {
     generation: Option<i64>,
 }
 
-pub(crate) fn triggers(subjects: impl IntoIterator<Item = (Kind, Key)>) -> Triggers {
-    Triggers { metal3: subjects.into_iter().collect(), ..Triggers::default() }
-}
-
 /// Where addresses are kept by claims of both kinds.
 pub(crate) fn slot_of_address_claim(claim: &Key) -> Key {
     claim.in_namespace_of(&format!("{ADDRESS_CLAIM}{}", claim.name))
@@ -114,8 +95,8 @@ pub(crate) fn slot_of_address_claim(claim: &Key) -> Key {
 
 fn claim_subjects(claims: impl IntoIterator<Item = Key>) -> impl Iterator<Item = (Kind, Key)> {
     claims.into_iter().map(|key| match key.name.strip_prefix(ADDRESS_CLAIM) {
-        Some(name) => (Kind::AddressClaim, key.in_namespace_of(name)),
-        None => (Kind::IpClaim, key),
+        Some(name) => (Kind::IPAddressClaim, key.in_namespace_of(name)),
+        None => (Kind::IPClaim, key),
     })
 }
 
@@ -139,7 +120,7 @@ impl Metal3Index {
         inner.clusters.apply_member(pool, presence);
         let is_changed = inner.seen.pools.note_change(pool, presence, ());
         let claims = if is_changed { inner.addresses.claims_of(&key) } else { BTreeSet::new() };
-        triggers(claim_subjects(claims).chain([(Kind::IpPool, key)]))
+        Triggers::from_iter(claim_subjects(claims).chain([(Kind::IPPool, key)]))
     }
 
     pub(crate) fn apply_ip_claim(&self, claim: &IPClaim, presence: Presence) -> Triggers {
@@ -149,8 +130,9 @@ impl Metal3Index {
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
         let woken = inner.addresses.update_claim(&key, facts);
-        let data = claim.labels().get(names::DATA_NAME).map(|name| (Kind::Data, key.in_namespace_of(name)));
-        triggers(claim_subjects(woken).chain([(Kind::IpClaim, key)]).chain(data))
+        let data =
+            claim.labels().get(names::DATA_NAME).map(|name| (Kind::Metal3Data, key.in_namespace_of(name)));
+        Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPClaim, key)]).chain(data))
     }
 
     /// A claim of Cluster API on one of our pools.
@@ -162,12 +144,16 @@ impl Metal3Index {
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
         let woken = inner.addresses.update_claim(&slot_of_address_claim(&key), facts);
-        triggers(claim_subjects(woken).chain([(Kind::AddressClaim, key)]))
+        Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPAddressClaim, key)]))
     }
 
     /// What Cluster API's claim was given concerns that claim.
-    pub(crate) fn apply_given_address(address: &GivenAddress) -> Triggers {
-        triggers([(Kind::AddressClaim, Key::of(address).in_namespace_of(&address.spec.claim_ref.name))])
+    #[allow(clippy::unused_self)] // The table of kinds names methods.
+    pub(crate) fn apply_given_address(&self, address: &GivenAddress, _: Presence) -> Triggers {
+        Triggers::from_iter([(
+            Kind::IPAddressClaim,
+            Key::of(address).in_namespace_of(&address.spec.claim_ref.name),
+        )])
     }
 
     pub(crate) fn apply_ip_address(&self, address: &IPAddress, presence: Presence) -> Triggers {
@@ -181,7 +167,7 @@ impl Metal3Index {
         let parsed = address.spec.address.parse().ok().filter(|_| presence == Presence::Exists);
         let facts = parsed.map(|ip: IpAddr| (pool.clone(), claim, ip));
         let woken = self.write_inner().addresses.update_object(&key, facts);
-        triggers(claim_subjects(woken).chain([(Kind::IpPool, pool)]))
+        Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPPool, pool)]))
     }
 
     /// Addresses of a pool that are in use, with the names of their claims.
@@ -221,7 +207,9 @@ impl Metal3Index {
         let inner = self.read_inner();
         let waiting = has_freed.then(|| inner.addresses.waiting_in(&key.namespace));
         let hosts: Vec<_> = inner.hosts_by_inventory.group_members(&key).cloned().collect();
-        triggers(of_kind(Kind::Host, hosts).chain(claim_subjects(waiting.into_iter().flatten())))
+        Triggers::from_iter(
+            of_kind(Kind::BareMetalHost, hosts).chain(claim_subjects(waiting.into_iter().flatten())),
+        )
     }
 }
 
@@ -237,7 +225,7 @@ impl Metal3Index {
         let is_changed = inner.seen.data_templates.note_change(template, presence, ());
         let groups = [Some(key.clone()), group].into_iter().flatten().filter(|_| is_changed);
         let claims: BTreeSet<_> = groups.flat_map(|group| inner.indexes.claims_of(&group)).collect();
-        triggers(of_kind(Kind::DataClaim, claims).chain([(Kind::DataTemplate, key)]))
+        Triggers::from_iter(of_kind(Kind::Metal3DataClaim, claims).chain([(Kind::Metal3DataTemplate, key)]))
     }
 
     /// A claim concerns the machine of its name.
@@ -250,7 +238,7 @@ impl Metal3Index {
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
         let facts = (presence == Presence::Exists).then_some((group, chosen));
         inner.indexes.update_claim(&key, facts);
-        triggers([(Kind::DataClaim, key.clone()), (Kind::Machine, key)])
+        Triggers::from_iter([(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)])
     }
 
     /// Data concerns its claim, the machine of that, and the templates of its
@@ -269,8 +257,9 @@ impl Metal3Index {
         }
         let claims = inner.indexes.update_object(&key, facts);
         let templates: Vec<_> = inner.templates_by_group.group_members(&group).cloned().collect();
-        let subjects = of_kind(Kind::DataClaim, claims).chain(of_kind(Kind::DataTemplate, templates));
-        triggers(subjects.chain([(Kind::Data, key), (Kind::Machine, claim)]))
+        let subjects =
+            of_kind(Kind::Metal3DataClaim, claims).chain(of_kind(Kind::Metal3DataTemplate, templates));
+        Triggers::from_iter(subjects.chain([(Kind::Metal3Data, key), (Kind::Metal3Machine, claim)]))
     }
 
     /// The data of a claim.

@@ -10,13 +10,13 @@ use coordinator_core::pool::{self, Holder, Roster, Standing, Traits};
 
 use super::machines::MachineFacts;
 use super::{Inner, Triggers};
-use crate::key::Key;
+use crate::key::{Key, Kind};
 
 impl Inner {
     /// Only a change of the members costs as much as there are members.
     pub(super) fn update_pool(&mut self, key: &Key, pool: &Arc<MachineInventoryPool>) -> Triggers {
         let mut triggers = Triggers::default();
-        triggers.pools.insert(key.clone());
+        triggers.add(Kind::MachineInventoryPool, [key.clone()]);
         if self.rosters.get_mut(key).is_some_and(|roster| roster.update_pool(pool)) {
             return triggers;
         }
@@ -59,8 +59,8 @@ impl Inner {
         for host in old.union(&new) {
             self.update_holder(host, triggers);
         }
-        triggers.machines.extend(self.machines_by_pool.group_members(key).cloned());
-        triggers.templates.extend(self.templates_by_pool.group_members(key).cloned());
+        triggers.add(Kind::BaremetalMachine, self.machines_by_pool.group_members(key).cloned());
+        triggers.add(Kind::BaremetalMachineTemplate, self.templates_by_pool.group_members(key).cloned());
     }
 
     /// The hosts that a new roster selects.
@@ -111,7 +111,7 @@ impl Inner {
 
     fn trigger_infrastructure(&self, cluster: &Key, triggers: &mut Triggers) {
         let facts = self.clusters.get(cluster);
-        triggers.clusters.extend(facts.and_then(|facts| facts.infrastructure.clone()));
+        triggers.add(Kind::BaremetalCluster, facts.and_then(|facts| facts.infrastructure.clone()));
     }
 
     /// After a change of a host: which pools select it.
@@ -130,7 +130,7 @@ impl Inner {
                 self.set_unheld(&pool, host, false);
                 self.end_returns(&pool, triggers);
             }
-            triggers.pools.insert(pool);
+            triggers.add(Kind::MachineInventoryPool, [pool]);
         }
     }
 
@@ -145,7 +145,7 @@ impl Inner {
             } else if former == Standing::Preparing {
                 self.end_returns(&pool, triggers);
             }
-            triggers.pools.insert(pool);
+            triggers.add(Kind::MachineInventoryPool, [pool]);
         }
         self.update_holder(host, triggers);
     }
@@ -168,7 +168,7 @@ impl Inner {
         if has_other_traits {
             let cluster = pool.in_namespace_of(&roster.pool().spec.cluster_name);
             self.trigger_infrastructure(&cluster, triggers);
-            triggers.templates.extend(self.templates_by_pool.group_members(pool).cloned());
+            triggers.add(Kind::BaremetalMachineTemplate, self.templates_by_pool.group_members(pool).cloned());
         }
         (has_changed || has_other_traits).then_some((former, standing))
     }
@@ -193,7 +193,7 @@ impl Inner {
         for pool in pools {
             self.count_touched();
             if self.set_unheld(&pool, host, is_unheld) {
-                triggers.pools.insert(pool);
+                triggers.add(Kind::MachineInventoryPool, [pool]);
             }
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::triggers::Router;
 use super::{Index, Triggers};
 use crate::clock::Clock;
-use crate::key::Presence;
+use crate::key::{Kind, Presence};
 use crate::lease::{read_lifetime, replica};
 
 /// How often expired Leases are looked for.
@@ -157,7 +157,7 @@ impl ReplicaTracker {
             for replica in self.take_expired() {
                 let hosts = index.hosts_by_replica(&replica);
                 log_death(&replica, hosts.len());
-                router.send_keys(&Triggers { hosts, ..Triggers::default() });
+                router.send_keys(Triggers::of(Kind::MachineInventory, hosts));
             }
         }
     }

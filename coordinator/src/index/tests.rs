@@ -105,14 +105,14 @@ fn a_claimed_host_triggers_its_machine_and_pool() {
     index.apply_pool(&pool("p1", 1, &names(["h1", "h2"])), EXISTS);
     index.apply_host(&in_pool("h1", "p1"), EXISTS);
     let triggers = index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    assert_eq!(triggers.hosts, keys(["h1"]));
-    assert_eq!(triggers.machines, keys(["m1"]));
-    assert_eq!(triggers.pools, keys(["p1"]));
+    assert_eq!(triggers.keys_of(Kind::MachineInventory), keys(["h1"]));
+    assert_eq!(triggers.keys_of(Kind::BaremetalMachine), keys(["m1"]));
+    assert_eq!(triggers.keys_of(Kind::MachineInventoryPool), keys(["p1"]));
     assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys(["h1"]));
     let again = index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    assert_eq!(again.pools, keys([]), "the standing did not change");
+    assert_eq!(again.keys_of(Kind::MachineInventoryPool), keys([]), "the standing did not change");
     let released = index.apply_host(&in_pool("h1", "p1"), EXISTS);
-    assert_eq!(released.machines, keys(["m1"]), "the former owner is triggered");
+    assert_eq!(released.keys_of(Kind::BaremetalMachine), keys(["m1"]), "the former owner is triggered");
     assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys([]));
 }
 
@@ -121,10 +121,13 @@ fn a_deleted_machine_triggers_the_hosts_it_holds() {
     let index = Index::default();
     index.apply_machine(&machine("m1", Some("h1")), EXISTS);
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    assert_eq!(index.apply_machine(&machine("m1", Some("h1")), EXISTS).hosts, keys([]));
+    assert_eq!(
+        index.apply_machine(&machine("m1", Some("h1")), EXISTS).keys_of(Kind::MachineInventory),
+        keys([])
+    );
     let triggers = index.apply_machine(&machine("m1", Some("h1")), DELETED);
-    assert_eq!(triggers.hosts, keys(["h1"]));
-    assert_eq!(triggers.machines, keys([]));
+    assert_eq!(triggers.keys_of(Kind::MachineInventory), keys(["h1"]));
+    assert_eq!(triggers.keys_of(Kind::BaremetalMachine), keys([]));
 }
 
 #[test]
@@ -134,9 +137,15 @@ fn a_paused_cluster_triggers_machines_and_hosts_once() {
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
     index.apply_cluster(&cluster(None), EXISTS);
     let paused = index.apply_cluster(&cluster(Some(true)), EXISTS);
-    assert_eq!((paused.machines, paused.hosts), (keys(["m1"]), keys(["h1"])));
+    assert_eq!(
+        (paused.keys_of(Kind::BaremetalMachine), paused.keys_of(Kind::MachineInventory)),
+        (keys(["m1"]), keys(["h1"]))
+    );
     assert_eq!(index.apply_cluster(&cluster(Some(true)), EXISTS), Triggers::default());
-    assert_eq!(index.apply_cluster(&cluster(Some(true)), DELETED).machines, keys(["m1"]));
+    assert_eq!(
+        index.apply_cluster(&cluster(Some(true)), DELETED).keys_of(Kind::BaremetalMachine),
+        keys(["m1"])
+    );
 }
 
 fn infrastructure(endpoint: Option<&str>, balancer: &Value) -> BaremetalCluster {
@@ -156,23 +165,27 @@ fn an_endpoint_that_changes_triggers_the_pools_once() {
     index.apply_pool(&pool("p1", 1, &[]), EXISTS);
     let apply = |endpoint, balancer: &Value, presence| {
         let triggers = index.apply_baremetal_cluster(&infrastructure(endpoint, balancer), presence);
-        assert_eq!(triggers.clusters, keys(["b1"]));
-        triggers.pools
+        assert_eq!(triggers.keys_of(Kind::BaremetalCluster), keys(["b1"]));
+        triggers.keys_of(Kind::MachineInventoryPool)
     };
     let internal = json!({ "host": "192.0.2.1", "port": 6443, "type": "Internal" });
     assert_eq!(apply(None, &Value::Null, EXISTS), keys([]), "no Cluster names it");
     let mut cluster = cluster(None);
-    assert_eq!(index.apply_cluster(&cluster, EXISTS).pools, keys(["p1"]));
+    assert_eq!(index.apply_cluster(&cluster, EXISTS).keys_of(Kind::MachineInventoryPool), keys(["p1"]));
     let reference =
         json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "BaremetalCluster", "name": "b1" });
     cluster.spec.infrastructure_ref = Some(serde_json::from_value(reference).unwrap());
-    assert_eq!(index.apply_cluster(&cluster, EXISTS).pools, keys(["p1"]), "it names it now");
+    assert_eq!(
+        index.apply_cluster(&cluster, EXISTS).keys_of(Kind::MachineInventoryPool),
+        keys(["p1"]),
+        "it names it now"
+    );
     assert_eq!(apply(None, &Value::Null, EXISTS), keys([]), "nothing has changed");
     assert_eq!(apply(None, &internal, EXISTS), keys(["p1"]));
     assert_eq!(apply(Some("192.0.2.1"), &internal, EXISTS), keys([]), "the same place");
     assert_eq!(apply(Some("192.0.2.9"), &internal, EXISTS), keys(["p1"]), "the nodes use another one");
     assert_eq!(apply(None, &internal, DELETED), keys(["p1"]));
-    assert_eq!(index.apply_cluster(&cluster, DELETED).pools, keys(["p1"]));
+    assert_eq!(index.apply_cluster(&cluster, DELETED).keys_of(Kind::MachineInventoryPool), keys(["p1"]));
     assert_eq!(apply(None, &internal, EXISTS), keys([]), "the Cluster is gone");
 }
 
@@ -211,7 +224,7 @@ fn all_that_wait_for_return_are_called() {
             index.set_wait(&key(name), Some(Wait::Host(wish)));
         }
     };
-    let machines = |host| index.apply_host(&host, EXISTS).machines;
+    let machines = |host| index.apply_host(&host, EXISTS).keys_of(Kind::BaremetalMachine);
     let mut deleted = machine("m0", None);
     index.apply_machine(&deleted, EXISTS);
     for host in ["h1", "h2"] {
@@ -220,8 +233,8 @@ fn all_that_wait_for_return_are_called() {
     deleted.metadata.deletion_timestamp =
         Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
     let triggers = index.apply_machine(&deleted, EXISTS);
-    assert_eq!(triggers.pools, keys(["p1"]), "its hosts are on their way back");
-    assert_eq!(index.apply_machine(&deleted, EXISTS).pools, keys([]));
+    assert_eq!(triggers.keys_of(Kind::MachineInventoryPool), keys(["p1"]), "its hosts are on their way back");
+    assert_eq!(index.apply_machine(&deleted, EXISTS).keys_of(Kind::MachineInventoryPool), keys([]));
     wait();
     assert_eq!(machines(in_pool("h3", "p1")), keys([]), "they leave alone what is free");
     assert_eq!(machines(cleaned("h1", Some("Applied"))), keys(["m0"]), "it comes back");
@@ -238,10 +251,14 @@ fn all_that_wait_for_return_are_called() {
         machines(cleaned(host, None));
     }
     wait();
-    assert_eq!(index.set_stuck(&key("m0"), true).machines, keys(["m1", "m2", "m3"]), "nothing comes back");
+    assert_eq!(
+        index.set_stuck(&key("m0"), true).keys_of(Kind::BaremetalMachine),
+        keys(["m1", "m2", "m3"]),
+        "nothing comes back"
+    );
     assert_eq!(index.set_stuck(&key("m0"), true), Triggers::default());
     wait();
-    assert_eq!(index.set_stuck(&key("m0"), false).pools, keys(["p1"]));
+    assert_eq!(index.set_stuck(&key("m0"), false).keys_of(Kind::MachineInventoryPool), keys(["p1"]));
     assert_eq!(machines(released("h1")), keys(["m0", "m1"]), "they wait again");
 }
 
@@ -252,22 +269,29 @@ fn an_available_member_triggers_waiting_machines() {
     index.apply_machine(&machine("m1", None), EXISTS);
     index.apply_machine(&machine("m2", None), EXISTS);
     index.set_wait(&key("m1"), Some(Wait::Decision));
-    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1"]));
-    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys([]));
-    assert_eq!(index.apply_catalog().machines, keys(["m1"]));
+    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).keys_of(Kind::BaremetalMachine), keys(["m1"]));
+    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).keys_of(Kind::BaremetalMachine), keys([]));
+    assert_eq!(index.apply_catalog().keys_of(Kind::BaremetalMachine), keys(["m1"]));
     index.set_wait(&key("m1"), None);
-    assert_eq!(index.apply_catalog().machines, keys([]));
+    assert_eq!(index.apply_catalog().keys_of(Kind::BaremetalMachine), keys([]));
     index.set_wait(&key("m2"), Some(Wait::Catalog));
     index.apply_machine(&machine("m2", None), DELETED);
-    assert_eq!(index.apply_catalog().machines, keys([]), "a deleted machine waits for nothing");
+    assert_eq!(
+        index.apply_catalog().keys_of(Kind::BaremetalMachine),
+        keys([]),
+        "a deleted machine waits for nothing"
+    );
     for name in ["m3", "m4"] {
         index.apply_machine(&machine(name, None), EXISTS);
         index.set_wait(&key(name), Some(Wait::Host(MemberWish::default())));
     }
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1", "m3"]));
+    assert_eq!(
+        index.apply_host(&in_pool("h1", "p1"), EXISTS).keys_of(Kind::BaremetalMachine),
+        keys(["m1", "m3"])
+    );
     let gone = index.apply_machine(&machine("m3", None), DELETED);
-    assert_eq!(gone.machines, keys(["m4"]), "it was called and did not come");
+    assert_eq!(gone.keys_of(Kind::BaremetalMachine), keys(["m4"]), "it was called and did not come");
 }
 
 #[test]
@@ -289,12 +313,15 @@ fn reservations_end_with_claim_or_machine() {
     let any_member = || Wait::Host(MemberWish::default());
     index.set_wait(&key("m3"), Some(any_member()));
     let triggers = index.apply_machine(&machine("m2", None), DELETED);
-    assert_eq!(triggers.machines, keys(["m3"]), "who waits may have it");
+    assert_eq!(triggers.keys_of(Kind::BaremetalMachine), keys(["m3"]), "who waits may have it");
     index.set_wait(&key("m3"), Some(any_member()));
     assert!(!index.reserve_host("h2", &key("m2")), "a deleted machine reserves nothing");
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    assert_eq!(index.release_reservation(&key("m1")).machines, keys([]), "claimed");
-    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1", "m3"]));
+    assert_eq!(index.release_reservation(&key("m1")).keys_of(Kind::BaremetalMachine), keys([]), "claimed");
+    assert_eq!(
+        index.apply_host(&in_pool("h1", "p1"), EXISTS).keys_of(Kind::BaremetalMachine),
+        keys(["m1", "m3"])
+    );
     assert_eq!(choose(&index, "m3").as_deref(), Some("h1"), "claimed and given back");
 }
 
@@ -303,7 +330,7 @@ fn a_member_that_no_pool_holds_is_unheld() {
     let index = Index::default();
     index.apply_host(&host("h1", &json!({})), EXISTS);
     let triggers = index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
-    assert_eq!(triggers.pools, keys(["p1"]));
+    assert_eq!(triggers.keys_of(Kind::MachineInventoryPool), keys(["p1"]));
     assert_eq!(index.unheld_members(&key("p1")), ["h1"]);
     index.apply_host(&in_pool("h1", "p1"), EXISTS);
     assert!(index.unheld_members(&key("p1")).is_empty());
@@ -317,7 +344,10 @@ fn a_pool_without_its_member_frees_it() {
     index.apply_host(&in_pool("h1", "p1"), EXISTS);
     assert!(index.unheld_members(&key("p2")).is_empty(), "p1 lists it");
     let triggers = index.apply_pool(&pool("p1", 2, &[]), EXISTS);
-    assert!(triggers.pools.contains(&key("p2")), "without an event of the host");
+    assert!(
+        triggers.keys_of(Kind::MachineInventoryPool).contains(&key("p2")),
+        "without an event of the host"
+    );
     assert_eq!(index.unheld_members(&key("p2")), ["h1"]);
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
     assert!(index.unheld_members(&key("p2")).is_empty(), "a claimed host is not taken over");
@@ -390,10 +420,7 @@ fn an_event_costs_the_same_beside_many_others() {
         index.apply_pool(&pool("p1", 1, &names), EXISTS);
         let triggers = index.apply_host(&in_pool("h7", "p1"), EXISTS);
         assert_eq!(choose(&index, "m2").as_deref(), Some("h0"));
-        (
-            index.read_inner().touched - before,
-            triggers.hosts.len() + triggers.machines.len() + triggers.pools.len(),
-        )
+        (index.read_inner().touched - before, triggers.into_iter().count())
     };
     assert_eq!(touched(100), touched(10_000));
     assert_eq!(touched(100).0, 4);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use coordinator_api::inventory::MachineInventory;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
@@ -37,7 +38,8 @@ async fn find_obstacle(
     cache: &Cache,
 ) -> Result<Option<String>, CaError> {
     let config = &setup.config;
-    let is_trusted = || cache.inventories.find(|inventory| inventory.spec.tpm_hash.is_some()).is_some();
+    let is_trusted =
+        || cache.store::<MachineInventory>().find(|inventory| inventory.spec.tpm_hash.is_some()).is_some();
     let action = if config.provided_authority {
         "--provided-authority is set: create it with tls.crt and tls.key, or see why the Certificate of cert-manager is not ready"
     } else if !config.create_authority && is_trusted() {

@@ -56,7 +56,7 @@ impl SeedIsos {
     }
 
     pub(super) fn registration_of(&self, seed: &SeedImage) -> Option<Arc<MachineRegistration>> {
-        self.registrations.get(&seed.registration_key().object_ref())
+        self.registrations.get(&seed.registration_key().object_ref(()))
     }
 
     /// `None` while the ISO is not prepared.

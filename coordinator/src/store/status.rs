@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use super::{StoreError, diff, kind_name};
 
+pub(super) const WRITE: &str = "write the status of";
+
 /// Brings the status of `object` to `status`, with its `resourceVersion` as
 /// precondition. `None` when it is so already.
 pub async fn write_status<K, S>(client: &Client, object: &K, status: &S) -> Result<Option<K>, StoreError>
@@ -27,7 +29,7 @@ where
     let Some(change) = change(object, status) else { return Ok(None) };
     let patch = json!({ "metadata": { "resourceVersion": object.resource_version() }, "status": change });
     let written = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    written.map(Some).map_err(StoreError::request("write the status of", kind_name::<K>(), &name))
+    written.map(Some).map_err(StoreError::request(WRITE, kind_name::<K>(), &name))
 }
 
 /// What the status of `object` lacks.

@@ -15,46 +15,41 @@ use kube::{Api, ResourceExt as _};
 
 use super::addresses;
 use crate::controllers::context::Context;
-use crate::controllers::failures::show_result;
-use crate::key::{Key, StoreKey};
+use crate::controllers::failures::show_condition;
+use crate::controllers::reconciled::{Failure, Reconciled};
+use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
-use crate::watch::metal3::Metal3Cache;
 
-/// Decides, applies one step.
-pub(super) async fn reconcile(
-    claim: Arc<IPAddressClaim>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
-    let key = Key::of(&*claim);
-    let pool = addresses::find_pool(cache, &*claim);
-    let reserved = addresses::find_address(cache, &*claim, pool.as_deref());
-    let given = cache.given_addresses.get(&key.object_ref());
-    let situation = Situation {
-        claim: &claim,
-        is_paused: context.is_paused(&*claim),
-        pool: pool.as_deref(),
-        reserved: reserved.as_deref(),
-        given: given.as_deref(),
-        now: context.clock.now(),
-    };
-    let step = decide_address_claim(&situation);
-    let applied = apply_step(&context, cache, &situation, step).await;
-    show_result(&context, &*claim, applied, |status| &mut status.conditions).await?;
-    Ok(Action::await_change())
+impl Reconciled for IPAddressClaim {
+    async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        let key = Key::of(&*claim);
+        let pool = addresses::find_pool(&context, &*claim);
+        let reserved = addresses::find_address(&context, &*claim, pool.as_deref());
+        let given = context.cache.get::<IPAddress>(&key);
+        let situation = Situation {
+            claim: &claim,
+            is_paused: context.is_paused(&*claim),
+            pool: pool.as_deref(),
+            reserved: reserved.as_deref(),
+            given: given.as_deref(),
+            now: context.clock.now(),
+        };
+        let step = decide_address_claim(&situation);
+        apply_step(&context, &situation, step).await?;
+        Ok(Action::await_change())
+    }
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_condition(context, self, error, |status| &mut status.conditions).await
+    }
 }
 
-async fn apply_step(
-    context: &Context,
-    cache: &Metal3Cache,
-    situation: &Situation<'_>,
-    step: Step,
-) -> Result<(), StoreError> {
+async fn apply_step(context: &Context, situation: &Situation<'_>, step: Step) -> Result<(), StoreError> {
     let (client, claim) = (&context.client, situation.claim);
     let namespace = claim.namespace().unwrap_or_default();
     match step {
         Step::Rest => Ok(()),
-        Step::Choose(pool) => match addresses::choose_address(cache, claim, &pool) {
+        Step::Choose(pool) => match addresses::choose_address(context, claim, &pool) {
             Ok(address) => addresses::record_address(context, claim, address).await,
             Err(refusal) => refuse_claim(context, situation, &refusal).await,
         },

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use coordinator_api::capi_ipam::{self, IPAddressClaim};
+use coordinator_api::metal3::data::Metal3Data;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::ipam::{ClaimKind, Pool, Refusal, address_name, chosen_address, is_held_by};
@@ -12,9 +13,8 @@ use kube::{Api, ResourceExt as _};
 
 use crate::controllers::context::Context;
 use crate::index::metal3::slot_of_address_claim;
-use crate::key::{Key, StoreKey};
+use crate::key::Key;
 use crate::store::{StoreError, metal3};
-use crate::watch::metal3::Metal3Cache;
 
 /// A claim of either kind.
 pub(super) trait Claim: metal3::Kind {
@@ -59,39 +59,35 @@ fn is_own<C: Claim>(address: &IPAddress, claim: &C) -> bool {
 }
 
 /// The pool of a claim.
-pub(super) fn find_pool(cache: &Metal3Cache, claim: &impl Claim) -> Option<Arc<IPPool>> {
-    cache.ip_pools.get(&Key::of(claim).in_namespace_of(claim.pool()).object_ref())
+pub(super) fn find_pool(context: &Context, claim: &impl Claim) -> Option<Arc<IPPool>> {
+    context.cache.get::<IPPool>(&Key::of(claim).in_namespace_of(claim.pool()))
 }
 
 /// The `IPAddress` for the recorded choice of a claim.
 pub(super) fn find_address(
-    cache: &Metal3Cache,
+    context: &Context,
     claim: &impl Claim,
     pool: Option<&IPPool>,
 ) -> Option<Arc<IPAddress>> {
     let name = address_name(&pool?.spec.name_prefix, chosen_address(claim)?);
-    cache.ip_addresses.get(&Key::of(claim).in_namespace_of(&name).object_ref())
+    context.cache.get::<IPAddress>(&Key::of(claim).in_namespace_of(&name))
 }
 
 /// Chooses an address of the pool, and reserves it in the index.
-pub(super) fn choose_address(
-    cache: &Metal3Cache,
-    claim: &impl Claim,
-    pool: &Pool,
-) -> Result<IpAddr, Refusal> {
+pub(super) fn choose_address(context: &Context, claim: &impl Claim, pool: &Pool) -> Result<IpAddr, Refusal> {
     let key = Key::of(claim);
     let requested = claim.annotations().get(names::REQUESTED_ADDRESS).map(String::as_str);
     let slot = (&key.in_namespace_of(claim.pool()), &claim.slot());
-    cache.index.choose_address(slot, machine_of(cache, claim).as_ref(), |is_taken, used_by| {
+    context.metal3.choose_address(slot, machine_of(context, claim).as_ref(), |is_taken, used_by| {
         pool.choose_address(&key.name, requested, |address| is_taken(&address), used_by)
     })
 }
 
 /// The machine whose data the claim is made for.
-fn machine_of(cache: &Metal3Cache, claim: &impl Claim) -> Option<Key> {
+fn machine_of(context: &Context, claim: &impl Claim) -> Option<Key> {
     let key = Key::of(claim);
     let data = key.in_namespace_of(claim.labels().get(names::DATA_NAME)?);
-    let data = cache.data.get(&data.object_ref())?;
+    let data = context.cache.get::<Metal3Data>(&data)?;
     // A claim on data has the name of its machine.
     Some(key.in_namespace_of(&data.spec.claim.name))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coordinator_api::capi::Cluster;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::cluster::{Decision, decide_cluster, project_status};
@@ -9,30 +10,33 @@ use kube::Client;
 use kube::runtime::controller::Action;
 
 use crate::controllers::context::Context;
-use crate::controllers::failures::show_result;
+use crate::controllers::failures::show_condition;
+use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::index::metal3::cluster_of_infrastructure;
 use crate::store::{StoreError, metal3, status};
 
-/// Decides, adds or removes the finalizer, projects the status.
-pub(super) async fn reconcile(
-    infrastructure: Arc<Metal3Cluster>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let served = context.cache.metal3.as_ref().filter(|_| context.serves(&*infrastructure));
-    let Some(cache) = served else { return Ok(Action::await_change()) };
-    let cluster_key = cluster_of_infrastructure(&infrastructure);
-    let cluster = cluster_key.as_ref().and_then(|cluster| context.cache.find_cluster(cluster));
-    let machines = cluster_key.map_or(0, |cluster| cache.index.machines_of_cluster(&cluster).len());
-    let decision = decide_cluster(&infrastructure, cluster.as_deref(), machines);
-    if decision == Decision::Show {
-        let is_list = context.versions.cluster.version != "v1beta1";
-        let now = context.clock.now();
-        let projected = project_status(&infrastructure, cluster.as_deref(), machines, is_list, now);
-        status::write_status(&context.client, &*infrastructure, &projected).await?;
+impl Reconciled for Metal3Cluster {
+    async fn reconcile(infrastructure: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if !context.serves(&*infrastructure) {
+            return Ok(Action::await_change());
+        }
+        let cluster_key = cluster_of_infrastructure(&infrastructure);
+        let cluster = cluster_key.as_ref().and_then(|cluster| context.cache.get::<Cluster>(cluster));
+        let machines = cluster_key.map_or(0, |cluster| context.metal3.machines_of_cluster(&cluster).len());
+        let decision = decide_cluster(&infrastructure, cluster.as_deref(), machines);
+        if decision == Decision::Show {
+            let is_list = context.versions.cluster.version != "v1beta1";
+            let now = context.clock.now();
+            let projected = project_status(&infrastructure, cluster.as_deref(), machines, is_list, now);
+            status::write_status(&context.client, &*infrastructure, &projected).await?;
+        }
+        change_finalizer(&context.client, &infrastructure, decision).await?;
+        Ok(Action::await_change())
     }
-    let applied = change_finalizer(&context.client, &infrastructure, decision).await;
-    show_result(&context, &*infrastructure, applied, |status| &mut status.conditions).await?;
-    Ok(Action::await_change())
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_condition(context, self, error, |status| &mut status.conditions).await
+    }
 }
 
 async fn change_finalizer(

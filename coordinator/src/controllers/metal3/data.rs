@@ -9,7 +9,7 @@ use coordinator_api::capi::Machine;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataStatus};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::host::BareMetalHost;
-use coordinator_api::metal3::ipam::{IPAddressSpec, IPClaim, IPClaimSpec};
+use coordinator_api::metal3::ipam::{IPAddress, IPAddressSpec, IPClaim, IPClaimSpec};
 use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::{ObjectRef, names};
 use coordinator_core::metal3::data::{META_DATA, NETWORK_DATA, Sources, list_pools, render_data};
@@ -19,9 +19,10 @@ use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 
 use crate::controllers::context::Context;
-use crate::key::{Key, StoreKey};
+use crate::controllers::failures::show_event;
+use crate::controllers::reconciled::{Failure, Reconciled};
+use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
-use crate::watch::metal3::Metal3Cache;
 
 /// Pause where nothing announces that what is missing is there.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -36,21 +37,22 @@ struct Objects {
 
 impl Objects {
     /// What is missing is told by its name.
-    fn find(data: &Metal3Data, context: &Context, cache: &Metal3Cache) -> Result<Self, String> {
+    fn find(data: &Metal3Data, context: &Context) -> Result<Self, String> {
         let key = Key::of(data);
         let beside = |name: &str| key.in_namespace_of(name);
         let name = &data.spec.template.name;
-        let template = cache.data_templates.get(&beside(name).object_ref());
+        let template = context.cache.get::<Metal3DataTemplate>(&beside(name));
         let template =
             template.ok_or_else(|| format!("Metal3DataTemplate {name} does not exist: restore it"))?;
         let name = &data.spec.claim.name;
-        let metal3_machine = cache.machines.get(&beside(name).object_ref());
+        let metal3_machine = context.cache.get::<Metal3Machine>(&beside(name));
         let metal3_machine =
             metal3_machine.ok_or_else(|| format!("Metal3Machine {name} does not exist: restore it"))?;
         let machine = context.find_owner(&*metal3_machine);
         let machine =
             machine.ok_or_else(|| format!("Metal3Machine {name} has no Machine: wait for Cluster API"))?;
-        let host = named_host(&metal3_machine).and_then(|host| cache.hosts.get(&beside(host).object_ref()));
+        let host =
+            named_host(&metal3_machine).and_then(|host| context.cache.get::<BareMetalHost>(&beside(host)));
         let host = host.ok_or_else(|| format!("Metal3Machine {name} has no BareMetalHost yet: wait"))?;
         Ok(Self { template, machine, metal3_machine, host })
     }
@@ -70,34 +72,34 @@ impl Objects {
     }
 }
 
-/// Claims addresses, renders, reports.
-pub(super) async fn reconcile(data: Arc<Metal3Data>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
-    if context.is_paused(&*data) {
-        return Ok(Action::await_change());
+impl Reconciled for Metal3Data {
+    async fn reconcile(data: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if context.is_paused(&*data) {
+            return Ok(Action::await_change());
+        }
+        if data.metadata.deletion_timestamp.is_some() {
+            release_addresses(&context, &data).await?;
+            return Ok(Action::await_change());
+        }
+        let (ready, error_message) = match prepare_secrets(&context, &data).await? {
+            Ok(()) => (true, None),
+            Err(message) => (false, Some(message)),
+        };
+        // What was rendered stays: hosts were provisioned with it.
+        let was_ready = data.status.as_ref().is_some_and(|status| status.ready);
+        let projected = Metal3DataStatus { ready: ready || was_ready, error_message };
+        status::write_status(&context.client, &*data, &projected).await?;
+        Ok(if ready { Action::await_change() } else { Action::requeue(RECHECK) })
     }
-    if data.metadata.deletion_timestamp.is_some() {
-        release_addresses(&context, &data).await?;
-        return Ok(Action::await_change());
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_event(context, self, error).await
     }
-    let (ready, error_message) = match prepare_secrets(&context, cache, &data).await? {
-        Ok(()) => (true, None),
-        Err(message) => (false, Some(message)),
-    };
-    // What was rendered stays: hosts were provisioned with it.
-    let was_ready = data.status.as_ref().is_some_and(|status| status.ready);
-    let projected = Metal3DataStatus { ready: ready || was_ready, error_message };
-    status::write_status(&context.client, &*data, &projected).await?;
-    Ok(if ready { Action::await_change() } else { Action::requeue(RECHECK) })
 }
 
 /// The Secrets, or why they cannot be made.
-async fn prepare_secrets(
-    context: &Context,
-    cache: &Metal3Cache,
-    data: &Metal3Data,
-) -> Result<Result<(), String>, StoreError> {
-    let objects = match Objects::find(data, context, cache) {
+async fn prepare_secrets(context: &Context, data: &Metal3Data) -> Result<Result<(), String>, StoreError> {
+    let objects = match Objects::find(data, context) {
         Ok(objects) => objects,
         Err(message) => return Ok(Err(message)),
     };
@@ -109,7 +111,7 @@ async fn prepare_secrets(
     let mut addresses = BTreeMap::new();
     let mut waiting = vec![];
     for pool in pools {
-        match claim_address(context, cache, data, &pool).await? {
+        match claim_address(context, data, &pool).await? {
             Ok(address) => drop(addresses.insert(pool, address)),
             Err(message) => waiting.push(message),
         }
@@ -137,13 +139,12 @@ async fn prepare_secrets(
 /// The address of a pool for this data, once its claim has one.
 async fn claim_address(
     context: &Context,
-    cache: &Metal3Cache,
     data: &Metal3Data,
     pool: &str,
 ) -> Result<Result<IPAddressSpec, String>, StoreError> {
     let key = Key::of(data);
     let name = format!("{}-{pool}", key.name);
-    let Some(claim) = cache.ip_claims.get(&key.in_namespace_of(&name).object_ref()) else {
+    let Some(claim) = context.cache.get::<IPClaim>(&key.in_namespace_of(&name)) else {
         let claim = new_claim(data, &name, pool);
         if let Some(existing) = metal3::create(&context.client, &key.namespace, &claim).await?
             && existing.labels().get(names::DATA_NAME).map(String::as_str) != Some(&*key.name)
@@ -157,7 +158,7 @@ async fn claim_address(
         return Ok(Err(format!("IP Allocation for {pool} failed : {error}")));
     }
     let address = status.address.map(|address| key.in_namespace_of(&address.name));
-    let address = address.and_then(|address| cache.ip_addresses.get(&address.object_ref()));
+    let address = address.and_then(|address| context.cache.get::<IPAddress>(&address));
     Ok(address
         .map(|address| address.spec.clone())
         .ok_or_else(|| format!("IPClaim {name} has no address yet: wait")))

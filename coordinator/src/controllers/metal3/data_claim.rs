@@ -4,62 +4,67 @@
 use std::sync::Arc;
 
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::data::{ClaimStep, decide_claim, group_of_template};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
 use crate::controllers::context::Context;
-use crate::key::{Key, StoreKey};
+use crate::controllers::failures::show_event;
+use crate::controllers::reconciled::{Failure, Reconciled};
+use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
 
-/// Decides, applies one step.
-pub(super) async fn reconcile(
-    claim: Arc<Metal3DataClaim>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*claim)) else {
-        return Ok(Action::await_change());
-    };
-    let key = Key::of(&*claim);
-    let beside = |name: &str| key.in_namespace_of(name);
-    let template = cache.data_templates.get(&beside(&claim.spec.template.name).object_ref());
-    let own = cache.index.data_of_claim(&key).and_then(|data| cache.data.get(&data.object_ref()));
-    let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
-    let known = chosen.zip(template.as_ref()).and_then(|(index, template)| {
-        let name = coordinator_core::metal3::data::data_name(template, index);
-        cache.data.get(&beside(&name).object_ref())
-    });
-    let find = |name: &str| known.as_deref().filter(|data| data.name_any() == name);
-    match decide_claim(&claim, template.as_deref(), own.as_deref(), find) {
-        ClaimStep::Rest => {}
-        ClaimStep::Choose => {
-            let Some(template) = template else { return Ok(Action::await_change()) };
-            let group = beside(&group_of_template(&template));
-            let index = cache.index.choose_index(&group, &key, lowest_free);
-            let note = (names::CHOSEN_INDEX, index.to_string());
-            metal3::record_choice(&context.client, &*claim, note, names::DATA_CLAIM_FINALIZER).await?;
+impl Reconciled for Metal3DataClaim {
+    async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if context.is_paused(&*claim) {
+            return Ok(Action::await_change());
         }
-        ClaimStep::Create(data) => create_data(&context, &claim, &data).await?,
-        ClaimStep::Report(projected) => {
-            status::write_status(&context.client, &*claim, &projected).await?;
-        }
-        ClaimStep::Release(name) => release_data(&context, &claim, &name).await?,
-        ClaimStep::RemoveFinalizer => {
-            let rendered = claim.status.as_ref().and_then(|status| status.rendered_data.as_ref());
-            let derived = chosen.zip(template.as_ref());
-            let derived =
-                derived.map(|(index, template)| coordinator_core::metal3::data::data_name(template, index));
-            // The cache may not have seen the data yet.
-            for name in derived.iter().chain(rendered.map(|rendered| &rendered.name)) {
-                if find_data(&context, &claim, name).await?.is_some() {
-                    return Err(StoreError::Changed { kind: "Metal3Data", name: name.clone() });
-                }
+        let key = Key::of(&*claim);
+        let beside = |name: &str| key.in_namespace_of(name);
+        let template = context.cache.get::<Metal3DataTemplate>(&beside(&claim.spec.template.name));
+        let own = context.metal3.data_of_claim(&key).and_then(|data| context.cache.get::<Metal3Data>(&data));
+        let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
+        let known = chosen.zip(template.as_ref()).and_then(|(index, template)| {
+            let name = coordinator_core::metal3::data::data_name(template, index);
+            context.cache.get::<Metal3Data>(&beside(&name))
+        });
+        let find = |name: &str| known.as_deref().filter(|data| data.name_any() == name);
+        match decide_claim(&claim, template.as_deref(), own.as_deref(), find) {
+            ClaimStep::Rest => {}
+            ClaimStep::Choose => {
+                let Some(template) = template else { return Ok(Action::await_change()) };
+                let group = beside(&group_of_template(&template));
+                let index = context.metal3.choose_index(&group, &key, lowest_free);
+                let note = (names::CHOSEN_INDEX, index.to_string());
+                metal3::record_choice(&context.client, &*claim, note, names::DATA_CLAIM_FINALIZER).await?;
             }
-            metal3::drop_finalizer(&context.client, &*claim, names::DATA_CLAIM_FINALIZER).await?;
+            ClaimStep::Create(data) => create_data(&context, &claim, &data).await?,
+            ClaimStep::Report(projected) => {
+                status::write_status(&context.client, &*claim, &projected).await?;
+            }
+            ClaimStep::Release(name) => release_data(&context, &claim, &name).await?,
+            ClaimStep::RemoveFinalizer => {
+                let rendered = claim.status.as_ref().and_then(|status| status.rendered_data.as_ref());
+                let derived = chosen.zip(template.as_ref());
+                let derived = derived
+                    .map(|(index, template)| coordinator_core::metal3::data::data_name(template, index));
+                // The cache may not have seen the data yet.
+                for name in derived.iter().chain(rendered.map(|rendered| &rendered.name)) {
+                    if find_data(&context, &claim, name).await?.is_some() {
+                        return Err(StoreError::Changed { kind: "Metal3Data", name: name.clone() }.into());
+                    }
+                }
+                metal3::drop_finalizer(&context.client, &*claim, names::DATA_CLAIM_FINALIZER).await?;
+            }
         }
+        Ok(Action::await_change())
     }
-    Ok(Action::await_change())
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_event(context, self, error).await
+    }
 }
 
 fn lowest_free(is_taken: &dyn Fn(&i64) -> bool) -> i64 {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::MachineInventory;
@@ -24,30 +25,27 @@ use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::controllers::context::Context;
-use crate::controllers::failures::show_result;
-use crate::controllers::front_door::{self, FrontDoor, Gathered};
-use crate::key::{Key, StoreKey};
+use crate::controllers::failures::show_condition;
+use crate::controllers::front_door::{self, FrontDoor, Gathered, VALUE};
+use crate::controllers::reconciled::{Failure, Reconciled};
+use crate::key::{Key, Kind};
 use crate::store::{self, StoreError, host as inventories, metal3, status};
-
-const CONDITIONS: fn(&mut BareMetalHostStatus) -> &mut Vec<Condition> = |status| &mut status.conditions;
 
 impl FrontDoor for BareMetalHost {
     type Status = BareMetalHostStatus;
 
-    /// Its objects name their inventories.
-    const CHOOSES: bool = false;
+    const BOOTSTRAP_KEYS: &[&str] = &["userData", VALUE];
 
     fn gather_inputs(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
         let inventory = find_inventory(self, context);
         let cluster = self.labels().get(label::CLUSTER_NAME);
-        let cluster = cluster.and_then(|name| context.cache.find_cluster(&key.in_namespace_of(name)));
+        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&key.in_namespace_of(name)));
         let demand = read_demand(self, inventory.as_deref(), cluster.as_deref());
         Gathered::new(demand, inventory, context.clock.now())
     }
@@ -87,45 +85,41 @@ impl FrontDoor for BareMetalHost {
 /// The inventory that it names.
 pub(super) fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<Arc<MachineInventory>> {
     let key = Key::of(host).in_namespace_of(named_inventory(host)?.as_str());
-    context.cache.inventories.get(&key.object_ref())
+    context.cache.get::<MachineInventory>(&key)
 }
 
-/// Decides, applies one step.
-pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let kept_for = match decide_kept_host(&context, &host) {
-        Some(KeptStep::Free { change, cause }) => return free_host(&context, &host, change, &cause).await,
-        Some(KeptStep::Keep(Some(end))) => wait_until(&context, end),
-        _ => None,
-    };
-    let action = drive_host(&host, &context).await?;
-    // Whatever else it waits for comes first.
-    let kept_for = kept_for.filter(|_| action == Action::await_change());
-    Ok(kept_for.map_or(action, Action::requeue))
-}
+impl Reconciled for BareMetalHost {
+    async fn reconcile(host: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        let kept_for = match decide_kept_host(&context, &host) {
+            Some(KeptStep::Free { change, cause }) => {
+                store::patch(&context.client, &*host, "free", change).await?;
+                context.events.publish(&*host, EventReason::HostReleased, &cause).await;
+                return Ok(Action::await_change());
+            }
+            Some(KeptStep::Keep(Some(end))) => wait_until(&context, end),
+            _ => None,
+        };
+        let action = drive_host(&host, &context).await?;
+        // Whatever else it waits for comes first.
+        let kept_for = kept_for.filter(|_| action == Action::await_change());
+        Ok(kept_for.map_or(action, Action::requeue))
+    }
 
-async fn free_host(
-    context: &Context,
-    host: &BareMetalHost,
-    change: Value,
-    cause: &str,
-) -> Result<Action, StoreError> {
-    let freed = store::patch(&context.client, host, "free", change).await;
-    show_result(context, host, freed, CONDITIONS).await?;
-    context.events.publish(host, EventReason::HostReleased, cause).await;
-    Ok(Action::await_change())
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_condition(context, self, error, |status| &mut status.conditions).await
+    }
 }
 
 fn wait_until(context: &Context, end: Timestamp) -> Option<Duration> {
     Duration::try_from(end.duration_since(context.clock.now())).ok()
 }
 
-async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result<Action, StoreError> {
+async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result<Action, Failure> {
     let inventory = find_inventory(host, context);
     let record = inventory.as_deref().and_then(HostRecord::parse);
     let step = decide_step(host, record.as_ref());
     if step == HostStep::Drive {
-        let rebooted = reboot_host(context, host, inventory.as_deref(), record.as_ref()).await;
-        if show_result(context, &**host, rebooted, CONDITIONS).await? {
+        if reboot_host(context, host, inventory.as_deref(), record.as_ref()).await? {
             return Ok(Action::await_change());
         }
         if !is_idle(host, record.as_ref()) {
@@ -136,8 +130,8 @@ async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result
         let wait = grace.and_then(|at| wait_until(context, at));
         return Ok(wait.map_or_else(Action::await_change, Action::requeue));
     }
-    let applied = apply_step(context, host, inventory.as_deref(), step).await;
-    show_result(context, &**host, applied, CONDITIONS).await.map(|()| Action::await_change())
+    apply_step(context, host, inventory.as_deref(), step).await?;
+    Ok(Action::await_change())
 }
 
 async fn apply_step(
@@ -196,9 +190,9 @@ async fn reboot_host(
 
 /// Beside CAPM3, hosts are kept by that.
 fn decide_kept_host(context: &Context, host: &BareMetalHost) -> Option<KeptStep> {
-    context.cache.metal3.as_ref().filter(|cache| cache.is_full)?;
-    let cluster = Key::of(host).in_namespace_of(keeping_cluster(host)?);
-    decide_kept(host, context.cache.find_cluster(&cluster).as_deref(), context.clock.now())
+    let keeper = keeping_cluster(host).filter(|_| context.cache.watches(Kind::Metal3Machine))?;
+    let cluster = Key::of(host).in_namespace_of(keeper);
+    decide_kept(host, context.cache.get::<Cluster>(&cluster).as_deref(), context.clock.now())
 }
 
 /// Neither a node nor the wish for one. What it has abandoned is cleaned without it.

@@ -11,42 +11,43 @@ use kube::runtime::controller::Action;
 
 use super::addresses;
 use crate::controllers::context::Context;
+use crate::controllers::failures::show_event;
+use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::store::{StoreError, metal3, status};
-use crate::watch::metal3::Metal3Cache;
 
-/// Decides, applies one step.
-pub(super) async fn reconcile(claim: Arc<IPClaim>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*claim)) else {
-        return Ok(Action::await_change());
-    };
-    let pool = addresses::find_pool(cache, &*claim);
-    // The decision looks at one address alone: that of the recorded choice.
-    let known = addresses::find_address(cache, &*claim, pool.as_deref());
-    let find = |name: &str| known.as_deref().filter(|address| address.name_any() == name);
-    match decide_claim(&claim, pool.as_deref(), find) {
-        ClaimStep::Rest => {}
-        ClaimStep::Choose(pool) => choose_address(&context, cache, &claim, &pool).await?,
-        ClaimStep::Create(address) => create_address(&context, &claim, &address).await?,
-        ClaimStep::Report(projected) => {
-            status::write_status(&context.client, &*claim, &projected).await?;
+impl Reconciled for IPClaim {
+    async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if context.is_paused(&*claim) {
+            return Ok(Action::await_change());
         }
-        ClaimStep::Release(address) => {
-            if let Some(name) = address {
-                addresses::give_address_back(&context, &*claim, &name).await?;
+        let pool = addresses::find_pool(&context, &*claim);
+        // The decision looks at one address alone: that of the recorded choice.
+        let known = addresses::find_address(&context, &*claim, pool.as_deref());
+        let find = |name: &str| known.as_deref().filter(|address| address.name_any() == name);
+        match decide_claim(&claim, pool.as_deref(), find) {
+            ClaimStep::Rest => {}
+            ClaimStep::Choose(pool) => choose_address(&context, &claim, &pool).await?,
+            ClaimStep::Create(address) => create_address(&context, &claim, &address).await?,
+            ClaimStep::Report(projected) => {
+                status::write_status(&context.client, &*claim, &projected).await?;
             }
-            metal3::drop_finalizer(&context.client, &*claim, names::CLAIM_FINALIZER).await?;
+            ClaimStep::Release(address) => {
+                if let Some(name) = address {
+                    addresses::give_address_back(&context, &*claim, &name).await?;
+                }
+                metal3::drop_finalizer(&context.client, &*claim, names::CLAIM_FINALIZER).await?;
+            }
         }
+        Ok(Action::await_change())
     }
-    Ok(Action::await_change())
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_event(context, self, error).await
+    }
 }
 
-async fn choose_address(
-    context: &Context,
-    cache: &Metal3Cache,
-    claim: &IPClaim,
-    pool: &Pool,
-) -> Result<(), StoreError> {
-    let refusal = match addresses::choose_address(cache, claim, pool) {
+async fn choose_address(context: &Context, claim: &IPClaim, pool: &Pool) -> Result<(), StoreError> {
+    let refusal = match addresses::choose_address(context, claim, pool) {
         Ok(address) => return addresses::record_address(context, claim, address).await,
         Err(refusal) => refusal,
     };

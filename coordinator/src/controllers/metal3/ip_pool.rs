@@ -9,26 +9,31 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use crate::controllers::context::Context;
-use crate::controllers::failures::show_result;
+use crate::controllers::failures::show_condition;
+use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::key::Key;
 use crate::store::{StoreError, metal3, status};
 
-/// Adds finalizer and labels, or removes the finalizer; projects the status.
-pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !context.is_paused(&*pool)) else {
-        return Ok(Action::await_change());
-    };
-    let used = cache.index.used_addresses(&Key::of(&*pool));
-    let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
-    let is_deleted = pool.metadata.deletion_timestamp.is_some();
-    let may_go = is_deleted && is_held && used.is_empty();
-    let changed = change_metadata(&context, &pool, may_go).await;
-    if show_result(&context, &*pool, changed, |status| &mut status.conditions).await? {
-        return Ok(Action::await_change());
+impl Reconciled for IPPool {
+    async fn reconcile(pool: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if context.is_paused(&*pool) {
+            return Ok(Action::await_change());
+        }
+        let used = context.metal3.used_addresses(&Key::of(&*pool));
+        let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
+        let is_deleted = pool.metadata.deletion_timestamp.is_some();
+        let may_go = is_deleted && is_held && used.is_empty();
+        if change_metadata(&context, &pool, may_go).await? {
+            return Ok(Action::await_change());
+        }
+        let projected = project_pool(&pool, used, context.clock.now());
+        status::write_status(&context.client, &*pool, &projected).await?;
+        Ok(Action::await_change())
     }
-    let projected = project_pool(&pool, used, context.clock.now());
-    status::write_status(&context.client, &*pool, &projected).await?;
-    Ok(Action::await_change())
+
+    async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
+        show_condition(context, self, error, |status| &mut status.conditions).await
+    }
 }
 
 /// Holds and labels it, or lets it go; whether that changed it.

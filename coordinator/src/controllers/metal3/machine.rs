@@ -14,7 +14,7 @@ use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::names;
 use coordinator_api::names::label;
-use coordinator_core::assignment::{NodesRead, effect_failed};
+use coordinator_core::assignment::NodesRead;
 use coordinator_core::demand::{Blocker, Severity};
 use coordinator_core::metal3::machine::{
     Outcome, Situation, Step, decide_machine, deciding_control_plane, is_consumer, named_host,
@@ -28,14 +28,14 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::controllers::context::Context;
+use crate::controllers::failures::describe_failure;
 use crate::controllers::front_door::EXHAUSTED_RECHECK;
 use crate::controllers::metal3::host;
+use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::index::Wait;
 use crate::index::metal3::template_of_machine;
-use crate::key::{Key, StoreKey};
-use crate::store::{self, Class, StoreError, kind_name, metal3, status};
-use crate::telemetry::chain;
-use crate::watch::metal3::Metal3Cache;
+use crate::key::{Key, OfKind as _};
+use crate::store::{self, Class, StoreError, metal3, status};
 
 /// How often labels are compared with those of the Node.
 const LABEL_INTERVAL: Duration = Duration::from_mins(1);
@@ -57,28 +57,28 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn read(machine: Arc<Metal3Machine>, context: &Context, cache: &Metal3Cache) -> Self {
+    fn read(machine: Arc<Metal3Machine>, context: &Context) -> Self {
         let key = Key::of(&*machine);
         let beside = |name: &str| key.in_namespace_of(name);
         let owner = context.find_owner(&*machine);
         let cluster = machine.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
-        let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
+        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&beside(name)));
         let reference = cluster.as_ref().and_then(|cluster| cluster.spec.infrastructure_ref.as_ref());
         let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
         let template = template_of_machine(&machine);
-        let host = named_host(&machine).and_then(|name| cache.hosts.get(&beside(name).object_ref()));
+        let host = named_host(&machine).and_then(|name| context.cache.get::<BareMetalHost>(&beside(name)));
         let inventory = host.as_deref().and_then(|host| host::find_inventory(host, context));
         let carried = inventory
             .and_then(|inventory| inventory.status.as_ref()?.host.as_ref()?.carried.as_ref()?.node.clone());
         Self {
             infrastructure: infrastructure
-                .and_then(|reference| cache.clusters.get(&beside(&reference.name).object_ref())),
-            template: template.and_then(|template| cache.templates.get(&template.object_ref())),
+                .and_then(|reference| context.cache.get::<Metal3Cluster>(&beside(&reference.name))),
+            template: template.and_then(|template| context.cache.get::<Metal3MachineTemplate>(&template)),
             host,
             catalog: context.cache.image_catalog(),
-            data_claim: cache.data_claims.get(&key.object_ref()),
-            data: cache.index.data_of_claim(&key).and_then(|data| cache.data.get(&data.object_ref())),
+            data_claim: context.cache.get::<Metal3DataClaim>(&key),
+            data: context.metal3.data_of_claim(&key).and_then(|data| context.cache.get::<Metal3Data>(&data)),
             carried,
             nodes: NodesRead::NotRead,
             now: context.clock.now(),
@@ -106,75 +106,72 @@ impl Gathered {
     }
 }
 
-/// Gathers, decides, applies one step, writes the status.
-pub(super) async fn reconcile(
-    machine: Arc<Metal3Machine>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let Some(cache) = context.cache.metal3.as_ref() else { return Ok(Action::await_change()) };
-    let key = Key::of(&*machine);
-    if !context.serves(&*machine) {
-        cache.index.set_wait(&key, None);
-        context.router.send_keys(&cache.index.release_host(&key));
-        return Ok(Action::await_change());
+impl Reconciled for Metal3Machine {
+    async fn reconcile(machine: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        let key = Key::of(&*machine);
+        if !context.serves(&*machine) {
+            context.metal3.set_wait(&key, None);
+            context.router.send_keys(context.metal3.release_host(&key));
+            return Ok(Action::await_change());
+        }
+        // The machine waits before the stores are read, so that no event is missed.
+        context.metal3.set_wait(&key, Some(Wait::Decision));
+        let mut gathered = Gathered::read(machine, &context);
+        let outcome = match decide_outcome(&context, &mut gathered).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                context.metal3.set_wait(&key, None);
+                show_state(&context, &gathered, None, Some(describe_failure(&error))).await?;
+                return Err(Failure::Shown(error));
+            }
+        };
+        let blocker = apply_outcome(&context, &gathered, &outcome).await?;
+        if outcome.is_retried {
+            return Ok(Action::requeue(context.backoffs.next_wait(Self::KIND, &key)));
+        }
+        context.backoffs.reset_waits(Self::KIND, &key);
+        let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
+        Ok(match (is_exhausted, outcome.is_rechecked) {
+            (true, _) => Action::requeue(EXHAUSTED_RECHECK),
+            (false, true) => Action::requeue(LABEL_INTERVAL),
+            (false, false) => Action::await_change(),
+        })
     }
-    // Registered as waiting before the stores are read, so that no event is missed.
-    cache.index.set_wait(&key, Some(Wait::Decision));
-    let mut gathered = Gathered::read(machine, &context, cache);
-    let decided = decide_outcome(&context, cache, &mut gathered).await;
-    let Outcome { step, mut blocker, is_retried, is_rechecked } = match decided {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            cache.index.set_wait(&key, None);
-            show_state(&context, &gathered, None, Some(effect_failed(&chain(&error)))).await?;
-            return Err(error);
-        }
+}
+
+/// Applies the step of an outcome and writes the status; the answer is the blocker that is shown.
+async fn apply_outcome(
+    context: &Context,
+    gathered: &Gathered,
+    outcome: &Outcome,
+) -> Result<Option<Blocker>, StoreError> {
+    let applied = apply_step(context, gathered, &outcome.step).await;
+    let (blocker, failed) = match &applied {
+        Err(error) if error.class() == Class::Conflict => return applied,
+        Err(error) => (outcome.blocker.clone(), Some(describe_failure(error))),
+        Ok(refused) => (refused.clone().or_else(|| outcome.blocker.clone()), None),
     };
-    let applied = apply_step(&context, cache, &gathered, &step).await;
-    let failure = match &applied {
-        Err(error) if error.class() == Class::Conflict => return applied.map(|_| Action::await_change()),
-        Err(error) => Some(effect_failed(&chain(error))),
-        Ok(refused) => {
-            blocker = refused.clone().or(blocker);
-            None
-        }
-    };
-    note_wait(cache, &key, blocker.as_ref());
-    // After any other step the change comes back as an event, and with it the status; that of
-    // a Node does not.
+    note_wait(context, &Key::of(&*gathered.machine), blocker.as_ref());
+    // The change of any other step comes back as an event and is shown then, except that of a Node.
+    let step = &outcome.step;
     let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. } | Step::LabelNode { .. });
-    if is_silent || blocker.is_some() || failure.is_some() {
-        show_state(&context, &gathered, blocker.as_ref(), failure).await?;
+    if is_silent || blocker.is_some() || failed.is_some() {
+        show_state(context, gathered, blocker.as_ref(), failed).await?;
     }
-    applied?;
-    let kind = kind_name::<Metal3Machine>();
-    if is_retried {
-        return Ok(Action::requeue(context.waits.next_interval(kind, &key)));
-    }
-    context.waits.reset_count(kind, &key);
-    let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
-    Ok(match (is_exhausted, is_rechecked) {
-        (true, _) => Action::requeue(EXHAUSTED_RECHECK),
-        (false, true) => Action::requeue(LABEL_INTERVAL),
-        (false, false) => Action::await_change(),
-    })
+    applied.map(|_| blocker)
 }
 
 /// What the machine waits for from now on; for a host it does since none could be chosen.
-fn note_wait(cache: &Metal3Cache, key: &Key, blocker: Option<&Blocker>) {
+fn note_wait(context: &Context, key: &Key, blocker: Option<&Blocker>) {
     let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
     if !is_exhausted {
         let needs_operator = blocker.is_some_and(|blocker| blocker.severity != Severity::Waiting);
-        cache.index.set_wait(key, needs_operator.then_some(Wait::Catalog));
+        context.metal3.set_wait(key, needs_operator.then_some(Wait::Catalog));
     }
 }
 
 /// Reads the control plane where its template decides; one that is gone has no successors.
-async fn read_template(
-    context: &Context,
-    cache: &Metal3Cache,
-    gathered: &mut Gathered,
-) -> Result<(), StoreError> {
+async fn read_template(context: &Context, gathered: &mut Gathered) -> Result<(), StoreError> {
     let Some(reference) = deciding_control_plane(&gathered.situation()).cloned() else { return Ok(()) };
     let key = Key::of(&*gathered.machine);
     let (group, version) = reference.api_version.split_once('/').unwrap_or_default();
@@ -184,17 +181,13 @@ async fn read_template(
     let found = found.map_err(StoreError::request("get", "control plane", &reference.name))?;
     let template = found.as_ref().and_then(|found| template_of_control_plane(&found.data));
     let template = template.map(|name| key.in_namespace_of(name));
-    gathered.template = template.and_then(|template| cache.templates.get(&template.object_ref()));
+    gathered.template = template.and_then(|template| context.cache.get::<Metal3MachineTemplate>(&template));
     Ok(())
 }
 
 /// Decides; what is in no store is read when the decision asks for it.
-async fn decide_outcome(
-    context: &Context,
-    cache: &Metal3Cache,
-    gathered: &mut Gathered,
-) -> Result<Outcome, StoreError> {
-    read_template(context, cache, gathered).await?;
+async fn decide_outcome(context: &Context, gathered: &mut Gathered) -> Result<Outcome, StoreError> {
+    read_template(context, gathered).await?;
     let outcome = decide_machine(&gathered.situation());
     let Step::FindNodes(search) = &outcome.step else { return Ok(outcome) };
     let namespace = gathered.machine.namespace().unwrap_or_default();
@@ -230,7 +223,6 @@ async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &
 /// Applies a step; a blocker where no host can be chosen.
 async fn apply_step(
     context: &Context,
-    cache: &Metal3Cache,
     gathered: &Gathered,
     step: &Step,
 ) -> Result<Option<Blocker>, StoreError> {
@@ -238,9 +230,9 @@ async fn apply_step(
     let namespace = machine.namespace().unwrap_or_default();
     match step {
         Step::Rest | Step::FindNodes(_) => {}
-        Step::Choose => return choose(context, cache, gathered).await,
+        Step::Choose => return choose(context, gathered).await,
         Step::Unchoose => {
-            context.router.send_keys(&cache.index.release_host(&Key::of(machine)));
+            context.router.send_keys(context.metal3.release_host(&Key::of(machine)));
             metal3::drop_choice(client, machine, names::HOST_OF_MACHINE).await?;
         }
         Step::ChangeHost { change, event } => {
@@ -294,14 +286,10 @@ async fn apply_step(
 
 /// Records which host the machine will claim. From a stale cache it cannot choose
 /// a second one.
-async fn choose(
-    context: &Context,
-    cache: &Metal3Cache,
-    gathered: &Gathered,
-) -> Result<Option<Blocker>, StoreError> {
+async fn choose(context: &Context, gathered: &Gathered) -> Result<Option<Blocker>, StoreError> {
     let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
     let key = Key::of(machine);
-    let chosen = cache.index.choose_host(machine, owner, gathered.now);
+    let chosen = context.metal3.choose_host(machine, owner, gathered.now);
     match chosen {
         Ok(host) => {
             let note = (names::HOST_OF_MACHINE, format!("{}/{host}", key.namespace));

@@ -2,14 +2,14 @@
 //! machine up when that does not help.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::explain::EventReason;
 use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::names;
 use coordinator_api::metal3::remediation::{Metal3Remediation, Metal3RemediationStatus, Phase};
-use coordinator_core::assignment::{Wake, effect_failed};
+use coordinator_core::assignment::Wake;
 use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::machine::named_host;
 use coordinator_core::metal3::remediation::{Outcome, Situation, Step, decide_remediation, project_status};
@@ -17,11 +17,12 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::host::find_inventory;
+use crate::clock::time_until;
 use crate::controllers::context::Context;
-use crate::key::{Key, StoreKey};
+use crate::controllers::failures::describe_failure;
+use crate::controllers::reconciled::{Failure, Reconciled};
+use crate::key::Key;
 use crate::store::{self, Class, StoreError, metal3, status};
-use crate::telemetry::chain;
-use crate::watch::metal3::Metal3Cache;
 
 /// The objects of a decision, out of the stores.
 struct Gathered {
@@ -32,21 +33,21 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn read(remediation: &Metal3Remediation, context: &Context, cache: &Metal3Cache) -> Self {
+    fn read(remediation: &Metal3Remediation, context: &Context) -> Self {
         let key = Key::of(remediation);
         let beside = |name: &str| key.in_namespace_of(name);
         let owner = context.find_owner(remediation);
         let machine = owner.as_ref().and_then(|owner| {
             let reference = &owner.spec.infrastructure_ref;
-            cache.machines.get(&beside(&reference.name).object_ref())
+            context.cache.get::<Metal3Machine>(&beside(&reference.name))
         });
         let host = machine.as_deref().and_then(named_host);
-        let host = host.and_then(|name| cache.hosts.get(&beside(name).object_ref()));
+        let host = host.and_then(|name| context.cache.get::<BareMetalHost>(&beside(name)));
         let inventory = host.as_deref().and_then(|host| find_inventory(host, context));
         Self {
             cluster: owner
                 .as_ref()
-                .and_then(|owner| context.cache.find_cluster(&beside(&owner.spec.cluster_name))),
+                .and_then(|owner| context.cache.get::<Cluster>(&beside(&owner.spec.cluster_name))),
             record: inventory.as_deref().and_then(HostRecord::parse),
             owner,
             host,
@@ -54,39 +55,35 @@ impl Gathered {
     }
 }
 
-/// Gathers, decides, applies one step, writes the conditions.
-pub(super) async fn reconcile(
-    remediation: Arc<Metal3Remediation>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
-    let served = context.cache.metal3.as_ref().filter(|_| context.serves(&*remediation));
-    let Some(cache) = served else { return Ok(Action::await_change()) };
-    let gathered = Gathered::read(&remediation, &context, cache);
-    let now = context.clock.now();
-    let Outcome { step, problem, wake } = decide_remediation(&Situation {
-        remediation: &remediation,
-        owner: gathered.owner.as_deref(),
-        cluster: gathered.cluster.as_deref(),
-        host: gathered.host.as_deref(),
-        record: gathered.record.as_ref(),
-        now,
-    });
-    let applied = apply_step(&context, &remediation, &gathered, &step).await;
-    let failure = match &applied {
-        Err(error) if error.class() == Class::Conflict => return applied.map(|()| Action::await_change()),
-        Err(error) => Some(effect_failed(&chain(error))),
-        Ok(()) => None,
-    };
-    // After any other step the change comes back as an event, and with it the status.
-    if step == Step::Rest || failure.is_some() {
-        let shown = project_status(&remediation, problem.as_ref(), failure, now);
-        status::write_status(&context.client, &*remediation, &shown).await?;
+impl Reconciled for Metal3Remediation {
+    async fn reconcile(remediation: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
+        if !context.serves(&*remediation) {
+            return Ok(Action::await_change());
+        }
+        let gathered = Gathered::read(&remediation, &context);
+        let now = context.clock.now();
+        let Outcome { step, problem, wake } = decide_remediation(&Situation {
+            remediation: &remediation,
+            owner: gathered.owner.as_deref(),
+            cluster: gathered.cluster.as_deref(),
+            host: gathered.host.as_deref(),
+            record: gathered.record.as_ref(),
+            now,
+        });
+        let applied = apply_step(&context, &remediation, &gathered, &step).await;
+        let failed = applied.as_ref().err().filter(|error| error.class() != Class::Conflict);
+        // The change of any other step comes back as an event and is shown then.
+        if failed.is_some() || (step == Step::Rest && applied.is_ok()) {
+            let failed = failed.map(describe_failure);
+            let shown = project_status(&remediation, problem.as_ref(), failed, now);
+            status::write_status(&context.client, &*remediation, &shown).await?;
+        }
+        applied?;
+        Ok(match wake {
+            Wake::At(at) => Action::requeue(time_until(at, now)),
+            Wake::OnChange | Wake::Backoff => Action::await_change(),
+        })
     }
-    applied?;
-    Ok(match wake {
-        Wake::At(at) => Action::requeue(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-        Wake::OnChange | Wake::Backoff => Action::await_change(),
-    })
 }
 
 async fn apply_step(

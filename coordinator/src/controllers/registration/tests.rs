@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use coordinator_api::names::{label, registration_secret};
 use fake_apiserver::{Matching, Refusal, Verb};
 use k8s_openapi::ByteString;

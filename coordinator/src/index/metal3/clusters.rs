@@ -9,14 +9,11 @@ use coordinator_api::metal3::ipam::{IPClaim, IPPool};
 use coordinator_api::names::label;
 use kube::{Resource, ResourceExt as _};
 
-use super::Kind;
 use crate::index::groups::Partition;
-use crate::key::{Key, Presence};
+use crate::key::{Key, Kind, OfKind, Presence};
 
 /// An object that rests while its Cluster is paused.
-pub trait OfCluster: Resource<DynamicType = ()> + Clone {
-    const KIND: Kind;
-
+pub trait OfCluster: OfKind + Resource<DynamicType = ()> + Sized {
     /// The Cluster that its spec names.
     fn cluster_in_spec(&self) -> Option<&str> {
         None
@@ -30,37 +27,25 @@ pub trait OfCluster: Resource<DynamicType = ()> + Clone {
     }
 }
 
-impl OfCluster for IPClaim {
-    const KIND: Kind = Kind::IpClaim;
-}
+impl OfCluster for IPClaim {}
 
-impl OfCluster for Metal3DataClaim {
-    const KIND: Kind = Kind::DataClaim;
-}
+impl OfCluster for Metal3DataClaim {}
 
-impl OfCluster for Metal3Data {
-    const KIND: Kind = Kind::Data;
-}
+impl OfCluster for Metal3Data {}
 
 impl OfCluster for IPPool {
-    const KIND: Kind = Kind::IpPool;
-
     fn cluster_in_spec(&self) -> Option<&str> {
         self.spec.cluster_name.as_deref()
     }
 }
 
 impl OfCluster for Metal3DataTemplate {
-    const KIND: Kind = Kind::DataTemplate;
-
     fn cluster_in_spec(&self) -> Option<&str> {
         self.spec.cluster_name.as_deref()
     }
 }
 
 impl OfCluster for IPAddressClaim {
-    const KIND: Kind = Kind::AddressClaim;
-
     fn cluster_in_spec(&self) -> Option<&str> {
         self.spec.cluster_name.as_deref()
     }

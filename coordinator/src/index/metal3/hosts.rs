@@ -15,10 +15,10 @@ use coordinator_core::metal3::machine::{self, Choice, HostChange, HostRoster, Ho
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
+use super::{Inner, MachineFacts, Metal3Index, of_kind};
 use crate::index::reservations::Reservations;
 use crate::index::{Called, Triggers, Wait};
-use crate::key::{Key, Presence, find_owner};
+use crate::key::{Key, Kind, Presence, find_owner};
 
 impl Inner {
     fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) -> Option<HostChange> {
@@ -144,11 +144,14 @@ impl Metal3Index {
                 inner.hosts_by_inventory.group_members(inventory).cloned().collect::<Vec<_>>()
             })
             .collect();
-        let hosts = of_kind(Kind::Host, beside).chain([(Kind::Host, key)]);
-        let subjects = hosts.chain(of_kind(Kind::Machine, machines)).chain(of_kind(Kind::Data, data));
-        let subjects = triggers(subjects.chain(of_kind(Kind::Remediation, remediations)));
+        let hosts = of_kind(Kind::BareMetalHost, beside).chain([(Kind::BareMetalHost, key)]);
+        let subjects =
+            hosts.chain(of_kind(Kind::Metal3Machine, machines)).chain(of_kind(Kind::Metal3Data, data));
+        let mut triggers =
+            Triggers::from_iter(subjects.chain(of_kind(Kind::Metal3Remediation, remediations)));
         // What holds the claim of its inventory is gone.
-        Triggers { hosts: old.filter(|_| !exists).into_iter().collect(), ..subjects }
+        triggers.add(Kind::MachineInventory, old.filter(|_| !exists));
+        triggers
     }
 
     pub(crate) fn apply_machine(&self, machine: &Metal3Machine, presence: Presence) -> Triggers {
@@ -175,8 +178,11 @@ impl Metal3Index {
             // Its data may have waited for its host, or for its Machine; a changed spec has the
             // Secrets looked for, as in CAPM3.
             let data = if old == new { vec![] } else { inner.data_of_claims([&key]) };
-            let subjects = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::Data, data));
-            return triggers(subjects.chain(of_kind(Kind::Machine, called)).chain([(Kind::Machine, key)]));
+            let subjects =
+                of_kind(Kind::Metal3Remediation, remediations).chain(of_kind(Kind::Metal3Data, data));
+            return Triggers::from_iter(
+                subjects.chain(of_kind(Kind::Metal3Machine, called)).chain([(Kind::Metal3Machine, key)]),
+            );
         }
         inner.waiting.set_wait(&key, None);
         let mut called = inner.release_reservation(&key);
@@ -185,18 +191,18 @@ impl Metal3Index {
             let next = inner.waiting.take_for_host(&key.in_namespace_of(""), |_| true, |_| Called::None);
             called.extend(next);
         }
-        let called = of_kind(Kind::Machine, called);
+        let called = of_kind(Kind::Metal3Machine, called);
         // The last machine of a cluster: its Metal3Cluster may go.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
-        triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()).chain(called))
+        Triggers::from_iter(of_kind(Kind::Metal3Cluster, infrastructures.unwrap_or_default()).chain(called))
     }
 
     /// A template concerns the machines that were cloned from it.
-    pub(crate) fn apply_machine_template(&self, template: &Metal3MachineTemplate) -> Triggers {
+    pub(crate) fn apply_machine_template(&self, template: &Metal3MachineTemplate, _: Presence) -> Triggers {
         let inner = self.read_inner();
         let machines: Vec<_> =
             inner.machines_by_template.group_members(&Key::of(template)).cloned().collect();
-        triggers(of_kind(Kind::Machine, machines))
+        Triggers::from_iter(of_kind(Kind::Metal3Machine, machines))
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine, and its remediation.
@@ -207,8 +213,8 @@ impl Metal3Index {
         }
         let remediations: Vec<_> =
             self.read_inner().remediations_by_owner.group_members(&key).cloned().collect();
-        let machine = (Kind::Machine, key.in_namespace_of(&reference.name));
-        triggers(of_kind(Kind::Remediation, remediations).chain([machine]))
+        let machine = (Kind::Metal3Machine, key.in_namespace_of(&reference.name));
+        Triggers::from_iter(of_kind(Kind::Metal3Remediation, remediations).chain([machine]))
     }
 
     /// A remediation concerns itself alone.
@@ -216,7 +222,7 @@ impl Metal3Index {
         let key = Key::of(remediation);
         let owner = find_owner(remediation, "Machine").filter(|_| presence == Presence::Exists);
         self.write_inner().remediations_by_owner.set_group(&key, owner.as_ref());
-        triggers([(Kind::Remediation, key)])
+        Triggers::from_iter([(Kind::Metal3Remediation, key)])
     }
 
     /// A Cluster concerns its infrastructure, and its machines when what they depend on is changed;
@@ -226,7 +232,7 @@ impl Metal3Index {
         let reference = cluster.spec.infrastructure_ref.as_ref();
         let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
         let infrastructure =
-            infrastructure.map(|reference| (Kind::Cluster, key.in_namespace_of(&reference.name)));
+            infrastructure.map(|reference| (Kind::Metal3Cluster, key.in_namespace_of(&reference.name)));
         let is_paused = presence == Presence::Exists && cluster.spec.paused == Some(true);
         let mut inner = self.write_inner();
         let resumed = inner.clusters.apply_cluster(&key, is_paused);
@@ -236,16 +242,16 @@ impl Metal3Index {
             status.is_some_and(ClusterStatus::is_control_plane_initialized),
         );
         if !inner.seen.clusters.note_change(cluster, presence, facts) {
-            return triggers(infrastructure.into_iter().chain(resumed));
+            return Triggers::from_iter(infrastructure.into_iter().chain(resumed));
         }
         let machines = inner.machines_by_cluster.group_members(&key);
         let used = machines.clone().filter_map(|machine| inner.machines.get(machine)?.host.clone());
         let hosts: Vec<_> = used.chain(inner.kept_by_cluster.group_members(&key).cloned()).collect();
         let machines: Vec<_> = machines.cloned().collect();
         let remediations = inner.remediations_of(&machines);
-        let subjects = of_kind(Kind::Machine, machines).chain(of_kind(Kind::Host, hosts));
-        let beside = of_kind(Kind::Remediation, remediations).chain(resumed);
-        triggers(subjects.chain(beside).chain(infrastructure))
+        let subjects = of_kind(Kind::Metal3Machine, machines).chain(of_kind(Kind::BareMetalHost, hosts));
+        let beside = of_kind(Kind::Metal3Remediation, remediations).chain(resumed);
+        Triggers::from_iter(subjects.chain(beside).chain(infrastructure))
     }
 
     /// A `Metal3Cluster` concerns the machines of the Cluster that owns it.
@@ -259,13 +265,13 @@ impl Metal3Index {
         let cluster = cluster.filter(|_| presence == Presence::Exists);
         let former = self.write_inner().infrastructures.set_group(&key, cluster.as_ref());
         let machines = cluster.or(former).map(|cluster| self.machines_of_cluster(&cluster));
-        let machines = of_kind(Kind::Machine, machines.unwrap_or_default());
-        triggers(machines.chain([(Kind::Cluster, key)]))
+        let machines = of_kind(Kind::Metal3Machine, machines.unwrap_or_default());
+        Triggers::from_iter(machines.chain([(Kind::Metal3Cluster, key)]))
     }
 
     /// An entry of the image catalog may be what machines wait for.
     pub(crate) fn apply_catalog(&self) -> Triggers {
-        triggers(of_kind(Kind::Machine, self.read_inner().waiting.for_catalog()))
+        Triggers::from_iter(of_kind(Kind::Metal3Machine, self.read_inner().waiting.for_catalog()))
     }
 
     /// Machines of a Cluster.
@@ -309,6 +315,6 @@ impl Metal3Index {
 
     /// Gives up what is reserved for a machine: others may have it.
     pub(crate) fn release_host(&self, machine: &Key) -> Triggers {
-        triggers(of_kind(Kind::Machine, self.write_inner().release_reservation(machine)))
+        Triggers::from_iter(of_kind(Kind::Metal3Machine, self.write_inner().release_reservation(machine)))
     }
 }

@@ -51,9 +51,8 @@ fn choose(index: &Metal3Index, machine: &Metal3Machine) -> Result<String, Reason
     index.choose_host(machine, &owner(), Timestamp::UNIX_EPOCH).map_err(|blocker| blocker.reason)
 }
 
-fn called(triggers: Triggers) -> Vec<String> {
-    let machines = triggers.metal3.into_iter().filter(|(kind, _)| *kind == Kind::Machine);
-    machines.map(|(_, key)| key.name.to_string()).collect()
+fn called(triggers: &Triggers) -> Vec<String> {
+    triggers.keys_of(Kind::Metal3Machine).into_iter().map(|key| key.name.to_string()).collect()
 }
 
 #[test]
@@ -73,9 +72,9 @@ fn free_host_is_offered_to_one_machine() {
         index.apply_machine(machine, EXISTS);
     }
     wait(&index);
-    assert_eq!(called(index.apply_host(&host("h2", "r2", None), EXISTS)), ["any-1"], "in another rack");
-    assert_eq!(called(index.apply_host(&host("h1", "r1", None), EXISTS)), ["any-2", "rack-1"]);
-    assert_eq!(called(index.apply_host(&host("h3", "r1", None), EXISTS)), ["rack-2"], "all are called");
+    assert_eq!(called(&index.apply_host(&host("h2", "r2", None), EXISTS)), ["any-1"], "in another rack");
+    assert_eq!(called(&index.apply_host(&host("h1", "r1", None), EXISTS)), ["any-2", "rack-1"]);
+    assert_eq!(called(&index.apply_host(&host("h3", "r1", None), EXISTS)), ["rack-2"], "all are called");
     for host in ["h1", "h2", "h3"] {
         index.apply_host(&self::host(host, "r1", Some("other")), EXISTS);
     }
@@ -83,7 +82,7 @@ fn free_host_is_offered_to_one_machine() {
     index.apply_host(&host("h4", "r2", None), EXISTS);
     choose(&index, &machines[0]).unwrap();
     let released = index.apply_machine(&machines[0], Presence::Deleted);
-    assert_eq!(called(released), ["any-2"], "what it had reserved is free");
+    assert_eq!(called(&released), ["any-2"], "what it had reserved is free");
 }
 
 /// A host that is kept for successors in a deployment.
@@ -107,13 +106,13 @@ fn machines_that_wait_for_kept_host_are_called() {
     index.apply_host(&kept("inspecting"), EXISTS);
     index.apply_host(&host("h2", "r1", None), EXISTS);
     wait();
-    assert_eq!(called(index.apply_host(&kept("inspecting"), EXISTS)), Vec::<String>::new(), "no change");
-    assert_eq!(called(index.apply_host(&kept("available"), EXISTS)), ["m1", "m2"], "by its status alone");
+    assert_eq!(called(&index.apply_host(&kept("inspecting"), EXISTS)), Vec::<String>::new(), "no change");
+    assert_eq!(called(&index.apply_host(&kept("available"), EXISTS)), ["m1", "m2"], "by its status alone");
     index.apply_host(&kept("inspecting"), EXISTS);
     wait();
     let mut freed = kept("inspecting");
     freed.metadata.labels = None;
-    assert_eq!(called(index.apply_host(&freed, EXISTS)), ["m1", "m2"], "it is kept no longer");
+    assert_eq!(called(&index.apply_host(&freed, EXISTS)), ["m1", "m2"], "it is kept no longer");
     assert_eq!(choose(&index, &machines[0]).as_deref(), Ok("h2"));
 }
 
@@ -132,7 +131,7 @@ fn machine_reserves_only_the_host_it_names() {
     assert_eq!(choose(&index, &second), Err(Reason::NoHostAvailable));
     let note = [(names::HOST_OF_MACHINE.to_owned(), "fleet/h1".to_owned())];
     first.metadata.annotations = Some(note.into());
-    assert_eq!(called(index.apply_machine(&first, EXISTS)), ["m1", "m2"]);
+    assert_eq!(called(&index.apply_machine(&first, EXISTS)), ["m1", "m2"]);
     assert_eq!(choose(&index, &second).as_deref(), Ok("h0"));
     index.release_all();
     assert_eq!(choose(&index, &first).as_deref(), Ok("h0"), "another replica led meanwhile");

@@ -15,8 +15,8 @@ use crate::metrics::Metrics;
 use crate::rpc::log::capture_log;
 use crate::workload::WorkloadClients;
 
-fn sinks() -> Sinks {
-    Sinks {
+fn handlers() -> ChangeHandlers {
+    ChangeHandlers {
         index: Index::default(),
         metal3: Metal3Index::default(),
         router: Router::default(),
@@ -29,13 +29,10 @@ fn sinks() -> Sinks {
     }
 }
 
-fn feed<K: Watched>(scopes: &[Scope], kind: K::DynamicType) -> Feed<K>
-where
-    K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
-{
+fn feed<K: Watched>(scopes: &[Scope], kind: K::DynamicType) -> Feed<K> {
     let unlisted = Unlisted::default();
     unlisted.add_kind();
-    Feed::new(kind, scopes.iter().cloned(), sinks(), unlisted)
+    Feed::new(kind, scopes.iter().cloned(), handlers(), unlisted)
 }
 
 fn cluster(name: &str, spec: Option<Value>) -> DeserializeGuard<Cluster> {
@@ -72,8 +69,8 @@ fn an_unparsable_object_stops_no_other() {
     let kind = capi::cluster_resource("v1beta2");
     let mut feed = feed::<Cluster>(&[None], kind.clone());
     let store = feed.writer.as_reader();
-    let known = |name: &str| store.get(&Key::new("fleet", name).object_ref_with(kind.clone()));
-    let metrics = feed.sinks.metrics.clone();
+    let known = |name: &str| store.get(&Key::new("fleet", name).object_ref(kind.clone()));
+    let metrics = feed.handlers.metrics.clone();
     let is_counted = |count: usize| {
         let line = format!("baremetal_coordinator_unparsable_objects_total{{kind=\"Cluster\"}} {count}");
         metrics.encode_text().unwrap().lines().any(|known| known == line)
@@ -127,12 +124,12 @@ fn a_relist_reports_what_was_deleted() {
         feed.take_event(&None, Event::InitDone);
     };
     list(&mut feed, &["h1", "h2"]);
-    assert_eq!(feed.sinks.index.hosts_by_replica("r1").len(), 2);
+    assert_eq!(feed.handlers.index.hosts_by_replica("r1").len(), 2);
     list(&mut feed, &["h2"]);
-    let left = feed.sinks.index.hosts_by_replica("r1");
+    let left = feed.handlers.index.hosts_by_replica("r1");
     assert_eq!(left.into_iter().collect::<Vec<_>>(), [Key::new("fleet", "h2")]);
     feed.take_event(&None, Event::Delete(host("h2", "r1")));
-    assert!(feed.sinks.index.hosts_by_replica("r1").is_empty());
+    assert!(feed.handlers.index.hosts_by_replica("r1").is_empty());
 }
 
 #[test]
@@ -154,7 +151,7 @@ fn store_is_filled_when_each_namespace_was_listed() {
     assert!(!is_filled());
     list(&mut feed, &two, &["h1"]);
     assert!(is_filled());
-    let known = |feed: &Feed<MachineInventory>| feed.sinks.index.hosts_by_replica("r1");
+    let known = |feed: &Feed<MachineInventory>| feed.handlers.index.hosts_by_replica("r1");
     assert_eq!((known(&feed).len(), store.state().len()), (2, 2));
     list(&mut feed, &one, &[]);
     assert_eq!(known(&feed).into_iter().collect::<Vec<_>>(), [Key::new("two", "h1")], "of its own alone");
