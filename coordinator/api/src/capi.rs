@@ -1,11 +1,11 @@
-//! What is read of Cluster API's own kinds: a few fields that v1beta1 and
-//! v1beta2 share, so that either version serves.
+//! Kinds of Cluster API, reduced to the fields that are read. v1beta1 and v1beta2 share
+//! these fields, so that either version can be served.
 
 use crate::names::kind;
 use kube::core::{ApiResource, GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
 
-/// Cluster API's group.
+/// Group of Cluster API.
 pub const GROUP: &str = "cluster.x-k8s.io";
 /// Versions that can be read, in order of preference. v1beta1 ends around April 2027.
 pub const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
@@ -21,14 +21,14 @@ pub type Cluster = Object<ClusterSpec, ClusterStatus>;
 pub struct MachineSpec {
     /// Name of the Cluster.
     pub cluster_name: String,
-    /// Where the bootstrap data is.
+    /// The bootstrap data.
     pub bootstrap: Bootstrap,
     /// Kubernetes version, key of the image catalog.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The infrastructure machine.
     pub infrastructure_ref: InfrastructureRef,
-    /// Where the machine has to be.
+    /// Required failure domain of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
 }
@@ -37,7 +37,7 @@ pub struct MachineSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineStatus {
-    /// The Node, once Cluster API has found it.
+    /// The Node, after Cluster API has found it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_ref: Option<NodeRef>,
 }
@@ -60,14 +60,14 @@ pub struct InfrastructureRef {
     pub name: String,
 }
 
-/// Where the bootstrap data is.
+/// The bootstrap data of a Machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bootstrap {
     /// Secret with the keys `value` and `format`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_secret_name: Option<String>,
-    /// What a bootstrap provider makes the data from.
+    /// Configuration from which a bootstrap provider renders the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_ref: Option<InfrastructureRef>,
 }
@@ -76,18 +76,18 @@ pub struct Bootstrap {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSpec {
-    /// Reconciliation of the whole tree is switched off.
+    /// Reconciliation of the Cluster and all its objects is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// The infrastructure cluster.
     #[serde(rename = "infrastructureRef", skip_serializing_if = "Option::is_none")]
     pub infrastructure_ref: Option<InfrastructureRef>,
-    /// What manages the control plane.
+    /// The object that manages the control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane_ref: Option<InfrastructureRef>,
 }
 
-/// Status of a Cluster, in the words of either version.
+/// Status of a Cluster, in the form of either version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterStatus {
@@ -102,29 +102,29 @@ pub struct ClusterStatus {
     pub control_plane_ready: Option<bool>,
 }
 
-/// What has once been there.
+/// Steps of the initialization that are done once and never undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterInitialization {
-    /// The infrastructure of the cluster.
+    /// The infrastructure of the cluster is provisioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infrastructure_provisioned: Option<bool>,
-    /// Its API server has answered Cluster API once.
+    /// The API server of the cluster has answered Cluster API once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane_initialized: Option<bool>,
 }
 
 impl ClusterStatus {
-    /// Whether Cluster API takes the infrastructure of the cluster as provisioned.
+    /// Cluster API considers the infrastructure of the cluster provisioned.
     pub fn is_infrastructure_provisioned(&self) -> bool {
         let new = self.initialization.as_ref().and_then(|done| done.infrastructure_provisioned);
-        new.or(self.infrastructure_ready).unwrap_or_default()
+        new.or(self.infrastructure_ready) == Some(true)
     }
 
-    /// Whether the API server of the cluster has answered once.
+    /// The API server of the cluster has answered once.
     pub fn is_control_plane_initialized(&self) -> bool {
         let new = self.initialization.as_ref().and_then(|done| done.control_plane_initialized);
-        new.or(self.control_plane_ready).unwrap_or_default()
+        new.or(self.control_plane_ready) == Some(true)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Cluster API's own claims on addresses, as its providers of addresses serve them.
-//! Cluster API installs the definitions; claims of its older version are converted.
+//! Claims of Cluster API on addresses. Cluster API installs the definitions, and
+//! converts claims of its older version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Finalizer of an `IPAddress`: held until its claim is deleted.
 pub const ADDRESS_FINALIZER: &str = "ipam.cluster.x-k8s.io/protect-address";
-/// Finalizer of an `IPAddressClaim` on an `IPPool`: held until its address is given back.
+/// Finalizer of an `IPAddressClaim` on an `IPPool`: held until its address is released.
 pub const CLAIM_FINALIZER: &str = "ipam.metal3.io/ipaddressclaim";
 
 /// Asks for one address of a pool.
@@ -51,7 +51,7 @@ pub struct IPAddressClaimStatus {
     /// The `IPAddress`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_ref: Option<NameRef>,
-    /// Ready, and those of others.
+    /// Ready, and conditions of other writers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -64,7 +64,7 @@ pub struct NameRef {
     pub name: String,
 }
 
-/// The address that a claim was given; it has the name of the claim.
+/// The address of a claim; it has the name of the claim.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "ipam.cluster.x-k8s.io",

@@ -31,16 +31,16 @@ pub struct BaremetalClusterSpec {
     /// Address and port of the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
-    /// What serves that endpoint.
+    /// The load balancer of that endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_load_balancer: Option<LoadBalancer>,
-    /// Without effect, as the condition `FieldsIgnored` says: the cluster's network,
-    /// `kube-ovn`. Absent: none is named.
+    /// Network of the cluster, for example `kube-ovn`. The field has no effect and is
+    /// named by the condition `FieldsIgnored`. Absent: no network is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_type: Option<String>,
     /// Interface of the control-plane hosts that holds the address of an internal
-    /// endpoint, where the pool's member names none. Absent: the one that routes
-    /// to the address. With type External it has no effect.
+    /// endpoint, unless the member of the pool names one. Absent: the interface that
+    /// routes to the address. With type External the field has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }
@@ -56,28 +56,28 @@ pub struct Endpoint {
     pub port: i32,
 }
 
-/// What serves the control-plane endpoint.
+/// The load balancer of the control-plane endpoint.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancer {
-    /// DNS name or IP address; with type Internal an address that is free in the
+    /// DNS name or IP address. With type Internal it is an unused address in the
     /// network of the control-plane hosts.
     #[schemars(length(min = 1))]
     pub host: String,
-    /// TCP port; with type Internal that of the API servers.
+    /// TCP port; with type Internal also the port of the API servers.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// What runs the load balancer: the control-plane hosts themselves (`Internal`), or
-    /// something outside of the cluster (`External`).
+    /// Type of the load balancer: the control-plane hosts themselves (`Internal`), or a
+    /// load balancer outside the cluster (`External`).
     #[serde(default, rename = "type")]
     pub kind: LoadBalancerType,
-    /// VRRP id, 1 to 255, unique in the control plane's broadcast domain. Absent, or
-    /// 0: 51. With type External it has no effect.
+    /// VRRP id, 1 to 255, unique in the broadcast domain of the control plane. Absent, or
+    /// 0: 51. With type External the field has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub vrid: Option<i32>,
 }
 
-/// What runs the load balancer.
+/// Type of a load balancer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LoadBalancerType {
     /// The control-plane hosts hold the address.
@@ -87,7 +87,7 @@ pub enum LoadBalancerType {
     External,
 }
 
-/// Whether the cluster's infrastructure is provisioned.
+/// State of the cluster's infrastructure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BaremetalClusterStatus {
@@ -100,8 +100,8 @@ pub struct BaremetalClusterStatus {
     /// Cluster API v1beta2: the infrastructure is provisioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
-    /// Failure domains of the hosts in the pools of the Cluster: a list where Cluster
-    /// is served at v1beta2, a map by name where it is served at v1beta1.
+    /// Failure domains of the hosts in the pools of the Cluster: a list if Cluster is
+    /// served at v1beta2, a map by name if Cluster is served at v1beta1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_value")]
     pub failure_domains: Option<Value>,

@@ -1,4 +1,4 @@
-//! The definitions as they are installed.
+//! The definitions of our kinds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -14,14 +14,14 @@ use crate::registration::MachineRegistration;
 use crate::seed_image::SeedImage;
 use crate::template::{BaremetalClusterTemplate, BaremetalMachineTemplate};
 
-/// Labels by which Cluster API finds which of our versions speaks which of
-/// its contracts: one version of ours speaks both.
+/// Labels by which Cluster API finds the version of a kind for each of its contracts. Our
+/// version implements both contracts.
 const CONTRACTS: [&str; 2] = ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"];
 
-/// `kubectl get cluster-api` lists Cluster API's kinds and those of its providers.
+/// Category of all kinds of Cluster API and its providers for `kubectl get`.
 const CATEGORY: &str = "cluster-api";
 
-/// Every definition, those of registration first.
+/// All definitions; the kinds of the registration are first.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         MachineRegistration::crd(),
@@ -40,7 +40,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     crds
 }
 
-/// `kubectl explain` shows descriptions and no defaults.
+/// Adds defaults to descriptions, because `kubectl explain` does not show defaults.
 fn name_defaults(schema: &mut JSONSchemaProps) {
     for field in schema.properties.iter_mut().flat_map(|fields| fields.values_mut()) {
         let default = field.default.as_ref().map(|default| &default.0);
@@ -60,7 +60,7 @@ fn name_defaults(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// The labels by which Cluster API knows a definition, and the defaults in its texts.
+/// Adds the labels for Cluster API, and the defaults in descriptions.
 pub(crate) fn complete_definition(crd: &mut CustomResourceDefinition) {
     for schema in schemas(crd) {
         if let Some(spec) = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec")) {
@@ -83,8 +83,8 @@ fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSON
     versions.filter_map(|schema| schema.open_api_v3_schema.as_mut())
 }
 
-/// A rule on the whole object. (`kube` would take the default of the spec from
-/// a type that has none.)
+/// Adds a rule on the whole object. The derive of `kube` would need a default of the spec,
+/// which the type does not have.
 fn with_rule(mut crd: CustomResourceDefinition, rule: &str, message: &str) -> CustomResourceDefinition {
     for schema in schemas(&mut crd) {
         schema.x_kubernetes_validations = Some(vec![ValidationRule {
@@ -96,8 +96,8 @@ fn with_rule(mut crd: CustomResourceDefinition, rule: &str, message: &str) -> Cu
     crd
 }
 
-/// The spec of a clone has rules on its changes, which would refuse the dry run of a
-/// changed template.
+/// Removes the rules on changes from the spec of a clone, because they would reject the dry
+/// run of a changed template.
 fn without_transitions(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for schema in schemas(&mut crd) {
         let mut place = Some(schema);
@@ -105,17 +105,16 @@ fn without_transitions(mut crd: CustomResourceDefinition) -> CustomResourceDefin
             place = place.and_then(|schema| schema.properties.as_mut()?.get_mut(field));
         }
         let rules = place.map(|schema| &mut schema.x_kubernetes_validations);
-        if let Some(place) = rules {
-            let kept = place.take().unwrap_or_default();
-            let kept = kept.into_iter().filter(|rule| !rule.rule.contains("oldSelf")).collect::<Vec<_>>();
-            *place = Some(kept).filter(|rules| !rules.is_empty());
+        if let Some(rules) = rules {
+            let kept = rules.take().into_iter().flatten().filter(|rule| !rule.rule.contains("oldSelf"));
+            *rules = Some(kept.collect::<Vec<_>>()).filter(|rules| !rules.is_empty());
         }
     }
     crd
 }
 
-/// No definition of the elemental operator requires `spec`. Its default is not
-/// stored: that would look as if an operator had written it.
+/// Makes `spec` optional, as in the definitions of the elemental operator. Its default is not
+/// stored, because a stored default looks like a value of an operator.
 fn make_spec_optional(crd: &mut CustomResourceDefinition) {
     if crd.spec.group == INFRASTRUCTURE_GROUP {
         return;

@@ -3,19 +3,20 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the host reported of its hardware when it registered or attached last.
+/// Hardware that the host reported when it registered or attached last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HardwareStatus {
-    /// As the kernel names it: `x86_64`, `aarch64`. Empty when unknown.
+    /// Architecture by its name in the kernel, for example `x86_64` or `aarch64`. Empty:
+    /// unknown.
     pub architecture: String,
     /// Model of the first processor.
     pub cpu_model: String,
     /// Threads of all processors.
     pub cpu_threads: i64,
-    /// Memory that the kernel can use, bytes.
+    /// Memory that the kernel can use, in bytes.
     pub memory_bytes: i64,
-    /// Disks, also those that are not the install device.
+    /// All disks of the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskStatus>,
 }
@@ -26,14 +27,14 @@ pub struct HardwareStatus {
 pub struct DiskStatus {
     /// Path of the device.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: i64,
-    /// Model, where it tells one.
+    /// Model, if the disk reports one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// Serial number, where it tells one.
+    /// Serial number, if the disk reports one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub serial_number: String,
-    /// Whether it has platters.
+    /// The disk has rotating platters.
     pub rotational: bool,
 }

@@ -23,8 +23,8 @@ pub use host::{
 pub use load_balancer::{LoadBalancerDuty, LoadBalancerReport, LoadBalancerStatus};
 pub use plan::{PlanState, PlanStatus, PlanType, StepStatus};
 
-/// The long-lived record of one host: its identity, its network, its plan.
-/// Never deleted by the coordinator.
+/// The long-lived record of one host: its identity, its network, its plan. The
+/// coordinator never deletes it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "elemental.cattle.io",
@@ -74,66 +74,69 @@ pub struct MachineInventorySpec {
     /// SHA-256 of the public part of the host's identity key in PKIX DER.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm_hash: Option<String>,
-    /// Without effect, and named by the condition `FieldsIgnored`.
+    /// The field has no effect and is named by the condition `FieldsIgnored`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_hash: Option<String>,
-    /// An explicit network; wins over `observedNetwork`.
+    /// An explicit network, which takes precedence over `observedNetwork`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkTemplate>,
-    /// The network at registration; replayed by every reprovision.
+    /// The network at registration, which every reprovision replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
-    /// Without effect, and named by `FieldsIgnored`: no address is claimed.
+    /// The field has no effect and is named by `FieldsIgnored`, because no address is
+    /// claimed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_claims: BTreeMap<String, Value>,
-    /// Pools of the registration's `config.network.ipAddresses`; without effect, and named by
-    /// `FieldsIgnored`: no address is claimed from them.
+    /// Pools of `config.network.ipAddresses` of the registration. The field has no effect
+    /// and is named by `FieldsIgnored`, because no address is claimed from them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_pools: BTreeMap<String, Value>,
-    /// Managed data disks: not supported. A host with them is given to no machine.
+    /// Managed data disks, which are not supported. No machine gets a host with them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub storage: Option<Value>,
 }
 
-/// Rule of the definition that keeps an identity from being changed.
+/// Rule of the definition that rejects a change of the identity.
 pub(crate) const IDENTITY_RULE: &str = "!has(oldSelf.spec) || !has(oldSelf.spec.tpmHash) || (has(self.spec) && has(self.spec.tpmHash) && (self.spec.tpmHash == oldSelf.spec.tpmHash || (has(oldSelf.status) && has(oldSelf.status.host) && has(oldSelf.status.host.install) && oldSelf.status.host.install.state in ['Registered', 'Waiting', 'Installing', 'Failed'] && !has(oldSelf.status.host.carried))))";
-/// What it says where it is broken.
+/// Message of [`IDENTITY_RULE`].
 pub(crate) const IDENTITY_MESSAGE: &str = "tpmHash is the identity of the host and never changes once it is installed: delete the MachineInventory and register the host again";
 
-/// What the coordinator knows of the host.
+/// State of the host as the coordinator knows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`, `FieldsIgnored`. Projected from the other fields; never read.
+    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`, `FieldsIgnored`.
+    /// Conditions are projections of the other fields and never inputs of a decision.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The newest plan and its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// Ours: `id` of the last plan of an operator, also when plans of machines followed: it runs once.
+    /// Ours: `id` of the last plan of an operator, so that it runs only once even if plans
+    /// of machines followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_custom_plan: Option<String>,
-    /// Ours: what the host reported about itself.
+    /// Ours: reports of the host about itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostStatus>,
-    /// Ours: the network that was reported last.
+    /// Ours: the newest report of the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
-    /// Kept as it is: written by another operator, never by this one.
+    /// Written by another operator and kept unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub observed_storage: Option<Value>,
-    /// Kept as it is: written by another operator, never by this one.
+    /// Written by another operator and kept unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub storage: Option<Value>,
 }
 
 impl MachineInventory {
-    /// The conditions, empty before the first status.
+    /// The conditions; empty before the first status.
     pub fn conditions(&self) -> &[Condition] {
         self.status.as_ref().map_or(&[], |status| &status.conditions)
     }

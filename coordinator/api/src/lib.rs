@@ -1,13 +1,13 @@
-//! The kinds as Kubernetes serves them, and every name that is written on an
-//! object, once: groups, annotations, labels, finalizers, Secret keys,
-//! conditions and reasons.
+//! The kinds as Kubernetes serves them, and each name on an object once: kinds,
+//! groups, annotations, labels, finalizers, Secret keys, conditions and reasons.
 //!
-//! The names are those of the systems whose manifests must apply unchanged;
-//! what is ours is in the group `baremetal.cluster.io` and says so.
+//! The names are the names of the systems whose manifests must apply unchanged. Our
+//! own names have the prefix `baremetal.cluster.io`, and their comments begin with
+//! "Ours".
 
 #![warn(missing_docs)]
-// kube's derives repeat `type_` in each printcolumn and make a hidden copy of
-// each spec; the bools are the field's API.
+// The derives of `kube` repeat `type_` in each printcolumn and create a hidden copy of
+// each spec. The bools are given by upstream's API.
 #![allow(clippy::duplicated_attributes, clippy::struct_excessive_bools, unreachable_pub)]
 
 pub mod capi;

@@ -1,11 +1,11 @@
-//! `BaremetalMachine`: one Cluster API machine on one host.
+//! `BaremetalMachine`: a machine of Cluster API on a host.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One Cluster API machine on one host.
+/// A machine of Cluster API on a host.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -32,13 +32,14 @@ use serde::{Deserialize, Serialize};
 #[x_kube(validation = Rule::new("!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)").message("providerID never changes once it is set"))]
 #[x_kube(validation = Rule::new("self.machineInventoryPoolRef == oldSelf.machineInventoryPoolRef").message("machineInventoryPoolRef never changes: make a new machine"))]
 pub struct BaremetalMachineSpec {
-    /// The pool that the host is drawn from.
+    /// The pool whose hosts the machine may claim.
     pub machine_inventory_pool_ref: LocalRef,
-    /// Accepted: only `Ordered`, the first available member in the pool's order.
+    /// Choice of the host. Only `Ordered` is supported: the first available member in
+    /// the order of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_policy: Option<AllocationPolicy>,
-    /// `baremetal:///<inventory>`, written once, after the host reported its
-    /// verified plan. Absent: it did not yet.
+    /// `baremetal:///<inventory>`, written once, after the host reported its verified
+    /// plan. Absent: the host has not reported it yet.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub provider_id: Option<String>,
@@ -52,7 +53,7 @@ pub struct LocalRef {
     pub name: String,
 }
 
-/// How a member of the pool is chosen. Absent: `Ordered`.
+/// Choice of a member of the pool. Absent: `Ordered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AllocationPolicy {
     /// The first available member in the pool's order.
@@ -76,7 +77,7 @@ pub struct BaremetalMachineStatus {
     /// Cluster API v1beta2: the infrastructure is provisioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
-    /// As `spec.providerID`.
+    /// Copy of `spec.providerID`.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// Addresses that the host reported.
@@ -92,13 +93,13 @@ pub struct BaremetalMachineStatus {
     /// The Secret that holds the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_secret_ref: Option<LocalRef>,
-    /// SHA-256 of the plan that was written last.
+    /// SHA-256 of the newest plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_plan_checksum: Option<String>,
-    /// SHA-256 of the bootstrap data in it.
+    /// SHA-256 of the bootstrap data in that plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_bootstrap_hash: Option<String>,
-    /// Never written: Cluster API treats it as terminal.
+    /// Never written, because Cluster API treats it as terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// Never written.
@@ -111,7 +112,7 @@ pub struct BaremetalMachineStatus {
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
 )]
 pub enum Phase {
-    /// No host yet.
+    /// The machine has no host yet.
     Pending,
     /// A host is claimed.
     Allocated,
@@ -129,12 +130,12 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Initialization {
-    /// True once the infrastructure is provisioned; never false again.
+    /// True after the infrastructure was provisioned; it is never set to false again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }
 
-/// An address as Cluster API has it.
+/// An address in the form of Cluster API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineAddress {
     /// `InternalIP` or Hostname.

@@ -1,5 +1,5 @@
-//! The kinds of Cluster API Provider Metal3 and of its address manager, for
-//! hosts without a BMC. Names, fields and defaults are theirs.
+//! The kinds of Cluster API Provider Metal3 and of its address manager, for hosts without
+//! a BMC. Names, fields and defaults are the same as in those projects.
 
 pub mod cluster;
 pub mod data;
@@ -39,9 +39,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     crds
 }
 
-/// What an address looks like, of IPv4 or IPv6; the coordinator parses it as a whole.
+/// Rough form of an IPv4 or IPv6 address, which the coordinator parses strictly.
 pub(crate) const IP_ADDRESS: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)$";
-/// What a network with its prefix length looks like.
+/// Rough form of a network with its prefix length.
 pub(crate) const NETWORK: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)/[0-9]{1,3}$";
 
 /// A reference to an object; its kind follows from the field.
@@ -51,28 +51,28 @@ pub struct ObjectRef {
     /// Name of the object.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Namespace of the object; that of the referring one where it is not set.
+    /// Namespace of the object. Absent: the namespace of the referring object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Written by CAPM3; not read.
+    /// Written by CAPM3 and not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Written by CAPM3; read of the claim of an `IPAddress` alone.
+    /// Written by CAPM3, and only read for the claim of an `IPAddress`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Written by CAPM3; not read.
+    /// Written by CAPM3 and not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Part of every reference of Kubernetes; not read.
+    /// Part of every reference in Kubernetes and not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_path: Option<String>,
-    /// Part of every reference of Kubernetes; not read.
+    /// Part of every reference in Kubernetes and not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
 }
 
 impl ObjectRef {
-    /// An object of this namespace.
+    /// A reference to an object of this namespace.
     pub fn within(namespace: &str, name: &str) -> Self {
         Self { name: name.to_owned(), namespace: Some(namespace.to_owned()), ..Self::default() }
     }
@@ -84,12 +84,12 @@ pub struct SecretRef {
     /// Name of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Namespace of the Secret: that of the referring object.
+    /// Namespace of the Secret, which is the namespace of the referring object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// Who uses a host.
+/// The user of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
@@ -103,7 +103,7 @@ pub struct Consumer {
     /// Namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Not read: names decide.
+    /// Not read, because names decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Not read.
@@ -116,58 +116,58 @@ pub struct Consumer {
 
 /// Names on Metal3 objects.
 pub mod names {
-    /// Finalizer of a `BareMetalHost` that names an inventory: held until other
-    /// owners can have the inventory.
+    /// Finalizer of a `BareMetalHost` that names an inventory: held until the inventory is
+    /// free for other owners.
     pub const HOST_FINALIZER: &str = "baremetalhost.baremetal.cluster.io";
     /// Finalizer of a `Metal3Machine`: held until its host is free.
     pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
-    /// Finalizer of a `Metal3Remediation`: held until its request of a reboot is removed.
+    /// Finalizer of a `Metal3Remediation`: held until its reboot request is removed.
     pub const REMEDIATION_FINALIZER: &str = "metal3remediation.infrastructure.cluster.x-k8s.io";
-    /// Finalizer of a `Metal3Cluster`: held while machines of it exist.
+    /// Finalizer of a `Metal3Cluster`: held while the Cluster has machines.
     pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.io";
-    /// Ours, annotation of a `BareMetalHost`: the providerID of the node that runs.
+    /// Ours, annotation of a `BareMetalHost`: the providerID of the running node.
     pub const PROVIDER_ID: &str = "baremetal.cluster.io/provider-id";
-    /// Ours, annotation of a `BareMetalHost`: the image that runs. Another one in the
-    /// spec is written after the node was removed.
+    /// Ours, annotation of a `BareMetalHost`: the running image. Another image in the spec
+    /// is installed after the node was removed.
     pub const PROVISIONED_IMAGE: &str = "baremetal.cluster.io/provisioned-image";
-    /// Ours, annotation of a `BareMetalHost`: the OS image that replaces the one in its
-    /// spec, as `oci://REGISTRY/IMAGE:TAG`. The spec still says when it is to run.
+    /// Ours, annotation of a `BareMetalHost`: the OS image that replaces the image of the
+    /// spec, as `oci://REGISTRY/IMAGE:TAG`. An image in the spec is still required.
     pub const OS_IMAGE: &str = "baremetal.cluster.io/os-image";
-    /// Ours, annotation of a `Metal3Machine`: its image is that of the image catalog for
-    /// the version of its Machine.
+    /// Ours, annotation of a `Metal3Machine`: the image catalog has its image, by the
+    /// version of its Machine.
     pub const IMAGE_FROM_CATALOG: &str = "baremetal.cluster.io/image-from-catalog";
-    /// Annotation of a `Metal3Cluster`: labels of hosts with these prefixes are written to their
-    /// Nodes; separated by commas.
+    /// Annotation of a `Metal3Cluster`: prefixes, separated by commas, of the labels of hosts
+    /// that are written to their Nodes.
     pub const LABEL_SYNC_PREFIXES: &str = "metal3.io/metal3-label-sync-prefixes";
     /// Annotation of a `Metal3Machine`: its host, as NAMESPACE/NAME.
     pub const HOST_OF_MACHINE: &str = "metal3.io/BareMetalHost";
-    /// Annotations of a `BareMetalHost` while which nothing is done.
+    /// Annotations that pause a `BareMetalHost`.
     pub const HOST_PAUSES: [&str; 2] = ["baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/detached"];
-    /// Annotations of a `BareMetalHost` that no machine chooses.
+    /// Annotations that exclude a `BareMetalHost` from the choice of machines.
     pub const HOST_UNHEALTHY: [&str; 2] = ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
-    /// Annotation of a `BareMetalHost`, alone or before `/` and a key: the host is to be
-    /// rebooted.
+    /// Annotation of a `BareMetalHost` that requests a reboot, without or with `/` and a key.
     pub const REBOOT: &str = "reboot.metal3.io";
-    /// Ours, annotation of a `BareMetalHost`: requests of a reboot that were taken, and
-    /// the boot that they end.
+    /// Ours, annotation of a `BareMetalHost`: accepted reboot requests, and the boot that
+    /// they end.
     pub const REBOOT_RECORD: &str = "baremetal.cluster.io/reboot-record";
     /// Label of a `BareMetalHost` that is kept for the successors of a machine.
     pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
-    /// Ours, annotation of such a host: until when it is kept, RFC 3339. Without it, without end.
+    /// Ours, annotation of such a host: time (RFC 3339) until which it is kept. A host without
+    /// it is kept indefinitely.
     pub const KEPT_UNTIL: &str = "baremetal.cluster.io/kept-until";
-    /// Ours, annotation of a `Metal3MachineTemplate`: how long hosts are kept for successors,
-    /// as `45m` or `2h`.
+    /// Ours, annotation of a `Metal3MachineTemplate`: time for which hosts are kept for
+    /// successors, for example `45m` or `2h`.
     pub const KEEP_HOSTS_FOR: &str = "baremetal.cluster.io/keep-hosts-for";
-    /// Ours, annotation of a `Metal3DataClaim`: the index that was chosen, written
-    /// before the data, so that a stale cache never gives a claim a second one.
+    /// Ours, annotation of a `Metal3DataClaim`: the chosen index. It is written before the
+    /// data, so that a stale cache cannot allocate a second index.
     pub const CHOSEN_INDEX: &str = "baremetal.cluster.io/data-index";
-    /// Finalizer of a `Metal3DataClaim`: held until its data is gone.
+    /// Finalizer of a `Metal3DataClaim`: held until its data is deleted.
     pub const DATA_CLAIM_FINALIZER: &str = "metal3dataclaim.infrastructure.cluster.x-k8s.io";
-    /// Finalizer of a `Metal3Data`: held until its addresses are given back.
+    /// Finalizer of a `Metal3Data`: held until its addresses are released.
     pub const DATA_FINALIZER: &str = "metal3data.infrastructure.cluster.x-k8s.io";
-    /// Finalizer of a `Metal3DataTemplate`: held while data of it exists.
+    /// Finalizer of a `Metal3DataTemplate`: held while the template has data.
     pub const DATA_TEMPLATE_FINALIZER: &str = "metal3datatemplate.infrastructure.cluster.x-k8s.io";
-    /// Type of the Secrets that are rendered.
+    /// Type of rendered Secrets.
     pub const DATA_SECRET: &str = "infrastructure.cluster.x-k8s.io/secret";
     /// Label of an `IPClaim` with the name of its `Metal3Data`.
     pub const DATA_NAME: &str = "infrastructure.cluster.x-k8s.io/data-name";
@@ -175,17 +175,17 @@ pub mod names {
     pub const POOL_NAME: &str = "infrastructure.cluster.x-k8s.io/pool-name";
     /// Label of a `BareMetalHost` with its failure domain.
     pub const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
-    /// Annotation of an `IPClaim`: the address that is wanted.
+    /// Annotation of an `IPClaim`: the requested address.
     pub const REQUESTED_ADDRESS: &str = "ipAddress";
-    /// Ours, annotation of an `IPClaim`: the address that was chosen, written before
-    /// the `IPAddress`, so that a stale cache never gives a claim a second one.
+    /// Ours, annotation of an `IPClaim`: the chosen address. It is written before the
+    /// `IPAddress`, so that a stale cache cannot allocate a second address.
     pub const CHOSEN_ADDRESS: &str = "baremetal.cluster.io/ip-address";
-    /// Finalizer of an `IPClaim`: held until its address is free again.
+    /// Finalizer of an `IPClaim`: held until its address is released.
     pub const CLAIM_FINALIZER: &str = "ipclaim.ipam.metal3.io";
     /// Finalizer of an `IPAddress`: held while its claim exists.
     pub const ADDRESS_FINALIZER: &str = "ipaddress.ipam.metal3.io";
-    /// Cluster API's label of what a provider serves, here of an `IPPool` of a Cluster.
+    /// Label of Cluster API with the provider of an object, here of an `IPPool` of a Cluster.
     pub const PROVIDER: (&str, &str) = ("cluster.x-k8s.io/provider", "ipam-metal3");
-    /// Finalizer of an `IPPool`: held while an address of it is in use.
+    /// Finalizer of an `IPPool`: held while one of its addresses is in use.
     pub const POOL_FINALIZER: &str = "ippool.ipam.metal3.io";
 }

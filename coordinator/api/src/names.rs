@@ -39,9 +39,9 @@ pub mod kind {
 
 /// Annotations of a `MachineInventory` that hold the claim, and related ones.
 pub mod annotation {
-    /// Pool from which the inventory was last allocated; stays on release.
+    /// Pool from which the inventory was allocated last. The annotation stays on release.
     pub const POOL: &str = "baremetal.alauda.io/pool";
-    /// One of the [`crate::inventory::AllocationState`] values.
+    /// A value of [`crate::inventory::AllocationState`].
     pub const ALLOCATION_STATE: &str = "baremetal.alauda.io/allocation-state";
     /// Name of the Cluster API Cluster that holds the claim.
     pub const OWNER_CLUSTER: &str = "baremetal.alauda.io/owner-cluster";
@@ -49,92 +49,92 @@ pub mod annotation {
     pub const OWNER_MACHINE: &str = "baremetal.alauda.io/owner-machine";
     /// Name of the `BaremetalMachine` that holds the claim.
     pub const OWNER_BAREMETAL_MACHINE: &str = "baremetal.alauda.io/owner-baremetalmachine";
-    /// Ours: kind of the machine that holds the claim; absent for a
-    /// `BaremetalMachine`.
+    /// Ours: kind of the machine that holds the claim. Absent: `BaremetalMachine`.
     pub const OWNER_KIND: &str = "baremetal.cluster.io/owner-kind";
-    /// Ours: name of the `BareMetalHost` that names the inventory; no pool has it.
+    /// Ours: name of the `BareMetalHost` that names the inventory. Such an inventory is
+    /// available to no pool.
     pub const OWNER_BARE_METAL_HOST: &str = "baremetal.cluster.io/owner-baremetalhost";
-    /// Ours: UID of the machine that holds the claim. A hint: names decide, and
-    /// a UID that differs after a restore or a move is updated.
+    /// Ours: UID of the machine that holds the claim. Only names decide a claim; a UID that
+    /// differs after a restore or a move is updated.
     pub const OWNER_UID: &str = "baremetal.cluster.io/owner-uid";
-    /// Ours: generation of the host's newest plan when it was claimed. Plans of
-    /// a higher generation belong to the claim.
+    /// Ours: generation of the host's newest plan at the time of the claim. Plans of a
+    /// higher generation belong to the claim.
     pub const CLAIM_GENERATION: &str = "baremetal.cluster.io/claim-generation";
-    /// Ours: the machine of the claim does not exist and the host was not cleaned; it
+    /// Ours: the machine of the claim does not exist, and the host was not cleaned. The host
     /// is cleaned and released when it attaches.
     pub const ABANDONED: &str = "baremetal.cluster.io/abandoned";
-    /// Cluster API: `clusterctl move` waits while an object has it.
+    /// Cluster API: `clusterctl move` waits while an object has this annotation.
     pub const BLOCK_MOVE: &str = "clusterctl.cluster.x-k8s.io/block-move";
     /// Cluster API: `clusterctl move` replaces all annotations by this one before it
     /// deletes an object that was moved.
     pub const DELETE_FOR_MOVE: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
-    /// Ours: set by an operator on a `MachineRegistration` to have a new token
-    /// created; invalidates all earlier ISOs.
+    /// Ours: set by an operator on a `MachineRegistration` to request a new token, which
+    /// invalidates all earlier ISOs.
     pub const ROTATE_TOKEN: &str = "baremetal.cluster.io/rotate-token";
-    /// Ours: set on a `MachineRegistration`; the namespaces, separated by commas,
-    /// whose `SeedImages` may carry it.
+    /// Ours: set on a `MachineRegistration`: the namespaces, separated by commas, whose
+    /// `SeedImages` may use the registration.
     pub const SEED_IMAGE_NAMESPACES: &str = "baremetal.cluster.io/seed-image-namespaces";
-    /// Ours: on the Lease of a replica of the coordinator; digests of the base ISOs that it
-    /// holds, separated by commas.
+    /// Ours: on the Lease of a replica of the coordinator: digests of its base ISOs,
+    /// separated by commas.
     pub const BASE_ISOS: &str = "baremetal.cluster.io/base-isos";
-    /// Ours: set by an operator on a `MachineInventory`: the Secret in its namespace
-    /// with a plan in the upstream format, run once; removed when it was announced.
+    /// Ours: set by an operator on a `MachineInventory`: the Secret in its namespace with a
+    /// plan in the upstream format, which runs once. The annotation is removed when the plan
+    /// was announced.
     pub const CUSTOM_PLAN: &str = "baremetal.cluster.io/custom-plan";
-    /// Ours: set by an operator on a `MachineInventory` to have its host rebooted once;
-    /// removed when it was.
+    /// Ours: set by an operator on a `MachineInventory` to request one reboot of its host, and
+    /// removed after the reboot.
     pub const REBOOT: &str = "baremetal.cluster.io/reboot";
-    /// Ours: on a `MachineInventory`, the boot that a request of a reboot ends. In
-    /// every other boot of the host the request has been carried out.
+    /// Ours: on a `MachineInventory`: the boot that a reboot request ends. In every other boot
+    /// of the host the request is done.
     pub const REBOOTING_FROM: &str = "baremetal.cluster.io/rebooting-from";
-    /// Ours: set by an operator on a `MachineInventory`: the version of the agent that
-    /// its host is to run, where the coordinator serves it and it is newer.
+    /// Ours: set by an operator on a `MachineInventory`: the requested version of the agent,
+    /// which is used if the coordinator serves it and it is newer.
     pub const AGENT_VERSION: &str = "baremetal.cluster.io/agent-version";
     /// On plan Secrets: `clean`, `reprovision` or `custom`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
-    /// Ours: the inventory that a machine has chosen, written before the
-    /// claim, so that a stale cache never makes it claim a second one.
+    /// Ours: the inventory that a machine has chosen. It is written before the claim, so that
+    /// a stale cache cannot make the machine claim a second inventory.
     pub const MACHINE_INVENTORY: &str = "baremetal.cluster.io/machine-inventory";
-    /// Ours: set by an operator on a machine in deletion whose clean failed, to
-    /// have another clean assigned, or on the `MachineInventory` of an abandoned host;
-    /// removed when it is.
+    /// Ours: set by an operator on a machine in deletion whose clean failed, or on the
+    /// `MachineInventory` of an abandoned host, to request another clean. It is removed when
+    /// the clean is assigned.
     pub const RETRY_PLAN: &str = "baremetal.cluster.io/retry-plan";
-    /// Ours: set by an operator on a machine in deletion whose host is dead, to
-    /// abandon the host without a clean. The inventory stays `Unavailable` until
-    /// the host attaches and was cleaned.
+    /// Ours: set by an operator on a machine in deletion whose host is dead, to abandon the
+    /// host without a clean. The inventory stays `Unavailable` until the host attaches and is
+    /// cleaned.
     pub const RELEASE_WITHOUT_CLEAN: &str = "baremetal.cluster.io/release-without-clean";
-    /// Ours: the disk to install to, set by an operator.
+    /// Ours: set by an operator on a `MachineInventory`: the disk to install to.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
-    /// Ours: set by an operator on a `MachineInventory` whose host has not
-    /// registered here: its SMBIOS UUID, by which a live system finds its network.
+    /// Ours: set by an operator on a `MachineInventory` whose host has not registered yet: its
+    /// SMBIOS UUID, by which the live system finds its network.
     pub const SYSTEM_UUID: &str = "baremetal.cluster.io/system-uuid";
-    /// Ours: set by an operator on a `MachineInventory` that no machine holds: the disk
-    /// with its system, which the next seed ISO installs again; removed when it has.
+    /// Ours: set by an operator on a `MachineInventory` that no machine holds: the system disk,
+    /// which the next boot of a seed ISO installs again. It is removed after the install.
     pub const REINSTALL: &str = "baremetal.cluster.io/reinstall";
-    /// Ours: set by an operator to take the network reported last as intended.
+    /// Ours: set by an operator to accept the newest reported network as the intended one.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
-    /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until an
-    /// operator sets `Approved`, where the registration asks for it; `Revoked` shuts
-    /// a host out, whatever certificate it holds.
+    /// Ours: a value of [`crate::inventory::Approval`]. If the registration requires an
+    /// approval, the value is `Pending` until an operator sets `Approved`. `Revoked` shuts a
+    /// host out, even if it holds a valid certificate.
     pub const APPROVAL: &str = "baremetal.cluster.io/approval";
-    /// Ours: present while two live hosts claim one identity; removed by an
-    /// operator.
+    /// Ours: set while two live hosts claim the same identity, and removed by an operator.
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
-    /// On a Cluster: registry of its images, in place of one that the catalog names.
+    /// On a Cluster: registry of its images, which replaces the registry of the catalog.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
-    /// Ours: on a machine, else its Cluster, and on a `MachineRegistration`: the
-    /// Secret in its namespace by which hosts reach the registry of their image.
+    /// Ours: on a machine, its Cluster or a `MachineRegistration`: the Secret in its namespace
+    /// by which hosts access the registry of their image.
     pub const REGISTRY_SECRET: &str = "baremetal.cluster.io/registry-secret";
-    /// Ours: on a `MachineInventory`, the `MachineRegistration` that created it; on
-    /// the host's key it registers again, whatever became of its token.
+    /// Ours: on a `MachineInventory`: the `MachineRegistration` that created it. The host may
+    /// register again by its key, even if the token is no longer valid.
     pub const REGISTRATION: &str = "baremetal.cluster.io/registration";
-    /// Ours: on plan Secrets, `spec.tpmHash` of the host that they are for.
+    /// Ours: on plan Secrets: `spec.tpmHash` of their host.
     pub const TPM_HASH: &str = "baremetal.cluster.io/tpm-hash";
-    /// Ours: on a `MachineInventory`, the control plane or deployment whose machine
-    /// held it last, where the pool has `spec.nodeReuse`.
+    /// Ours: on a `MachineInventory`: the control plane or deployment whose machine held it
+    /// last, if the pool has `spec.nodeReuse`.
     pub const NODE_REUSE_GROUP: &str = "baremetal.cluster.io/node-reuse-group";
-    /// Cluster API: the infrastructure cluster is managed by something else.
+    /// Cluster API: another system manages the infrastructure cluster.
     pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
-    /// Cluster API's own switch to pause an object.
+    /// Cluster API: the object is paused.
     pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 }
 
@@ -144,10 +144,10 @@ pub mod label {
     pub const MANAGED: &str = "elemental.cattle.io/managed";
     /// Cluster API's label with the name of the Cluster.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-    /// Cluster API: which instance of its managers and providers an object is for.
+    /// Cluster API: the instance of its managers and providers that reconciles the object.
     pub const WATCH_FILTER: &str = "cluster.x-k8s.io/watch-filter";
-    /// Cluster API's label of control plane machines; ours on a pool whose members are
-    /// for the control plane.
+    /// Cluster API's label of control plane machines, and ours on a pool of hosts for the
+    /// control plane.
     pub const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
     /// Cluster API's label with the name of the control plane of a machine.
     pub const CONTROL_PLANE_NAME: &str = "cluster.x-k8s.io/control-plane-name";
@@ -155,13 +155,13 @@ pub mod label {
     pub const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
     /// Cluster API's label with the name of the `MachineSet` of a machine.
     pub const SET_NAME: &str = "cluster.x-k8s.io/set-name";
-    /// Ours: on a `MachineInventory`, the failure domain of the host.
+    /// Ours: on a `MachineInventory`: the failure domain of the host.
     pub const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
     /// Cluster API, on definitions: objects of the kind are part of a move.
     pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
     /// Cluster API, on definitions: every object of the kind is moved.
     pub const CLUSTERCTL_MOVE: &str = "clusterctl.cluster.x-k8s.io/move";
-    /// Ours: how the identity key is held: `Hardware`, `Unverified` or `Emulated`.
+    /// Ours: class of the identity key: `Hardware`, `Unverified` or `Emulated`.
     pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
     /// Ours: on the Lease of a coordinator replica.
     pub const REPLICA: &str = "baremetal.cluster.io/replica";
@@ -171,8 +171,8 @@ pub mod label {
 pub mod finalizer {
     /// Held until the host was cleaned and released.
     pub const BAREMETAL_MACHINE: &str = "baremetalmachine.infrastructure.cluster.x-k8s.io";
-    /// Held while a machine owns the inventory: a delete by
-    /// hand must not lose the record of who owns the host.
+    /// Held while a machine owns the inventory, so that a deletion by an operator does not
+    /// lose the record of the owner.
     pub const MACHINE_INVENTORY: &str = "machineinventory.elemental.cattle.io";
 }
 
@@ -190,7 +190,7 @@ pub mod plan_secret {
     pub const FAILED_CHECKSUM: &str = "failed-checksum";
     /// gzip of a JSON map from instruction to output.
     pub const FAILED_OUTPUT: &str = "failed-output";
-    /// How often the plan failed.
+    /// Number of failures of the plan.
     pub const FAILURE_COUNT: &str = "failure-count";
     /// The plan of a host that never had one.
     pub const EMPTY: &str = "{}";
@@ -202,7 +202,7 @@ pub mod registration_secret {
     pub const TYPE: &str = "baremetal.cluster.io/registration-token";
     /// The token.
     pub const TOKEN: &str = "token";
-    /// After the name of the `MachineRegistration`.
+    /// Suffix after the name of the `MachineRegistration`.
     pub const SUFFIX: &str = "-registration-token";
 }
 
@@ -210,5 +210,5 @@ pub mod registration_secret {
 pub const IMAGE_CATALOG: &str = "elemental-image-catalog";
 /// Group of the infrastructure side.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
-/// The version that both groups serve.
+/// The served version of both groups.
 pub const VERSION: &str = "v1beta1";

@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The network that a host had when it registered from the live system, and
-/// that every reprovision replays. Written once; later reports go to
+/// The network that a host had when it registered from the live system. Every
+/// reprovision replays it. It is written once; later reports go to
 /// `status.observedNetwork`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedNetwork {
-    /// Interfaces of the host, without those that software makes for itself.
+    /// Interfaces of the host, except interfaces that containers and tunnels create.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<ObservedInterface>,
     /// Routes of both families that are not implied by an address.
@@ -21,16 +21,16 @@ pub struct ObservedNetwork {
     /// Addresses of resolvers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns_servers: Vec<String>,
-    /// Domains that short names are looked up in.
+    /// Search domains for short names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search_domains: Vec<String>,
-    /// `NetworkManager` keyfiles by file name without `.nmconnection`; they
-    /// decide for their interfaces.
+    /// `NetworkManager` keyfiles by file name without `.nmconnection`. A keyfile
+    /// takes precedence over the report for its interface.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connections: BTreeMap<String, String>,
 }
 
-/// One interface.
+/// An interface of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedInterface {
@@ -39,17 +39,17 @@ pub struct ObservedInterface {
     /// Current MAC address, lower case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Ours: burnt-in MAC address; members of a bond share the current one. Absent: the
-    /// interface has none.
+    /// Ours: burnt-in MAC address, because members of a bond share the current one. Absent:
+    /// the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permanent_mac: Option<String>,
-    /// Largest packet, in bytes.
+    /// MTU in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
     /// Global addresses in CIDR notation, of both families.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Ours: those of `addresses` that DHCP or a router assigned; never replayed.
+    /// Ours: the part of `addresses` that DHCP or a router assigned; never replayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dynamic_addresses: Vec<String>,
     /// Empty for plain ethernet; bond, vlan or bridge.
@@ -75,13 +75,60 @@ pub struct ObservedInterface {
     pub vlan: Option<ObservedVlan>,
 }
 
+/// Sources that assign addresses to an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressSources {
+    /// IPv4 comes from DHCP.
+    pub dhcp4: bool,
+    /// IPv6 comes from DHCP.
+    pub dhcp6: bool,
+    /// IPv6 comes from router advertisements.
+    pub accept_ra: bool,
+}
+
+impl AddressSources {
+    /// Any address of the interface may be assigned.
+    pub fn is_any(self) -> bool {
+        self.dhcp4 || self.assigns_ipv6()
+    }
+
+    /// An IPv6 address of the interface may be assigned.
+    pub fn assigns_ipv6(self) -> bool {
+        self.dhcp6 || self.accept_ra
+    }
+}
+
+impl ObservedInterface {
+    /// The interface is a network card, which has no kind. Imported inventories write an
+    /// empty one.
+    pub fn is_card(&self) -> bool {
+        self.kind.as_deref().is_none_or(str::is_empty)
+    }
+
+    /// The bond or bridge of a member. Imported inventories write an empty name.
+    pub fn master_name(&self) -> Option<&str> {
+        self.master.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// The MAC address by which the card is found: the burnt-in one if it is known.
+    pub fn card_mac(&self) -> Option<&str> {
+        self.permanent_mac.as_deref().or(self.mac.as_deref())
+    }
+
+    /// Sources that assign the addresses of this interface.
+    pub fn address_sources(&self) -> AddressSources {
+        let Self { dhcp4, dhcp6, accept_ra, .. } = *self;
+        AddressSources { dhcp4, dhcp6, accept_ra }
+    }
+}
+
 /// Parameters of a bond, with the kernel's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedBond {
     /// `802.3ad`, `active-backup`, …
     pub mode: String,
-    /// Milliseconds between checks of the link.
+    /// Interval of the link checks in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miimon: Option<i64>,
     /// `slow` or `fast`.
@@ -105,7 +152,7 @@ pub struct ObservedVlan {
     pub link: String,
 }
 
-/// One route.
+/// A route of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedRoute {
@@ -114,10 +161,10 @@ pub struct ObservedRoute {
     /// Next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// Interface that the route leaves by.
+    /// Outgoing interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Preference of the route, a number: lower is preferred.
+    /// Metric of the route, a number; the route with the lowest metric is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<i64>,
     /// Ours: DHCP or a router installed it; never replayed. Absent: no.
@@ -125,28 +172,28 @@ pub struct ObservedRoute {
     pub dynamic: bool,
 }
 
-/// How `spec.network.config` is to be read.
+/// Format of `spec.network.config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Configurator {
-    /// network-config version 2, or no explicit network.
+    /// `config` is network-config version 2, or absent.
     #[default]
     None,
-    /// Input of nm-configurator: refused.
+    /// `config` is input of nm-configurator, which is rejected.
     Nmc,
-    /// Input of nmstate: refused.
+    /// `config` is input of nmstate, which is rejected.
     Nmstate,
-    /// `NetworkManager` keyfiles by name.
+    /// `config` holds `NetworkManager` keyfiles by name.
     Nmconnections,
 }
 
-/// An explicit network; wins over the observed one.
+/// An explicit network, which takes precedence over the observed one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkTemplate {
-    /// How `config` is to be read.
+    /// Format of `config`.
     pub configurator: Configurator,
-    /// Values for `{name}` in `config`.
+    /// Values of the placeholders `{name}` in `config`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ip_addresses: BTreeMap<String, String>,
     /// The configuration.
@@ -155,16 +202,15 @@ pub struct NetworkTemplate {
     pub config: Option<Value>,
 }
 
-/// An explicit network for the hosts of a registration, their live systems
-/// included.
+/// An explicit network for the hosts of a registration and for their live systems.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegistrationNetwork {
-    /// How `config` is to be read.
+    /// Format of `config`.
     pub configurator: Configurator,
-    /// Refused: no address is claimed from a pool. An operator writes the
-    /// values of `{name}` in `config` to `spec.network.ipAddresses` of each
-    /// inventory.
+    /// Rejected, because no address is claimed from a pool. An operator writes the
+    /// values of the placeholders `{name}` in `config` to `spec.network.ipAddresses` of
+    /// each inventory.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_addresses: BTreeMap<String, Value>,
@@ -175,7 +221,8 @@ pub struct RegistrationNetwork {
 }
 
 impl RegistrationNetwork {
-    /// The same for one host. A pool is no address.
+    /// The template of one host. It has no values of placeholders, because a pool is no
+    /// address.
     pub fn template(&self) -> NetworkTemplate {
         NetworkTemplate {
             configurator: self.configurator,

@@ -73,19 +73,19 @@ shared_text! {
 impl Namespace {
     /// The namespace of `object`.
     pub fn of(object: &impl ResourceExt) -> Self {
-        Self(object.meta().namespace.as_deref().unwrap_or_default().into())
+        Self(object.meta().namespace.as_deref().unwrap_or("").into())
     }
 }
 
 impl ObjectName {
     /// The name of `object`.
     pub fn of(object: &impl ResourceExt) -> Self {
-        Self(object.meta().name.as_deref().unwrap_or_default().into())
+        Self(object.meta().name.as_deref().unwrap_or("").into())
     }
 }
 
-/// Namespace and name of an object whose kind the context tells. Copies share
-/// their texts, because look-ups in large maps would else allocate.
+/// Namespace and name of an object whose kind is known from the context. Copies share their
+/// texts, so that a look-up in a large map does not allocate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Empty for an object of the whole cluster.
@@ -105,7 +105,7 @@ impl Key {
         Self { namespace: Namespace::of(object), name: ObjectName::of(object) }
     }
 
-    /// The key of the object `name` beside this one.
+    /// The key of the object `name` in the same namespace.
     pub fn in_namespace_of(&self, name: &str) -> Self {
         Self::new(self.namespace.clone(), name)
     }

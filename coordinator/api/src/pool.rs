@@ -1,4 +1,4 @@
-//! `MachineInventoryPool`: which hosts a group of machines may use.
+//! `MachineInventoryPool`: the hosts that a group of machines may use.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineInventoryPoolSpec {
-    /// Name of the Cluster whose machines draw from this pool.
+    /// Name of the Cluster whose machines take hosts of this pool.
     #[schemars(length(min = 1))]
     pub cluster_name: String,
-    /// The hosts; the first available one is taken.
+    /// The listed hosts. A machine takes the first available one.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub machine_inventories: Vec<PoolMember>,
     /// Ours: hosts by their labels, beside those that are listed; they come after
@@ -47,40 +47,42 @@ pub struct MachineInventoryPoolSpec {
     pub abandon_unreachable_after: Option<kube::core::Duration>,
 }
 
-/// One host of a pool.
+/// A host of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolMember {
     /// Name of the `MachineInventory`.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Name of the node; the inventory's name when absent.
+    /// Name of the node. Absent: the name of the inventory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Interface that holds the address of the cluster's internal endpoint while
-    /// the host is of its control plane; the cluster's `networkDevice` when absent.
-    /// Of a cluster without such an endpoint it has no effect, as the condition
-    /// `FieldsIgnored` says.
+    /// Interface that holds the address of the cluster's internal endpoint while the
+    /// host belongs to the control plane. Absent: `networkDevice` of the cluster. In a
+    /// cluster without such an endpoint the field has no effect and is named by the
+    /// condition `FieldsIgnored`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }
 
-/// Counts of members by state; a member is counted once.
+/// Numbers of members by state; each member is counted once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryPoolStatus {
     /// Ready, `MembersValid`, `FieldsIgnored`, Paused.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Free for allocation.
+    /// Members that a machine can claim.
     pub available: i32,
-    /// Bound to a machine.
+    /// Members that a machine holds.
     pub allocated: i32,
-    /// Running a clean plan, or getting one next: the machine is being deleted.
+    /// Members that execute a clean plan, or get one next because their machine is being
+    /// deleted.
     pub preparing: i32,
-    /// Running a reprovision plan.
+    /// Members that execute a reprovision plan.
     pub reprovisioning: i32,
-    /// Not ready, failed, without plan Secret, missing or in another pool.
+    /// Members that are not ready, failed, without plan Secret, missing or in another
+    /// pool.
     pub unavailable: i32,
     /// All members.
     pub total: i32,

@@ -1,4 +1,4 @@
-//! `MachineRegistration`: how hosts become inventories.
+//! `MachineRegistration`: the registration of hosts.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::network::RegistrationNetwork;
 
-/// Declares how hosts register: the name, labels and annotations of their
-/// inventories, and how they are installed.
+/// Settings of hosts that register: the name, labels and annotations of their
+/// inventories, and their install.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "elemental.cattle.io",
@@ -34,37 +34,37 @@ use crate::network::RegistrationNetwork;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineRegistrationSpec {
-    /// Name of the inventory; `${System Information/UUID}` and the like are
-    /// replaced by what the host reports. Where the host does not report it, the
-    /// name is random.
+    /// Template of the name of the inventory. Keys such as `${System Information/UUID}` are
+    /// replaced by facts of the host. If the host does not report a fact, the name is
+    /// random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_name: Option<String>,
-    /// Labels of the inventory, templates too.
+    /// Labels of the inventory; the values are templates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_labels: BTreeMap<String, String>,
-    /// Annotations of the inventory, templates too.
+    /// Annotations of the inventory; the values are templates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_annotations: BTreeMap<String, String>,
-    /// Prefix of the labels and annotations that a host states of itself, before
-    /// a slash; `elemental.cattle.io` when absent, none when `-`.
+    /// Prefix of the labels and annotations with facts of a host, before a slash. `-`: no
+    /// prefix. Absent: `elemental.cattle.io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_prefix: Option<String>,
-    /// The token, instead of a random one: the last part of the registration
-    /// URL. No two registrations have the same.
+    /// The token, which is the last part of the registration URL. No two registrations
+    /// have the same token. Absent: a random token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub token: Option<String>,
-    /// Ours: whether new hosts wait for an operator (annotation
-    /// `baremetal.cluster.io/approval` of the `MachineInventory`).
+    /// Ours: admission of new hosts. With `Manual` they wait for an operator, who sets the
+    /// annotation `baremetal.cluster.io/approval` of the `MachineInventory`.
     #[serde(default)]
     #[schemars(default)]
     pub approval: ApprovalPolicy,
-    /// Ours: from then on (RFC 3339) the token registers no new host. Hosts with an
-    /// inventory are known by their key. Absent: never.
+    /// Ours: time (RFC 3339) after which the token registers no new hosts. Hosts with an
+    /// inventory register by their key. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_expires_at: Option<Time>,
-    /// Ours: no new host registers while so many inventories of this
-    /// registration exist. Absent: no limit.
+    /// Ours: largest number of inventories of this registration; beyond it no new host
+    /// registers. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_hosts: Option<u32>,
@@ -73,13 +73,13 @@ pub struct MachineRegistrationSpec {
     pub config: Option<Config>,
 }
 
-/// Who admits a new host.
+/// Admission of a new host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPolicy {
-    /// Its token.
+    /// The token admits the host.
     #[default]
     Automatic,
-    /// Its token and an operator: until then it is `Pending`.
+    /// The host is `Pending` until an operator admits it.
     Manual,
 }
 
@@ -87,16 +87,16 @@ pub enum ApprovalPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
-    /// cloud-config of the installed system; of yip where it has `stages`, else
-    /// of cloud-init.
+    /// cloud-config of the installed system: for yip if it has `stages`, else for
+    /// cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
     /// Configuration of Elemental.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elemental: Option<Elemental>,
-    /// An explicit network for every host of this registration: copied to the
-    /// inventories that it makes.
+    /// An explicit network for every host of this registration, which is copied to new
+    /// inventories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<RegistrationNetwork>,
 }
@@ -105,51 +105,52 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Elemental {
-    /// How to install.
+    /// Settings of the install.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install: Option<Install>,
-    /// How to register.
+    /// Settings of the registration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registration: Option<Registration>,
-    /// How a host would be reset: `enabled` is refused, and another value than the default has no
-    /// effect and is named by the condition `FieldsIgnored`. Hosts are cleaned by plans.
+    /// Settings of a reset, which is not supported because hosts are cleaned by plans.
+    /// `enabled` is rejected. Any other value than the default has no effect and is named by
+    /// the condition `FieldsIgnored`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(default = "default_reset")]
     pub reset: Option<Reset>,
-    /// Without effect, and named by `FieldsIgnored`: no host holds a Kubernetes credential.
+    /// The field has no effect and is named by `FieldsIgnored`, because no host holds a
+    /// Kubernetes credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub system_agent: Option<Value>,
 }
 
-/// How to install.
+/// Settings of the install.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Install {
-    /// Path of the disk; wins over the selector. A path that does not exist
-    /// yet is waited for. What is on the disk is erased.
+    /// Path of the disk, which takes precedence over the selector. The install waits for a
+    /// path that does not exist yet. All data on the disk is erased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Requirements that must leave exactly one disk. With neither a device
-    /// nor a selector the host must have exactly one disk that can be chosen.
+    /// Requirements that exactly one disk must fulfil. With neither a device nor a selector
+    /// the host must have exactly one disk that can be chosen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_selector: Vec<DeviceRequirement>,
-    /// Take the disk that the selector leaves also when it is not empty. Disks
-    /// in use by RAID, LVM, multipath, ZFS or Ceph, and installed systems of
-    /// other hosts, stay out of it.
+    /// Allow the choice of a disk that is not empty. Disks in use by RAID, LVM, multipath,
+    /// ZFS or Ceph, and disks with the installed system of another host, are never chosen.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_erase: bool,
-    /// Source of the system; the live image when absent.
+    /// Source of the system. Absent: the live image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_uri: Option<String>,
-    /// How snapshots are kept.
+    /// Settings of snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(default = "default_snapshotter")]
     pub snapshotter: Option<Snapshotter>,
     /// Verbose output of the install.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
-    /// Restart after the install; the default.
+    /// Restart after the install. Absent: true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot: Option<bool>,
     /// Switch off after the install.
@@ -158,22 +159,22 @@ pub struct Install {
     /// Eject the medium at reboot.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub eject_cd: bool,
-    /// Keep the partitions that are there.
+    /// Keep the existing partitions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_format: bool,
     /// Do not change the firmware's boot entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_boot_entry: bool,
-    /// Without effect: the installer finds it out.
+    /// The field has no effect because the installer detects the firmware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// Not supported: name the image in `system-uri`.
+    /// The field is not supported. Name the image in `system-uri`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iso: Option<String>,
-    /// Without effect: the installer has no such option any more.
+    /// The field has no effect because the installer no longer has this option.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
-    /// Without effect: the installer's configuration is that of the image.
+    /// The field has no effect because the image has the configuration of the installer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_dir: Option<String>,
     /// URLs or paths of cloud-configs of yip, which the installer copies to the
@@ -182,19 +183,19 @@ pub struct Install {
     pub config_urls: Vec<String>,
 }
 
-/// One requirement on a disk.
+/// A requirement on a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceRequirement {
-    /// Attribute that is compared; WWN, Serial, Model, Rotational and Path are ours.
+    /// Attribute to compare. WWN, Serial, Model, Rotational and Path are ours.
     pub key: DeviceKey,
     /// Operator of the comparison.
     pub operator: DeviceOperator,
-    /// Values to compare with; sizes as Kubernetes quantities.
+    /// Values to compare with. Sizes are Kubernetes quantities.
     #[serde(default)]
     pub values: Vec<String>,
 }
 
-/// What of a disk is compared.
+/// Attribute of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[allow(missing_docs)]
 pub enum DeviceKey {
@@ -207,7 +208,7 @@ pub enum DeviceKey {
     Path,
 }
 
-/// How it is compared.
+/// Operator of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[allow(missing_docs)]
 pub enum DeviceOperator {
@@ -217,14 +218,14 @@ pub enum DeviceOperator {
     Lt,
 }
 
-/// How snapshots are kept.
+/// Settings of snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Snapshotter {
     /// loopdevice or btrfs.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Number of snapshots kept, the running one included.
+    /// Number of snapshots to keep, including the running one.
     #[schemars(range(min = 2))]
     pub max_snaps: i32,
 }
@@ -235,37 +236,38 @@ impl Default for Snapshotter {
     }
 }
 
-#[allow(clippy::unnecessary_wraps)] // The type of the field.
+#[allow(clippy::unnecessary_wraps, reason = "serde needs the type of the field")]
 fn default_snapshotter() -> Option<Snapshotter> {
     Some(Snapshotter::default())
 }
 
-/// How a host would be reset. The defaults are those of the elemental operator.
+/// Settings of a reset, which is not supported. The defaults are the defaults of the
+/// elemental operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Reset {
-    /// Not supported: a registration with it admits no host.
+    /// A registration with `true` admits no host.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enabled: bool,
-    /// Without effect.
+    /// The field has no effect.
     pub reset_persistent: bool,
-    /// Without effect.
+    /// The field has no effect.
     pub reset_oem: bool,
-    /// Without effect.
+    /// The field has no effect.
     pub reboot: bool,
-    /// Without effect.
+    /// The field has no effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub poweroff: bool,
-    /// Without effect.
+    /// The field has no effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
-    /// Without effect.
+    /// The field has no effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_boot_entry: bool,
-    /// Without effect.
+    /// The field has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_uri: Option<String>,
-    /// Without effect.
+    /// The field has no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub config_urls: Vec<String>,
 }
@@ -286,85 +288,86 @@ impl Default for Reset {
     }
 }
 
-#[allow(clippy::unnecessary_wraps)] // The type of the field.
+#[allow(clippy::unnecessary_wraps, reason = "serde needs the type of the field")]
 fn default_reset() -> Option<Reset> {
     Some(Reset::default())
 }
 
-/// How to register.
+/// Settings of the registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Registration {
-    /// Only `tpm` is implemented: a name that is printed on the host authenticates nothing.
+    /// Authentication of hosts. Only `tpm` is supported, because a name that is printed on
+    /// the host proves no identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(default = "default_tpm")]
     pub auth: Option<String>,
-    /// Set by the coordinator.
+    /// The field has no effect because the coordinator sets the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_cert: Option<String>,
     /// Accept hosts whose key is a file instead of a TPM.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub emulate_tpm: bool,
-    /// Accepted and ignored with a warning: a key from a seed is no secret.
+    /// The number has no effect and is named by `FieldsIgnored`, because a key from a seed is
+    /// no secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulated_tpm_seed: Option<i64>,
-    /// Labels of the inventories, below `labelPrefix`.
+    /// Labels of the inventories, with the prefix `labelPrefix`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Use no data of the hardware for names, labels and annotations: templates have the keys
-    /// below `Random/` alone. Hosts send the data all the same.
+    /// Use no facts of the hardware for names, labels and annotations, so that templates only
+    /// have the keys below `Random/`. Hosts still send the facts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_smbios: bool,
-    /// Not supported: hosts are installed by elemental.
+    /// The field is not supported because elemental installs hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_toolkit: bool,
-    /// Set by the coordinator.
+    /// The field has no effect because the coordinator sets the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
 
-#[allow(clippy::unnecessary_wraps)] // The type of the field.
+#[allow(clippy::unnecessary_wraps, reason = "serde needs the type of the field")]
 fn default_tpm() -> Option<String> {
     Some("tpm".to_owned())
 }
 
-/// Where hosts register.
+/// Address of the registration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineRegistrationStatus {
     /// Ready.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The secret part of the URL. It follows the Secret and is not edited: to invalidate
-    /// all earlier ISOs, rotate the token or change `spec.token`.
+    /// The secret part of the URL, a copy from the Secret. To invalidate all earlier ISOs,
+    /// rotate the token or change `spec.token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registration_token: Option<String>,
-    /// What goes into seed ISOs.
+    /// URL in the seed ISOs.
     #[serde(rename = "registrationURL", skip_serializing_if = "Option::is_none")]
     pub registration_url: Option<String>,
-    /// Ours: places of `spec.maxHosts` that were given away in the last minutes,
-    /// by `spec.tpmHash`.
+    /// Ours: reservations of `spec.maxHosts` of the last minutes, by `spec.tpmHash`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reservations: BTreeMap<String, Time>,
-    /// Ours: the host that was refused last.
+    /// Ours: the newest refusal of a host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<LastRefusal>,
-    /// Never set: there is no service account.
+    /// Never set, because there is no service account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ObjectReference>,
 }
 
-/// A host that was refused.
+/// A refusal of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastRefusal {
-    /// Name of the refusal, as on the host's console.
+    /// Name of the refusal, which the console of the host shows too.
     pub reason: String,
     /// Cause and next action.
     pub message: String,
-    /// Written again after some minutes while it lasts.
+    /// Time of the refusal, which is updated after some minutes while the refusal lasts.
     pub time: Time,
-    /// Generation of the registration that refused it.
+    /// Generation of the registration at the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -2,18 +2,18 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// Any JSON value, kept as it is: `cloud-config`, network configurations.
+/// Any JSON value, which is stored unchanged, for example a network configuration.
 pub(crate) fn any_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// An object with any fields, kept as it is. Null where a manifest names the
-/// field and leaves it empty.
+/// An object with any fields, which is stored unchanged. It is null if a manifest names
+/// the field and leaves it empty.
 pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// A list of anything, kept as it is.
+/// A list of any values, which is stored unchanged.
 pub(crate) fn any_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": { "x-kubernetes-preserve-unknown-fields": true } })
 }

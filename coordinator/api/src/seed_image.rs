@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::object::{Key, Namespace};
 
-/// An ISO made from a base ISO and one registration, served by the
-/// coordinator.
+/// An ISO of a base ISO and one registration, which the coordinator serves.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "elemental.cattle.io",
@@ -33,26 +32,27 @@ pub struct SeedImageSpec {
     /// `file:///` and a path below `--base-image-directory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
-    /// Ours: Secret of type `kubernetes.io/dockerconfigjson` in this namespace, for
-    /// the registry of an OCI reference. Absent: the registry is asked without a user.
+    /// Ours: Secret of type `kubernetes.io/dockerconfigjson` in this namespace, for the
+    /// registry of an OCI reference. Absent: the registry is accessed without a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image_pull_secret: Option<String>,
-    /// Ours: Secret in this namespace whose key `ca.crt` has the certificates, beside
-    /// those of the coordinator's system, that sign for the registry or https
-    /// server. Absent: those of the coordinator's system alone.
+    /// Ours: Secret in this namespace whose key `ca.crt` has further CA certificates for
+    /// the registry or https server. Absent: only the CA certificates of the
+    /// coordinator's system are trusted.
     #[serde(default, rename = "baseImageCASecret", skip_serializing_if = "Option::is_none")]
     pub base_image_ca_secret: Option<String>,
-    /// Ours: what the base ISO must be, as `sha256:` and 64 hexadecimal digits. Absent:
-    /// it is what its source serves.
+    /// Ours: required digest of the base ISO, as `sha256:` and 64 hexadecimal digits.
+    /// Absent: any ISO that the source serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
     pub base_image_digest: Option<String>,
-    /// The `MachineRegistration`; the namespace defaults to this one. Another
-    /// one has to grant it (annotation
-    /// `baremetal.cluster.io/seed-image-namespaces`).
+    /// The `MachineRegistration`. Its namespace defaults to the namespace of this object.
+    /// A registration in another namespace has to grant the use by its annotation
+    /// `baremetal.cluster.io/seed-image-namespaces`.
     #[serde(default)]
     pub registration_ref: ObjectReference,
-    /// Without effect, and named by the condition `FieldsIgnored`: no pod is started.
+    /// The field has no effect and is named by the condition `FieldsIgnored`, because no
+    /// pod is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub build_container: Option<Value>,
@@ -64,20 +64,23 @@ pub struct SeedImageSpec {
     #[serde(default, rename = "cloud-config", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
-    /// Create the ISO and its download token again; set back to false when done.
+    /// Create the ISO and its download token again. The field is reset to false when it is
+    /// done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retrigger_build: bool,
-    // No `IntOrString`: the default is more than its 32 bits hold, and one
-    // object that cannot be read breaks the watch on all.
-    /// Without effect, and named by `FieldsIgnored` where it is not the default: nothing is copied.
+    // `IntOrString` has 32 bits, which the default exceeds. An object that cannot be read
+    // would break the watch on all objects.
+    /// The field has no effect, because nothing is copied. A value other than the default
+    /// is named by `FieldsIgnored`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::quantity_value", default = "default_size")]
     pub size: Option<Value>,
-    /// `linux/amd64` (or `linux/x86_64`) or `linux/arm64` (or `linux/aarch64`): that of the coordinator's agent; others are rejected.
+    /// Platform of the coordinator's agent: `linux/amd64` (or `linux/x86_64`) or
+    /// `linux/arm64` (or `linux/aarch64`). Other platforms are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
     pub target_platform: Option<String>,
-    /// iso; raw is rejected.
+    /// `iso`. The type `raw` is rejected.
     #[serde(default, rename = "type")]
     pub kind: SeedImageType,
 }
@@ -93,11 +96,12 @@ pub fn default_size() -> Option<Value> {
 }
 
 impl SeedImage {
-    /// The registration that the image names; its namespace defaults to that of the image.
+    /// The registration that the image names. Its namespace defaults to the namespace of
+    /// the image.
     pub fn registration_key(&self) -> Key {
         let reference = &self.spec.registration_ref;
         let namespace = reference.namespace.as_deref().map_or_else(|| Namespace::of(self), Namespace::from);
-        Key::new(namespace, reference.name.as_deref().unwrap_or_default())
+        Key::new(namespace, reference.name.as_deref().unwrap_or(""))
     }
 }
 
@@ -108,42 +112,42 @@ pub enum SeedImageType {
     /// Bootable ISO.
     #[default]
     Iso,
-    /// Disk image; not supported.
+    /// Disk image, which is not supported.
     Raw,
 }
 
-/// Where the ISO is.
+/// State of the ISO and its download.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SeedImageStatus {
     /// Ready, `SeedImageReady`, `FieldsIgnored`, `BaseImageInCatalog`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Where the ISO is.
+    /// URL of the ISO.
     #[serde(rename = "downloadURL", skip_serializing_if = "Option::is_none")]
     pub download_url: Option<String>,
-    /// Where its SHA-256 is, in the form of sha256sum.
+    /// URL of the SHA-256 of the ISO, in the format of sha256sum.
     #[serde(rename = "checksumURL", skip_serializing_if = "Option::is_none")]
     pub checksum_url: Option<String>,
-    /// The secret part of both.
+    /// The secret part of both URLs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub download_token: Option<String>,
     /// State of the build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<SeedImageState>,
-    /// Ours: the generation of the spec that the state is of.
+    /// Ours: the generation of the spec to which the state belongs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ours: the base ISO that it is made from, as `sha256:` and 64 hexadecimal digits.
+    /// Ours: digest of the base ISO, as `sha256:` and 64 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_digest: Option<String>,
-    /// Ours: digest of the manifest of the OCI image that the base ISO is from.
+    /// Ours: digest of the manifest of the OCI image with the base ISO.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_manifest_digest: Option<String>,
-    /// Ours: when the download was opened.
+    /// Ours: time when the download was opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opened: Option<Time>,
-    /// Ours: `cleanupAfterMinutes` is over.
+    /// Ours: the time of `cleanupAfterMinutes` is over.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
 }

@@ -1,7 +1,7 @@
 //! `BaremetalMachineTemplate` and `BaremetalClusterTemplate`.
 //!
-//! Their specs never change: an admission policy says so and not the schema, which
-//! cannot tell the dry run of Cluster API's topology from a change.
+//! Their specs never change. An admission policy rejects changes, because the schema
+//! cannot distinguish the dry run of Cluster API's topology from a change.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::BaremetalClusterSpec;
 use crate::machine::BaremetalMachineSpec;
 
-/// What Cluster API clones machines from.
+/// The template from which Cluster API clones machines.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -36,19 +36,19 @@ pub struct BaremetalMachineTemplateSpec {
     pub template: Template,
 }
 
-/// What a node of this template would have, for autoscalers that begin with none.
+/// Resources of a node of this template, for autoscalers that start without nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BaremetalMachineTemplateStatus {
-    /// `cpu` in threads and `memory` in bytes: the least that any host of the pool has.
+    /// `cpu` in threads and `memory` in bytes: the least of all hosts of the pool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Quantity>,
-    /// Of the hosts of the pool, where they are alike.
+    /// Architecture and system, if all hosts of the pool have the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_info: Option<NodeInfo>,
 }
 
-/// What kind of machine a node runs on.
+/// Architecture and operating system of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeInfo {
@@ -80,7 +80,7 @@ pub struct TemplateMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What Cluster API clones the clusters of a `ClusterClass` from.
+/// The template from which Cluster API clones the clusters of a `ClusterClass`.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",

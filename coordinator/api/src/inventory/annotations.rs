@@ -1,4 +1,4 @@
-//! What the annotations of a `MachineInventory` say: approval, allocation, claim, wanted agent.
+//! Annotations of a `MachineInventory`: approval, allocation, claim, wanted agent.
 
 use kube::ResourceExt as _;
 use strum::{EnumString, IntoStaticStr};
@@ -9,7 +9,7 @@ use crate::names::{annotation, kind};
 /// `baremetal.cluster.io/approval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, EnumString)]
 pub enum Approval {
-    /// Its token admitted the host; the same as no annotation.
+    /// The token admitted the host; the same as no annotation.
     #[default]
     Automatic,
     /// The host waits for an operator.
@@ -25,7 +25,7 @@ pub enum Approval {
 pub enum AllocationState {
     /// No machine claims the host.
     Available,
-    /// Claimed; no plan, or the plan was applied.
+    /// A machine claims the host, and no plan is in flight.
     Allocated,
     /// A clean plan is in flight.
     Preparing,
@@ -35,14 +35,14 @@ pub enum AllocationState {
     Unavailable,
 }
 
-/// The owner annotations: which machine holds an inventory.
+/// The owner annotations, which name the machine that holds an inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Kind of the infrastructure machine.
     pub kind: String,
     /// Name of the infrastructure machine.
     pub baremetal_machine: String,
-    /// UID of the infrastructure machine, where it is known.
+    /// UID of the infrastructure machine, if known.
     pub uid: Option<String>,
     /// Name of the Machine.
     pub machine: String,
@@ -61,18 +61,18 @@ impl MachineInventory {
         Some(wanted.as_str()).filter(|wanted| !wanted.is_empty())
     }
 
-    /// The claim, when the owner annotations hold one.
+    /// The claim, if the owner annotations name a machine.
     pub fn claim(&self) -> Option<Claim> {
-        let text = |key| self.annotations().get(key).cloned().unwrap_or_default();
+        let text = |key| self.annotations().get(key).map_or("", String::as_str);
         let baremetal_machine = text(annotation::OWNER_BAREMETAL_MACHINE);
-        let owner_kind = self.annotations().get(annotation::OWNER_KIND).cloned();
+        let owner_kind = self.annotations().get(annotation::OWNER_KIND);
         (!baremetal_machine.is_empty()).then(|| Claim {
-            kind: owner_kind.unwrap_or_else(|| kind::BAREMETAL_MACHINE.to_owned()),
-            baremetal_machine,
+            kind: owner_kind.map_or(kind::BAREMETAL_MACHINE, String::as_str).to_owned(),
+            baremetal_machine: baremetal_machine.to_owned(),
             uid: self.annotations().get(annotation::OWNER_UID).cloned(),
-            machine: text(annotation::OWNER_MACHINE),
-            cluster: text(annotation::OWNER_CLUSTER),
-            pool: text(annotation::POOL),
+            machine: text(annotation::OWNER_MACHINE).to_owned(),
+            cluster: text(annotation::OWNER_CLUSTER).to_owned(),
+            pool: text(annotation::POOL).to_owned(),
             generation: text(annotation::CLAIM_GENERATION).parse().unwrap_or(0),
         })
     }
@@ -85,7 +85,7 @@ impl MachineInventory {
             .unwrap_or(AllocationState::Available)
     }
 
-    /// Whether the host is admitted; unknown text counts as `Pending`.
+    /// The approval of the host; unknown text counts as `Pending`.
     pub fn approval(&self) -> Approval {
         let text = self.annotations().get(annotation::APPROVAL);
         text.map_or(Approval::Automatic, |text| text.parse().unwrap_or(Approval::Pending))

@@ -1,4 +1,4 @@
-//! What a host reported about itself, in `status.host`.
+//! Reports of a host, in `status.host`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use super::{LoadBalancerStatus, PlanState, PlanType};
 use crate::hardware::HardwareStatus;
 
-/// What the host reported about itself.
+/// Reports of the host about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
     /// The stream of the installed system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionStatus>,
-    /// The image that runs.
+    /// The running image.
     pub image: String,
     /// active, passive, recovery or live.
     pub boot_mode: String,
-    /// Number of the snapshot that runs, where elemental reports it.
+    /// Number of the running snapshot, if elemental reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<i64>,
-    /// Name of the host as it runs.
+    /// Current host name.
     pub hostname: String,
     /// Global addresses.
     pub addresses: Vec<String>,
@@ -30,68 +30,69 @@ pub struct HostStatus {
     /// Processors, memory, disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareStatus>,
-    /// What the host carries; absent until the installed system attached.
+    /// The plan and node that the host carries. Absent: the installed system has not
+    /// attached yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<CarriedStatus>,
-    /// The install as it was reported last.
+    /// The last report about the install.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install: Option<InstallStatus>,
-    /// Its part in holding the address of its cluster's internal endpoint.
+    /// Part of the host in holding the internal endpoint of its cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancerStatus>,
-    /// Boot id of the live system that registered last. The installed system
-    /// is one of another boot.
+    /// Boot id of the live system that registered last. The installed system has another
+    /// boot id.
     #[serde(rename = "liveBootID", skip_serializing_if = "Option::is_none")]
     pub live_boot_id: Option<String>,
-    /// The TPM of the host when that live system registered; absent where the
-    /// identity is a software key. The installed system shows that it was reset since.
+    /// The TPM of the host when that live system registered. The installed system proves
+    /// that the TPM was reset since then. Absent: the identity is a software key.
     #[serde(rename = "liveTPM", skip_serializing_if = "Option::is_none")]
     pub live_tpm: Option<LiveTpm>,
     /// SMBIOS UUID of the host at its last registration.
     #[serde(rename = "systemUUID", skip_serializing_if = "Option::is_none")]
     pub system_uuid: Option<String>,
-    /// By which settings the host reaches the coordinator.
+    /// Settings by which the host reaches the coordinator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorStatus>,
-    /// The agent that an operator asked for last.
+    /// State of the agent version that an operator requested last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_update: Option<AgentUpdateStatus>,
 }
 
-/// What a TPM showed.
+/// Quoted properties of a TPM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LiveTpm {
     /// Name of the attestation key, hexadecimal.
     pub attestation_key: String,
-    /// How often the TPM had been reset, as by each boot.
+    /// Number of resets of the TPM; each boot is one.
     pub reset_count: u32,
 }
 
-/// How far a host is with the agent of the annotation
+/// Progress of a host towards the agent version of the annotation
 /// `baremetal.cluster.io/agent-version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentUpdateStatus {
-    /// The version that was asked for.
+    /// The requested version.
     pub version: String,
-    /// How far the host is. `status.host.agentVersion` says what runs.
+    /// State of the update. `status.host.agentVersion` is the running version.
     pub state: AgentUpdateState,
-    /// Why it does not run, and the next action.
+    /// Why the version does not run, with the next action.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// How far a host is with another agent.
+/// State of the update of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AgentUpdateState {
-    /// It is announced when a plan has ended, or other hosts have theirs.
+    /// The version is announced after a plan has ended, or other hosts have been updated.
     Waiting,
-    /// It was announced to the host.
+    /// The version was announced to the host.
     Sent,
-    /// The host gave it up, and runs the former one.
+    /// The host runs the former version because the update failed.
     Failed,
-    /// It cannot be announced.
+    /// The version cannot be announced.
     Unavailable,
 }
 
@@ -99,37 +100,37 @@ pub enum AgentUpdateState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorStatus {
-    /// SHA-256 of those by which it attached; equal on hosts that have the same.
+    /// SHA-256 of the settings by which the host attached.
     pub checksum: String,
-    /// How far the host is.
+    /// State of the newest settings.
     pub state: CoordinatorSettingsState,
-    /// Why it does not take newer ones.
+    /// Why the host does not use the newest settings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// How far a host is with the newest settings.
+/// State of the newest settings on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CoordinatorSettingsState {
-    /// It attached by them.
+    /// The host attached by the newest settings.
     Current,
-    /// They were sent to it.
+    /// The newest settings were sent to the host.
     Announced,
-    /// It went back to its former ones.
+    /// The host returned to its former settings.
     Refused,
 }
 
-/// One stream of one host.
+/// A stream of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionStatus {
-    /// The coordinator process that serves it.
+    /// The coordinator process that serves the stream.
     pub replica: String,
     /// `/proc/sys/kernel/random/boot_id` of the host.
     pub boot_id: String,
-    /// When it was opened.
+    /// Time when the stream was opened.
     pub since: Time,
-    /// When it ended; absent while it is open.
+    /// Time when the stream ended. Absent: the stream is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Time>,
 }
@@ -138,13 +139,13 @@ pub struct SessionStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CarriedStatus {
-    /// The newest plan of its journal.
+    /// The newest plan of the host's journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<CarriedPlan>,
-    /// The node that is on its disk.
+    /// The node on the host's disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<CarriedNode>,
-    /// Generation of its load balancer's duty.
+    /// Generation of the host's duty for an endpoint.
     #[serde(skip_serializing_if = "is_zero")]
     pub load_balancer_generation: i64,
 }
@@ -167,7 +168,7 @@ pub struct CarriedPlan {
     /// Kind of the plan.
     #[serde(rename = "type")]
     pub kind: PlanType,
-    /// Result of the plan; absent while it is in flight.
+    /// Result of the plan. Absent: the plan is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PlanState>,
 }
@@ -176,13 +177,14 @@ pub struct CarriedPlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CarriedNode {
-    /// Empty for a node that the agent did not make.
+    /// providerID of the node. Empty: the agent did not create the node.
     #[serde(rename = "providerID")]
     pub provider_id: String,
     /// Value of the label `metal3.io/uuid`.
     pub uuid: String,
-    /// Kind and name of the object that held the host when the node was made, as `BaremetalMachine/m-1`.
-    /// Empty where an agent or a coordinator of an earlier release made it.
+    /// Kind and name of the object that held the host when the node was created, for
+    /// example `BaremetalMachine/m-1`. Empty: an agent or a coordinator of an earlier
+    /// release created the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
 }
@@ -199,7 +201,7 @@ pub struct InstallStatus {
     /// Image that is installed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// Cause and next action; attempt and start of an install that runs.
+    /// Cause and next action of a failure; attempt and start of a running install.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -207,9 +209,9 @@ pub struct InstallStatus {
 /// States of an install.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InstallState {
-    /// Registered, nothing reported yet.
+    /// The host is registered and has not reported an install yet.
     Registered,
-    /// No disk could be chosen; an operator has to name it.
+    /// No disk can be chosen; an operator has to name one.
     Waiting,
     /// The system is being written.
     Installing,

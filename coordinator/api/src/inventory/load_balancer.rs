@@ -1,24 +1,24 @@
-//! A host's part in its cluster's load balancer, in `status.host.loadBalancer`.
+//! The duty of a control-plane host, in `status.host.loadBalancer`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A host's part in its cluster's load balancer.
+/// Part of a control-plane host in holding the endpoint of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerStatus {
-    /// What the host is to do.
+    /// The newest duty of the host.
     pub duty: LoadBalancerDuty,
-    /// How far it is; absent until it reported.
+    /// The last report of the host. Absent: the host has not reported yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<LoadBalancerReport>,
 }
 
-/// What a host does for its cluster's load balancer.
+/// Duty of a host for the endpoint of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerDuty {
-    /// Rises with each change.
+    /// Number of the duty, which rises with each change.
     pub generation: i64,
     /// Name of the `BaremetalCluster`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -30,33 +30,33 @@ pub struct LoadBalancerDuty {
     pub port: i32,
     /// VRRP id.
     pub vrid: i32,
-    /// The interface; empty: the one that routes to the address.
+    /// The interface of the address. Empty: the interface that routes to the address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub interface: String,
-    /// Addresses of the members, in the order in which they take over.
+    /// Addresses of the members in the order of their precedence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
-    /// Which of the members the host is, from zero.
+    /// Position of the host among the members, from zero.
     pub position: i32,
-    /// It holds the address until its API server answered for the first time.
+    /// The host holds the address until its API server answered for the first time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub holds_first: bool,
 }
 
-/// How far a host is with its duty.
+/// Report of a host about its duty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerReport {
     /// Generation of the duty.
     pub generation: i64,
-    /// The interface on which it takes part; empty while it does not.
+    /// The interface of the address. Empty: the host is no active member.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub interface: String,
-    /// It holds the address.
+    /// The host holds the address.
     pub is_holder: bool,
-    /// Connections are spread over all members.
+    /// The host spreads connections over all members.
     pub spreads: bool,
-    /// Why it does not take part, or not in full, and the next action.
+    /// Why the host is no active member, or not fully, with the next action.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

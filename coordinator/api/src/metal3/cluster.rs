@@ -37,10 +37,10 @@ use crate::machine::Initialization;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.cloudProviderEnabled) || !has(self.noCloudProvider) || self.cloudProviderEnabled != self.noCloudProvider").message("cloudProviderEnabled conflicts the value of noCloudProvider"))]
-// Not of the endpoint itself: a default has to hold every rule of its own.
+// The rule is not on the endpoint itself, because a default has to fulfil all rules of its type.
 #[x_kube(validation = Rule::new("self.controlPlaneEndpoint.host != ''").message("controlPlaneEndpoint.host is required"))]
 pub struct Metal3ClusterSpec {
-    /// Where the cluster's API server is reached.
+    /// Address and port of the cluster's API server.
     #[serde(default)]
     pub control_plane_endpoint: ApiEndpoint,
     /// A cloud provider sets the providerIDs of nodes.
@@ -54,7 +54,7 @@ pub struct Metal3ClusterSpec {
     pub failure_domains: BTreeMap<String, FailureDomain>,
 }
 
-/// What Cluster API's topologies clone clusters from.
+/// The template from which topologies of Cluster API clone clusters.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -80,7 +80,7 @@ pub struct ClusterResource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub metadata: Option<serde_json::Value>,
-    /// Copied to each cluster.
+    /// Spec of each cluster.
     pub spec: Metal3ClusterSpec,
 }
 
@@ -110,9 +110,9 @@ fn default_port() -> i32 {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailureDomain {
-    /// Whether it takes control-plane machines.
+    /// The domain takes control-plane machines.
     pub control_plane: bool,
-    /// For operators.
+    /// Attributes for operators.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
 }
@@ -123,14 +123,14 @@ pub struct FailureDomain {
 pub struct NamedFailureDomain {
     /// Its name.
     pub name: String,
-    /// Whether it takes control-plane machines.
+    /// The domain takes control-plane machines.
     pub control_plane: bool,
-    /// For operators.
+    /// Attributes for operators.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
 }
 
-/// Whether the cluster's infrastructure is there.
+/// State of the cluster's infrastructure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metal3ClusterStatus {
@@ -145,13 +145,13 @@ pub struct Metal3ClusterStatus {
     /// Cluster API v1beta2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
-    /// Never written: Cluster API treats it as terminal.
+    /// Never written, because Cluster API treats it as terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// Never written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
-    /// As in the spec: a list for Cluster API v1beta2, a map for v1beta1.
+    /// Failure domains of the spec: a list for Cluster API v1beta2, a map for v1beta1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_value")]
     pub failure_domains: Option<serde_json::Value>,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ObjectRef, SecretRef};
 
-/// Asks for the data of one machine.
+/// A claim for the data of one machine.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -28,7 +28,7 @@ use super::{ObjectRef, SecretRef};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.template == oldSelf.template").message("template is immutable"))]
 pub struct Metal3DataClaimSpec {
-    /// The `Metal3DataTemplate`, of the same namespace.
+    /// The `Metal3DataTemplate` in the same namespace.
     pub template: ObjectRef,
 }
 
@@ -39,13 +39,13 @@ pub struct Metal3DataClaimStatus {
     /// The `Metal3Data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rendered_data: Option<ObjectRef>,
-    /// Why there is none.
+    /// Why the claim has no data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }
 
-/// The data of one machine. Its name follows from template and index, so that an
-/// index is given once.
+/// The data of one machine. Its name is derived from template and index, so that an index
+/// is allocated only once.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -72,7 +72,7 @@ pub struct Metal3DataSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub index: i64,
-    /// As that of the template.
+    /// Reference of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_reference: Option<String>,
     /// The Secret with the meta-data.
@@ -87,13 +87,13 @@ pub struct Metal3DataSpec {
     pub template: ObjectRef,
 }
 
-/// Whether the Secrets are there.
+/// State of the rendered Secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metal3DataStatus {
-    /// Every Secret is there.
+    /// All Secrets exist.
     pub ready: bool,
-    /// Why not.
+    /// Why a Secret is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }

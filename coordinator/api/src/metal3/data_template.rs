@@ -1,4 +1,4 @@
-//! `Metal3DataTemplate`: what is rendered for each machine.
+//! `Metal3DataTemplate`: the template of each machine's data.
 
 mod meta_data;
 mod network_data;
@@ -18,7 +18,7 @@ pub use network_data::{
     RouteSpec, Services, StaticNetwork, Vlan,
 };
 
-/// What is rendered for each machine.
+/// The template of each machine's data.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -49,8 +49,7 @@ pub struct Metal3DataTemplateSpec {
     /// The Cluster that the template belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Templates with one reference share their indexes; its name is that of the
-    /// template that they replace.
+    /// Name of a replaced template, with which this template shares its indexes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_reference: Option<String>,
     /// Meta-data.
@@ -65,7 +64,7 @@ pub struct Metal3DataTemplateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metal3DataTemplateStatus {
-    /// When `indexes` changed last.
+    /// Time of the last change of `indexes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
     /// Indexes by the names of their claims.
@@ -73,7 +72,7 @@ pub struct Metal3DataTemplateStatus {
     pub indexes: BTreeMap<String, i64>,
 }
 
-/// The object that a value is taken from.
+/// The object with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {

@@ -1,5 +1,5 @@
-//! `BareMetalHost` of `metal3.io`: a host that names an inventory is provisioned
-//! by the coordinator; all others are left alone.
+//! `BareMetalHost` of `metal3.io`. The coordinator provisions a host that names an
+//! inventory, and does not change any other host.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Consumer, SecretRef};
 
-/// A host, as the baremetal-operator describes it.
+/// A host in the form of the baremetal-operator.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "metal3.io",
@@ -32,47 +32,47 @@ use super::{Consumer, SecretRef};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHostSpec {
-    /// Not read: the image decides.
+    /// Not read, because the image decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
-    /// What becomes of the disks between two nodes.
+    /// Cleaning of the disks between two nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automated_cleaning_mode: Option<CleaningMode>,
-    /// Refused where an inventory is named: two would drive one host.
+    /// Rejected if an inventory is named, because only one system may control the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc: Option<Bmc>,
     /// MAC address of the card that the host boots from.
     #[serde(default, rename = "bootMACAddress", skip_serializing_if = "Option::is_none")]
     pub boot_mac_address: Option<String>,
-    /// Without effect: the host boots from its disk.
+    /// The field has no effect because the host boots from its disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_mode: Option<String>,
-    /// Who uses the host.
+    /// The user of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consumer_ref: Option<Consumer>,
-    /// Refused: there is no agent of Ironic.
+    /// Rejected, because there is no agent of Ironic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_deploy: Option<CustomDeploy>,
-    /// For operators.
+    /// Text for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// As it always is: no host is powered off.
+    /// The field has no effect because no host is powered off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_power_off: Option<bool>,
-    /// Refused: a host that registers is installed by its seed ISO.
+    /// Rejected, because the seed ISO installs each host that registers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub externally_provisioned: Option<bool>,
-    /// Refused: a BMC writes it.
+    /// Rejected, because only a BMC can apply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub firmware: Option<Value>,
-    /// Not read; Metal3 ignores it too.
+    /// Not read, and ignored by Metal3 too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware_profile: Option<String>,
-    /// What the host is to run. Without it, it is free.
+    /// The image of the host. Absent: the host is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Without effect: hosts are inspected when they register.
+    /// The field has no effect because hosts are inspected when they register.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspection_mode: Option<String>,
     /// Secret with the key `metaData`.
@@ -81,25 +81,25 @@ pub struct BareMetalHostSpec {
     /// Secret with the key `networkData`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretRef>,
-    /// Refused: there is no Ironic that attaches ports of switches.
+    /// Rejected, because there is no Ironic that attaches ports of switches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::any_list")]
     pub network_interfaces: Vec<Value>,
-    /// Only `true` has an effect: no BMC switches power.
+    /// Power state. Only `true` has an effect, because there is no BMC.
     #[serde(default)]
     pub online: bool,
-    /// Refused: the network of the live system is that of its seed ISO.
+    /// Rejected, because the seed ISO has the network of the live system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preprovisioning_network_data_name: Option<String>,
-    /// Refused: a BMC writes it.
+    /// Rejected, because only a BMC can apply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub raid: Option<Value>,
-    /// Refused: the install disk is chosen by the registration of the host.
+    /// Rejected, because the registration of the host chooses the install disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub root_device_hints: Option<Value>,
-    /// Refused: kubelet's own configuration sets taints.
+    /// Rejected, because the configuration of the kubelet sets taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::any_list")]
     pub taints: Vec<Value>,
@@ -108,14 +108,14 @@ pub struct BareMetalHostSpec {
     pub user_data: Option<SecretRef>,
 }
 
-/// What becomes of the disks between two nodes.
+/// Cleaning of the disks between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CleaningMode {
     /// The node is removed.
     Metadata,
-    /// As Metadata: what held secrets never stays. Disks that the node did not
-    /// install are left alone in both.
+    /// The same as `Metadata`, because data with secrets never stays. Disks that the node
+    /// did not install are not changed in either mode.
     Disabled,
 }
 
@@ -129,7 +129,7 @@ pub struct Bmc {
     /// Secret with its credentials.
     #[serde(default)]
     pub credentials_name: String,
-    /// Whether its certificate is verified.
+    /// The certificate of the BMC is not verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_certificate_verification: Option<bool>,
 }
@@ -147,18 +147,18 @@ pub struct CustomDeploy {
 pub struct Image {
     /// `oci://` and the reference of an OS image.
     pub url: String,
-    /// SHA-256 digest of the OCI image: 64 hexadecimal digits, also behind `sha256:`.
+    /// SHA-256 digest of the OCI image: 64 hexadecimal digits, with or without `sha256:`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// `sha256`, `auto` or none.
+    /// `sha256`, `auto` or absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "checksum_type")]
     pub checksum_type: Option<String>,
-    /// Format of a disk image: none of them is supported, an empty one is none.
+    /// Format of a disk image. No format is supported; an empty text stands for no format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "image_format")]
     pub format: Option<String>,
-    /// Refused: a Secret for the registry is named by an annotation.
+    /// Rejected, because an annotation names the Secret for the registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci_auth_secret_name: Option<String>,
 }
@@ -175,7 +175,7 @@ fn image_format(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BareMetalHostStatus {
-    /// Ours: Ready and those of the plan.
+    /// Ours: Ready, and the conditions of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -188,46 +188,46 @@ pub struct BareMetalHostStatus {
     pub error_type: Option<String>,
     /// `OK`, `discovered` or `error`.
     pub operational_status: String,
-    /// Whether the host has a connection to the coordinator.
+    /// The host has a connection to the coordinator.
     pub powered_on: bool,
-    /// What the host reported of itself.
+    /// Facts that the host reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
-    /// Where the host stands.
+    /// Progress of the provisioning.
     pub provisioning: Provisioning,
-    /// Always 0: newer definitions of the kind ask for it.
+    /// Always 0. Newer definitions of the kind require the field.
     pub provisioning_fail_count: i32,
-    /// When the status changed last.
+    /// Time of the last change of the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
 }
 
-/// Where a host stands.
+/// Progress of the provisioning.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Provisioning {
     /// UID of the inventory.
     #[serde(rename = "ID")]
     pub id: String,
-    /// As the baremetal-operator names it.
+    /// State by its name in the baremetal-operator.
     pub state: String,
-    /// The image that runs or is being written.
+    /// The running image, or the image that is being installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
 }
 
-/// What a host reported of itself.
+/// Facts that a host reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Hardware {
     /// Processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
-    /// Name that the host goes by.
+    /// Host name.
     pub hostname: String,
     /// Interfaces; one entry for each address.
     pub nics: Vec<Nic>,
-    /// Memory that the kernel can use, MiB.
+    /// Memory that the kernel can use, in MiB.
     #[serde(rename = "ramMebibytes", skip_serializing_if = "Option::is_none")]
     pub ram_mebibytes: Option<i64>,
     /// Disks.
@@ -239,11 +239,11 @@ pub struct Hardware {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Cpu {
-    /// As the kernel names it: `x86_64`, `aarch64`.
+    /// Architecture by its name in the kernel, for example `x86_64` or `aarch64`.
     pub arch: String,
-    /// Model of the first one.
+    /// Model of the first processor.
     pub model: String,
-    /// Threads of all.
+    /// Threads of all processors.
     pub count: i64,
 }
 
@@ -253,14 +253,14 @@ pub struct Cpu {
 pub struct Storage {
     /// Path of the device.
     pub name: String,
-    /// Whether it has platters.
+    /// The disk has rotating platters.
     pub rotational: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: i64,
-    /// Model, where it tells one.
+    /// Model, if the disk reports one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// Serial number, where it tells one.
+    /// Serial number, if the disk reports one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub serial_number: String,
 }

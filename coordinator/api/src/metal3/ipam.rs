@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{IP_ADDRESS, NETWORK, ObjectRef};
 
-/// Addresses that claims are given.
+/// A pool of addresses for claims.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "ipam.metal3.io",
@@ -44,13 +44,13 @@ pub struct IPPoolSpec {
     /// The Cluster that the pool belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Ranges, in the order in which they are used.
+    /// Ranges in the order of their use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<AddressRange>,
-    /// Which free address a claim is given.
+    /// Choice of a free address for a claim.
     #[serde(default)]
     pub allocation_strategy: AllocationStrategy,
-    /// Addresses by the names of the claims that they are kept for.
+    /// Reserved addresses by the names of their claims.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pre_allocations: BTreeMap<String, String>,
     /// Prefix length of ranges without their own.
@@ -65,7 +65,7 @@ pub struct IPPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns_servers: Vec<String>,
-    /// Before the names of `IPAddress` objects.
+    /// Prefix of the names of `IPAddress` objects.
     #[schemars(length(min = 1))]
     pub name_prefix: String,
 }
@@ -83,8 +83,8 @@ pub struct AddressRange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = IP_ADDRESS))]
     pub end: Option<String>,
-    /// Network that addresses have to be in; without `start` they begin one above
-    /// its address.
+    /// Network that contains all addresses. Without `start`, the range begins one above the
+    /// address of the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = NETWORK))]
     pub subnet: Option<String>,
@@ -102,22 +102,22 @@ pub struct AddressRange {
     pub dns_servers: Vec<String>,
 }
 
-/// Which free address a claim is given.
+/// Choice of a free address for a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AllocationStrategy {
-    /// The lowest of the first range that has one.
+    /// The lowest free address of the first range with one.
     #[default]
     Sequential,
-    /// One that follows from the name of the claim.
+    /// A free address that is derived from the name of the claim.
     Random,
 }
 
-/// What of a pool is in use.
+/// Addresses in use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IPPoolStatus {
-    /// When `indexes` changed last.
+    /// Time of the last change of `indexes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
     /// Addresses by the names of their claims.
@@ -129,7 +129,7 @@ pub struct IPPoolStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Asks for one address of a pool.
+/// A claim for one address of a pool.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "ipam.metal3.io",
@@ -157,7 +157,7 @@ pub struct IPPoolStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.pool == oldSelf.pool").message("pool cannot be modified"))]
 pub struct IPClaimSpec {
-    /// The `IPPool`, of the same namespace.
+    /// The `IPPool` in the same namespace.
     pub pool: ObjectRef,
 }
 
@@ -168,12 +168,13 @@ pub struct IPClaimStatus {
     /// The `IPAddress`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<ObjectRef>,
-    /// Why there is none.
+    /// Why the claim has no address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }
 
-/// An address in use. Its name follows from the address, so that it exists once.
+/// An address in use. Its name is derived from the address, so that the address is
+/// allocated only once.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "ipam.metal3.io",
@@ -199,9 +200,9 @@ pub struct IPClaimStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.address == oldSelf.address && self.pool == oldSelf.pool && self.claim == oldSelf.claim").message("address, pool and claim cannot be modified"))]
 pub struct IPAddressSpec {
-    /// The claim that it was given to.
+    /// The claim that holds the address.
     pub claim: ObjectRef,
-    /// The pool that it is from.
+    /// The pool of the address.
     pub pool: ObjectRef,
     /// Prefix length.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use super::host::{CleaningMode, CustomDeploy, Image};
 use super::{ObjectRef, SecretRef};
 use crate::machine::{Initialization, MachineAddress};
 
-/// One Cluster API machine on one `BareMetalHost`.
+/// A machine of Cluster API on a `BareMetalHost`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -47,36 +47,36 @@ pub struct Metal3MachineSpec {
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub provider_id: Option<String>,
-    /// What the host is to run.
+    /// The image of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Refused: there is no agent of Ironic.
+    /// Rejected, because there is no agent of Ironic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_deploy: Option<CustomDeploy>,
-    /// Secret with user-data; the bootstrap data of the Machine replaces it.
+    /// Secret with user-data, which the bootstrap data of the Machine replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<SecretRef>,
-    /// Which hosts can be chosen.
+    /// Selector of the hosts that can be chosen.
     #[serde(default, skip_serializing_if = "HostSelector::is_empty")]
     pub host_selector: HostSelector,
-    /// The `Metal3DataTemplate` that the data of the host is rendered from.
+    /// The `Metal3DataTemplate` from which the data of the host is rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_template: Option<ObjectRef>,
-    /// Secret with meta-data; replaces what is rendered.
+    /// Secret with meta-data, which replaces the rendered meta-data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<SecretRef>,
-    /// Secret with network data; replaces what is rendered.
+    /// Secret with network data, which replaces the rendered network data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretRef>,
-    /// What becomes of the disks between two nodes.
+    /// Cleaning of the disks between two nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automated_cleaning_mode: Option<CleaningMode>,
-    /// Preferred failure domain: that of the Machine where it has one.
+    /// Preferred failure domain, unless the Machine has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
 }
 
-/// Which hosts can be chosen; all parts have to hold.
+/// Selector of the hosts that can be chosen; all its conditions have to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostSelector {
@@ -89,7 +89,7 @@ pub struct HostSelector {
 }
 
 impl HostSelector {
-    /// Whether it allows every host.
+    /// The selector allows every host.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
@@ -102,7 +102,7 @@ pub struct HostRequirement {
     pub key: String,
     /// `in`, `notin`, `exists`, `!`, `=`, `==`, `!=`, `gt` or `lt`, in any case.
     pub operator: String,
-    /// What the value is compared with.
+    /// Values to compare the label with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
@@ -116,10 +116,10 @@ pub struct Metal3MachineStatus {
     /// and `KubernetesNodeReady`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// When the addresses changed last.
+    /// Time of the last change of the addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
-    /// Never written: Cluster API treats it as terminal.
+    /// Never written, because Cluster API treats it as terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// Never written.
@@ -128,7 +128,7 @@ pub struct Metal3MachineStatus {
     /// Addresses that the host reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<MachineAddress>,
-    /// Failure domain of the host, by its label: where the machine is, not what was asked for.
+    /// Failure domain of the host by its label, which may differ from the requested one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
     /// State of the host.
@@ -139,21 +139,21 @@ pub struct Metal3MachineStatus {
     /// Cluster API v1beta2: the infrastructure is provisioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
-    /// The Secret with user-data that is used.
+    /// The used Secret with user-data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<SecretRef>,
-    /// The `Metal3Data` that is used.
+    /// The used `Metal3Data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rendered_data: Option<ObjectRef>,
-    /// The Secret with meta-data that is used.
+    /// The used Secret with meta-data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<SecretRef>,
-    /// The Secret with network data that is used.
+    /// The used Secret with network data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretRef>,
 }
 
-/// What Cluster API clones machines from.
+/// The template from which Cluster API clones machines.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -186,6 +186,6 @@ pub struct MachineResource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub metadata: Option<serde_json::Value>,
-    /// Copied to each machine.
+    /// Spec of each machine.
     pub spec: Metal3MachineSpec,
 }

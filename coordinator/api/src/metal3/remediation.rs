@@ -1,5 +1,5 @@
-//! `Metal3Remediation` and its template: what a `MachineHealthCheck` of Cluster API asks
-//! for when a node is unhealthy.
+//! `Metal3Remediation` and its template. A `MachineHealthCheck` of Cluster API creates
+//! remediations for unhealthy nodes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::core::Duration;
@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One unhealthy machine, by the owner reference to its Machine.
+/// The remediation of an unhealthy machine, whose Machine is in the owner reference.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -28,33 +28,33 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase")
 )]
 pub struct Metal3RemediationSpec {
-    /// What is done to the host.
+    /// Strategy for the host.
     #[serde(default)]
     pub strategy: RemediationStrategy,
 }
 
-/// What is done to the host of an unhealthy machine.
+/// Strategy for the host of an unhealthy machine.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.timeout) || duration(self.timeout) == duration('0s') || duration(self.timeout) >= duration('100s')").message("min duration is 100s"))]
 pub struct RemediationStrategy {
-    /// Reboot: by the agent of the host.
+    /// `Reboot`: the agent of the host reboots it.
     #[serde(default, rename = "type")]
     pub kind: RemediationType,
-    /// How often it is tried again before the machine is given up.
+    /// Number of retries before the machine is replaced.
     #[serde(default = "default_retry_limit")]
     #[schemars(range(min = 1))]
     pub retry_limit: i32,
-    /// How long a try may take until the node is healthy. A Go duration of at least
-    /// `100s`; `0s` is as none: ten minutes.
+    /// Time of an attempt within which the node has to become healthy, as a Go duration of
+    /// at least `100s`. Absent, or `0s`: ten minutes.
     #[serde(default = "default_timeout")]
     pub timeout: Option<Duration>,
 }
 
-/// What can be done to a host.
+/// Types of strategies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RemediationType {
-    /// It is rebooted.
+    /// The host is rebooted.
     #[default]
     Reboot,
 }
@@ -69,23 +69,23 @@ const fn default_retry_limit() -> i32 {
     1
 }
 
-/// That of CAPM3.
+/// The default of CAPM3.
 #[allow(clippy::unnecessary_wraps, reason = "the default of an optional field")]
 fn default_timeout() -> Option<Duration> {
     Some(std::time::Duration::from_mins(10).into())
 }
 
-/// How far a remediation is.
+/// Progress of a remediation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metal3RemediationStatus {
     /// `Running`, `Waiting`, `Deleting machine` or `Failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// How often it was tried again.
+    /// Number of retries so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_count: Option<i32>,
-    /// When the last try began.
+    /// Start of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_remediated: Option<Time>,
     /// Ours: Ready and Paused.
@@ -97,18 +97,18 @@ pub struct Metal3RemediationStatus {
 /// Phase of a remediation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// The host is rebooted.
+    /// The host is being rebooted.
     Running,
-    /// It has rebooted: the node has to become healthy.
+    /// The host has rebooted, and the node has to become healthy.
     Waiting,
     /// The owner of the Machine replaces it.
     #[serde(rename = "Deleting machine")]
     Deleting,
-    /// Nothing is done: the host is meant to be off.
+    /// Nothing is done because the host is switched off on purpose.
     Failed,
 }
 
-/// What a `MachineHealthCheck` clones remediations from.
+/// The template from which a `MachineHealthCheck` clones remediations.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -137,11 +137,11 @@ pub struct RemediationResource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub metadata: Option<serde_json::Value>,
-    /// Copied to each remediation.
+    /// Spec of each remediation.
     pub spec: Metal3RemediationSpec,
 }
 
-/// As in CAPM3, and not written.
+/// The status of CAPM3, which is not written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Metal3RemediationTemplateStatus {

@@ -1,4 +1,4 @@
-//! Meta-data of a `Metal3DataTemplate`: keys and where their values come from.
+//! Meta-data of a `Metal3DataTemplate`: keys and the sources of their values.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Source;
 
-/// Meta-data: each item is one key.
+/// Meta-data. Each item is one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetaDataSpec {
@@ -70,12 +70,13 @@ pub struct KeyObject {
     pub object: Source,
 }
 
-/// `prefix`, then `offset` + `step` × index, then `suffix`.
+/// A number that is derived from the index: `prefix`, then `offset` + `step` × index, then
+/// `suffix`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyIndex {
     /// Key in the meta-data.
     pub key: String,
-    /// Added to the index.
+    /// Number to add.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub offset: i64,
@@ -83,10 +84,10 @@ pub struct KeyIndex {
     #[serde(default = "one")]
     #[schemars(range(min = 0))]
     pub step: i64,
-    /// Before the number.
+    /// Text before the number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// After the number.
+    /// Text after the number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub suffix: String,
 }
@@ -103,10 +104,10 @@ pub struct KeyPool {
     pub key: String,
     /// Name of the pool.
     pub name: String,
-    /// Only `ipam.metal3.io`.
+    /// Group of the pool. Only `ipam.metal3.io` is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
-    /// Only `IPPool`.
+    /// Kind of the pool. Only `IPPool` is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
@@ -126,7 +127,7 @@ pub struct KeyInterface {
     pub from_boot_mac: bool,
 }
 
-/// A label of an object; empty where it is absent.
+/// A label of an object; empty if the object does not have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyLabel {
     /// Key in the meta-data.
@@ -137,7 +138,7 @@ pub struct KeyLabel {
     pub label: String,
 }
 
-/// An annotation of an object; empty where it is absent.
+/// An annotation of an object; empty if the object does not have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyAnnotation {
     /// Key in the meta-data.

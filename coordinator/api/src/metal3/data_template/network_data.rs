@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::FromAnnotation;
 use crate::metal3::IP_ADDRESS;
 
-/// Network data, as `OpenStack` has it.
+/// Network data in the form of `OpenStack`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct NetworkDataSpec {
@@ -45,17 +45,17 @@ pub struct Ethernet {
     #[serde(rename = "type")]
     #[schemars(schema_with = "ethernet_type")]
     pub kind: String,
-    /// Name in this document.
+    /// Name within this document.
     pub id: String,
     /// Name on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
     pub name: Option<String>,
-    /// Bytes.
+    /// MTU in bytes.
     #[serde(default = "default_mtu")]
     #[schemars(range(max = 9000))]
     pub mtu: i64,
-    /// By which the card is found.
+    /// MAC address by which the card is found.
     pub mac_address: MacAddress,
 }
 
@@ -78,7 +78,7 @@ fn default_mtu() -> i64 {
     1500
 }
 
-/// A MAC address; the first that is set counts.
+/// A MAC address; the first source that is set counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MacAddress {
@@ -104,17 +104,17 @@ pub struct Bond {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "hash_policy")]
     pub bond_xmit_hash_policy: Option<String>,
-    /// Name in this document.
+    /// Name within this document.
     pub id: String,
     /// Name on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
     pub name: Option<String>,
-    /// Bytes.
+    /// MTU in bytes.
     #[serde(default = "default_mtu")]
     #[schemars(range(max = 9000))]
     pub mtu: i64,
-    /// The bond's own address.
+    /// MAC address of the bond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<MacAddress>,
     /// Further parameters without `bond_`: `miimon`, `lacp_rate`, `primary`.
@@ -134,47 +134,47 @@ pub struct Vlan {
     #[serde(rename = "vlanID")]
     #[schemars(range(min = 0, max = 4096))]
     pub vlan_id: i64,
-    /// Name in this document.
+    /// Name within this document.
     pub id: String,
     /// Name on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
     pub name: Option<String>,
-    /// Bytes.
+    /// MTU in bytes.
     #[serde(default = "default_mtu")]
     #[schemars(range(max = 9000))]
     pub mtu: i64,
-    /// In `network_data.json` alone: the device has the address of its link.
+    /// MAC address in `network_data.json`. The device itself has the address of its link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<MacAddress>,
     /// Id of the link below.
     pub vlan_link: String,
 }
 
-/// Addresses by family and origin.
+/// Addresses by family and source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Networks {
-    /// IPv4, static.
+    /// Static IPv4 addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "ipv4_networks::<StaticNetwork>")]
     pub ipv4: Vec<StaticNetwork>,
-    /// IPv6, static.
+    /// Static IPv6 addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ipv6: Vec<StaticNetwork>,
-    /// IPv4 by DHCP.
+    /// IPv4 addresses from DHCP.
     #[serde(rename = "ipv4DHCP", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "ipv4_networks::<DynamicNetwork>")]
     pub ipv4_dhcp: Vec<DynamicNetwork>,
-    /// IPv6 by DHCP.
+    /// IPv6 addresses from DHCP.
     #[serde(rename = "ipv6DHCP", skip_serializing_if = "Vec::is_empty")]
     pub ipv6_dhcp: Vec<DynamicNetwork>,
-    /// IPv6 by router advertisements.
+    /// IPv6 addresses from router advertisements.
     #[serde(rename = "ipv6SLAAC", skip_serializing_if = "Vec::is_empty")]
     pub ipv6_slaac: Vec<DynamicNetwork>,
 }
 
-/// Networks whose routes have prefixes of IPv4.
+/// The schema of networks whose routes have IPv4 prefixes.
 fn ipv4_networks<N: JsonSchema>(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let mut schema = Vec::<N>::json_schema(generator);
     if let Some(longest) = schema.pointer_mut("/items/properties/routes/items/properties/prefix/maximum") {
@@ -188,17 +188,17 @@ fn ipv4_networks<N: JsonSchema>(generator: &mut schemars::SchemaGenerator) -> sc
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.ipAddressFromIPPool) || has(self.fromPoolRef) || has(self.fromPoolAnnotation)").message("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation is required"))]
 pub struct StaticNetwork {
-    /// Name in this document.
+    /// Name within this document.
     pub id: String,
     /// Id of the link.
     pub link: String,
     /// Name of the `IPPool`.
     #[serde(default, rename = "ipAddressFromIPPool", skip_serializing_if = "Option::is_none")]
     pub ip_address_from_ip_pool: Option<String>,
-    /// The pool; wins over the name.
+    /// The pool, which takes precedence over the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_pool_ref: Option<PoolRef>,
-    /// An annotation with the name of the pool; wins over both.
+    /// An annotation with the name of the pool, which takes precedence over both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_pool_annotation: Option<FromAnnotation>,
     /// Routes.
@@ -206,10 +206,10 @@ pub struct StaticNetwork {
     pub routes: Vec<RouteSpec>,
 }
 
-/// A link that gets its address from the network.
+/// A link whose address is assigned by the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DynamicNetwork {
-    /// Name in this document.
+    /// Name within this document.
     pub id: String,
     /// Id of the link.
     pub link: String,
@@ -224,10 +224,10 @@ pub struct DynamicNetwork {
 pub struct PoolRef {
     /// Name of the pool.
     pub name: String,
-    /// Only `ipam.metal3.io`.
+    /// Group of the pool. Only `ipam.metal3.io` is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
-    /// Only `IPPool`.
+    /// Kind of the pool. Only `IPPool` is supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
@@ -250,7 +250,7 @@ pub struct RouteSpec {
     pub services: Services,
 }
 
-/// A gateway; the first that is set counts.
+/// A gateway; the first source that is set counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
@@ -277,7 +277,7 @@ pub struct Services {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns: Vec<String>,
-    /// Name of the `IPPool` whose servers follow.
+    /// Name of the `IPPool` whose DNS servers are added.
     #[serde(rename = "dnsFromIPPool", skip_serializing_if = "Option::is_none")]
     pub dns_from_ip_pool: Option<String>,
 }
