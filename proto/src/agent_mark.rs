@@ -1,17 +1,16 @@
-//! Which agent a file is: version and architecture stand in it as one text, so
-//! that a coordinator tells what it serves without running it.
+//! The mark in the file of an agent: version and architecture as one text, so that a coordinator
+//! knows the agent that it serves without running it.
 
-/// What the text begins with.
 const PREFIX: &[u8] = b"baremetal-agent-version:";
-/// Longest version or architecture, bytes.
+/// Longest version or architecture, in bytes.
 const LONGEST: usize = 64;
 
-/// What an agent's file says of itself.
+/// Version and architecture of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentMark {
     /// Semantic version.
     pub version: String,
-    /// As Rust names it: `x86_64`, `aarch64`.
+    /// Architecture by its name in Rust, for example `x86_64` or `aarch64`.
     pub architecture: String,
 }
 
@@ -22,19 +21,20 @@ impl AgentMark {
         let text = &text[..text.len().min(2 * LONGEST)];
         let end = text.iter().position(|byte| *byte == b';')?;
         let (version, architecture) = std::str::from_utf8(&text[..end]).ok()?.split_once(':')?;
-        let is_word = |word: &str, others: &str| {
-            let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || others.contains(letter);
-            (1..=LONGEST).contains(&word.len()) && word.chars().all(is_allowed)
-        };
         (is_word(version, ".-+") && is_word(architecture, "_"))
             .then(|| Self { version: version.to_owned(), architecture: architecture.to_owned() })
     }
 
-    /// The first one in the bytes of a file.
+    /// The first mark in the bytes of a file.
     pub fn find(file: &[u8]) -> Option<Self> {
         let begins = file.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
         begins.into_iter().find_map(|(begin, _)| Self::parse(&file[begin..]))
     }
+}
+
+fn is_word(word: &str, others: &str) -> bool {
+    (1..=LONGEST).contains(&word.len())
+        && word.chars().all(|letter| letter.is_ascii_alphanumeric() || others.contains(letter))
 }
 
 #[cfg(test)]

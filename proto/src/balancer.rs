@@ -1,5 +1,4 @@
-//! The duty of a control-plane host for the cluster's internal endpoint,
-//! checked once.
+//! The checked duty of a control-plane host for the internal endpoint of its cluster.
 
 use std::net::IpAddr;
 use std::num::{NonZeroU8, NonZeroU16};
@@ -7,7 +6,7 @@ use std::num::{NonZeroU8, NonZeroU16};
 use crate::limits;
 use crate::v1alpha1 as wire;
 
-/// Why a duty is not one.
+/// Why a duty is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DutyError {
     /// Not an IP address.
@@ -30,37 +29,37 @@ pub enum DutyError {
     Position {
         /// Counted from zero.
         position: u32,
-        /// How many there are.
+        /// Number of members.
         members: usize,
     },
-    /// A member is named twice, or has the address that is to be held.
+    /// A member is named twice, or has the address of the endpoint.
     #[error("{0} is named twice")]
     Duplicate(IpAddr),
 }
 
-/// Takes part in holding an address.
+/// The duty of a member of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duty {
-    /// Rises with each change.
+    /// Number of the duty, which rises with each change.
     pub generation: u64,
-    /// Held by one member at a time.
+    /// The address, which one member holds at a time.
     pub address: IpAddr,
-    /// Of the address and of every member's API server.
+    /// Port of the address and of each member's API server.
     pub port: NonZeroU16,
-    /// VRRP's virtual router id.
+    /// Virtual router id of VRRP.
     pub router_id: NonZeroU8,
-    /// `None`: the interface that routes to the address.
+    /// Interface of the address; `None` stands for the interface that routes to it.
     pub interface: Option<String>,
-    /// In the order in which they take over; this host is one of them.
+    /// Members in the order of their precedence, including this host.
     pub members: Vec<IpAddr>,
-    /// This host among the members.
+    /// Position of this host among the members.
     pub position: usize,
-    /// It holds the address until its API server answered for the first time.
+    /// The host holds the address until its API server answered for the first time.
     pub holds_first: bool,
 }
 
 impl Duty {
-    /// Parses a message; `None` is the duty to do nothing.
+    /// Parses a message; `None` stands for a host without duty.
     pub fn parse(duty: &wire::LoadBalancerDuty) -> Result<Option<Self>, DutyError> {
         if duty.address.is_empty() {
             return Ok(None);
@@ -76,10 +75,10 @@ impl Duty {
                 return Err(DutyError::Duplicate(*member));
             }
         }
-        let position = usize::try_from(duty.position).ok();
-        let fits = |position: &usize| *position < members.len() && members.len() <= limits::ADDRESSES;
+        let position = usize::try_from(duty.position).ok().filter(|position| *position < members.len());
+        let position = position.filter(|_| members.len() <= limits::ADDRESSES);
         let wrong = DutyError::Position { position: duty.position, members: members.len() };
-        let position = position.filter(fits).ok_or(wrong)?;
+        let position = position.ok_or(wrong)?;
         let port = u16::try_from(duty.port).ok().and_then(NonZeroU16::new);
         let router_id = u8::try_from(duty.router_id).ok().and_then(NonZeroU8::new);
         let interface = Some(&duty.interface).filter(|name| !name.is_empty());
@@ -110,15 +109,19 @@ impl Duty {
 }
 
 fn parse_address(text: &str) -> Result<IpAddr, DutyError> {
-    let usable =
-        |address: &IpAddr| !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
-    text.parse().ok().filter(usable).ok_or_else(|| DutyError::Address(text.to_owned()))
+    let address = text
+        .parse::<IpAddr>()
+        .ok()
+        .filter(|address| !(address.is_unspecified() || address.is_loopback() || address.is_multicast()));
+    address.ok_or_else(|| DutyError::Address(text.to_owned()))
 }
 
-/// What the kernel takes, without what would end a word of a configuration file.
+/// The kernel accepts the name, and no byte of it ends a word in a configuration file.
 pub fn is_interface_name(name: &str) -> bool {
-    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
-    !name.is_empty() && name.len() <= 15 && name.bytes().all(usable) && name != "." && name != ".."
+    (1..=15).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte))
+        && name != "."
+        && name != ".."
 }
 
 #[cfg(test)]

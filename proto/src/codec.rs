@@ -1,5 +1,5 @@
-//! Protobuf over gRPC with small buffers: a stream keeps one for each direction as long as it is
-//! open, and thousands are open without a message.
+//! Protobuf over gRPC with small buffers, because thousands of streams are open without a message,
+//! and each of them keeps one buffer for each direction.
 
 use std::marker::PhantomData;
 
@@ -7,12 +7,12 @@ use prost::Message;
 use tonic::codec::BufferSettings;
 use tonic_prost::ProstCodec;
 
-/// A buffer at first, and by how much it grows.
+/// Initial size of a buffer, and the step of its growth.
 const BUFFER_BYTES: usize = 512;
-/// What is encoded before it is sent.
+/// Encoded bytes after which a buffer is sent.
 const SENT_BYTES: usize = 32 * 1024;
 
-/// As [`ProstCodec`], whose buffers have 8 KiB each.
+/// [`ProstCodec`] with smaller buffers than its 8 KiB.
 pub(crate) struct Codec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for Codec<T, U> {

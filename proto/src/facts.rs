@@ -1,12 +1,12 @@
-//! What a host reports, by the keys that templates use: those of the elemental
-//! operator, of all its versions.
+//! Facts of a host by the keys of templates. The keys are the keys of all versions of the
+//! elemental operator.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::v1alpha1::{Disk, GraphicsCard, HostFacts, Nic, Processor};
 
-/// Keys of the second family and the SMBIOS value that they mean.
+/// Keys of the newer versions, with the older key of the same SMBIOS value.
 const PRODUCT: [(&str, &str); 20] = [
     ("Product/Family", "System Information/Family"),
     ("Product/Name", "System Information/Product Name"),
@@ -30,8 +30,8 @@ const PRODUCT: [(&str, &str); 20] = [
     ("Chassis/Version", "Chassis Information/Version"),
 ];
 
-/// What vendors write where they mean nothing. Rendered, it would give two
-/// hosts one name.
+/// Placeholders of vendors for unknown values. They are left out because two hosts would get
+/// the same name from them.
 const PLACEHOLDERS: [&str; 10] = [
     "not specified",
     "not present",
@@ -45,14 +45,12 @@ const PLACEHOLDERS: [&str; 10] = [
     "0123456789",
 ];
 
-/// UUIDs that whole series of boards share.
+/// UUIDs that all boards of a series share.
 const SHARED_UUIDS: [&str; 3] = [
     "00000000-0000-0000-0000-000000000000",
     "ffffffff-ffff-ffff-ffff-ffffffffffff",
     "03000200-0400-0500-0006-000700080009",
 ];
-
-type IsFamily = fn(&IpAddr) -> bool;
 
 /// Facts by the keys of templates.
 struct Values(BTreeMap<String, String>);
@@ -77,36 +75,42 @@ pub fn fact_values(facts: &HostFacts) -> BTreeMap<String, String> {
     values.0
 }
 
-/// The SMBIOS UUID, unless many hosts have it.
+/// The SMBIOS UUID, unless it is a placeholder.
 pub fn system_uuid(facts: &HostFacts) -> Option<String> {
     smbios_values(facts).remove("System Information/UUID")
 }
 
-/// Sections by their titles; the last of a title counts, as a whole.
+/// SMBIOS values by title and key. Only the last section of each title counts.
 fn smbios_values(facts: &HostFacts) -> BTreeMap<String, String> {
     let sections: BTreeMap<_, _> =
         facts.smbios.iter().map(|section| (&section.title, &section.values)).collect();
     let entries =
         sections.into_iter().flat_map(|(title, values)| values.iter().map(move |entry| (title, entry)));
     entries
-        .filter(|(_, (_, value))| means_something(value))
+        .filter(|(_, (_, value))| is_known(value))
         .map(|(title, (key, value))| (format!("{title}/{key}"), value.trim().to_owned()))
         .collect()
 }
 
-fn means_something(value: &str) -> bool {
+fn is_known(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
     !value.is_empty() && !PLACEHOLDERS.contains(&value.as_str()) && !SHARED_UUIDS.contains(&value.as_str())
 }
 
 impl Values {
     fn set(&mut self, key: &str, value: &str) {
-        if means_something(value) {
+        if is_known(value) {
             self.0.insert(key.to_owned(), value.trim().to_owned());
         }
     }
 
-    /// Zero is unknown.
+    fn set_below<const N: usize>(&mut self, place: &str, values: [(&str, &str); N]) {
+        for (key, value) in values {
+            self.set(&format!("{place}/{key}"), value);
+        }
+    }
+
+    /// Zero stands for an unknown number.
     fn set_number(&mut self, key: &str, number: u64) {
         if number > 0 {
             self.set(key, &number.to_string());
@@ -128,7 +132,7 @@ impl Values {
     }
 
     fn set_processors(&mut self, facts: &HostFacts) {
-        // Of an agent that does not tell sockets apart.
+        // An older agent reports all sockets as one.
         let unnamed =
             Processor { model: facts.cpu_model.clone(), threads: facts.cpu_threads, ..Processor::default() };
         let is_named = facts.cpu_threads > 0 || !facts.cpu_model.is_empty();
@@ -136,10 +140,8 @@ impl Values {
             [] if is_named => std::slice::from_ref(&unnamed),
             processors => processors,
         };
-        let sum = |count: fn(&Processor) -> u32| {
-            processors.iter().map(|found| u64::from(count(found))).sum::<u64>()
-        };
-        let (cores, threads) = (sum(|found| found.cores), sum(|found| found.threads));
+        let cores = processors.iter().map(|processor| u64::from(processor.cores)).sum();
+        let threads = processors.iter().map(|processor| u64::from(processor.threads)).sum();
         for (key, legacy, count) in
             [("TotalCores", "Total Cores", cores), ("TotalThreads", "Total Threads", threads)]
         {
@@ -149,20 +151,17 @@ impl Values {
         self.set_number("CPU/TotalProcessors", facts.processors.len() as u64);
         for (index, processor) in processors.iter().enumerate() {
             let capabilities = processor.capabilities.join(" ");
-            let first = (index == 0).then(|| "Processor".to_owned());
-            for place in first.into_iter().chain([format!("Processors/{index}")]) {
-                let mut set = |key: &str, value: &str| self.set(&format!("CPU/{place}/{key}"), value);
-                set("ID", &processor.id.to_string());
-                set("Model", &processor.model);
-                set("Vendor", &processor.vendor);
-                set("Capabilities", &capabilities);
-                self.set_number(&format!("CPU/{place}/NumCores"), processor.cores.into());
-                self.set_number(&format!("CPU/{place}/NumThreads"), processor.threads.into());
+            let named: [(&str, &str); 3] =
+                [("Model", &processor.model), ("Vendor", &processor.vendor), ("Capabilities", &capabilities)];
+            let first = (index == 0).then(|| "CPU/Processor".to_owned());
+            for place in first.into_iter().chain([format!("CPU/Processors/{index}")]) {
+                self.set(&format!("{place}/ID"), &processor.id.to_string());
+                self.set_below(&place, named);
+                self.set_number(&format!("{place}/NumCores"), processor.cores.into());
+                self.set_number(&format!("{place}/NumThreads"), processor.threads.into());
             }
             if index == 0 {
-                self.set("System Data/CPU/Model", &processor.model);
-                self.set("System Data/CPU/Vendor", &processor.vendor);
-                self.set("System Data/CPU/Capabilities", &capabilities);
+                self.set_below("System Data/CPU", named);
             }
         }
     }
@@ -171,17 +170,15 @@ impl Values {
         self.set("GPU/TotalCards", &cards.len().to_string());
         for (index, card) in cards.iter().enumerate() {
             let place = format!("GPU/GraphicsCards/{index}");
-            self.set(&format!("{place}/Driver"), &card.driver);
-            self.set(&format!("{place}/ProductName"), &card.product);
-            self.set(&format!("{place}/VendorName"), &card.vendor);
+            let [driver, product, vendor] = [&card.driver, &card.product, &card.vendor];
+            self.set_below(&place, [("Driver", driver), ("ProductName", product), ("VendorName", vendor)]);
         }
         if let Some(card) = cards.first() {
-            self.set("System Data/GPU/Model", &card.product);
-            self.set("System Data/GPU/Vendor", &card.vendor);
+            self.set_below("System Data/GPU", [("Model", &card.product), ("Vendor", &card.vendor)]);
         }
     }
 
-    /// By index, name and address.
+    /// Each interface has keys by its index, its name and its MAC address.
     fn set_nics(&mut self, nics: &[Nic]) {
         let total = nics.len().to_string();
         self.set("Network/TotalNICs", &total);
@@ -193,32 +190,32 @@ impl Values {
                 }
             }
             let legacy = format!("System Data/Network/{}", nic.name);
-            self.set(&format!("{legacy}/Name"), &nic.name);
-            self.set(&format!("{legacy}/MacAddress"), &nic.mac);
-            self.set(&format!("{legacy}/IsVirtual"), "false");
+            self.set_below(&legacy, [("Name", &nic.name), ("MacAddress", &nic.mac), ("IsVirtual", "false")]);
         }
     }
 
     fn set_nic(&mut self, place: &str, nic: &Nic) {
-        let mut set = |key: &str, value: &str| self.set(&format!("{place}/{key}"), value);
-        set("Name", &nic.name);
-        set("MacAddress", &nic.mac);
-        // Interfaces without a device are not reported.
-        set("IsVirtual", "false");
-        set("Duplex", &nic.duplex);
-        set("PCIAddress", &nic.pci_address);
+        let values: [(&str, &str); 5] = [
+            ("Name", &nic.name),
+            ("MacAddress", &nic.mac),
+            // Virtual interfaces are not reported.
+            ("IsVirtual", "false"),
+            ("Duplex", &nic.duplex),
+            ("PCIAddress", &nic.pci_address),
+        ];
+        self.set_below(place, values);
         if nic.speed_mbit > 0 {
-            set("Speed", &format!("{}Mb/s", nic.speed_mbit));
+            self.set(&format!("{place}/Speed"), &format!("{}Mb/s", nic.speed_mbit));
         }
-        let addresses = || nic.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
-        let families: [(&str, IsFamily); 2] = [("IPv4", IpAddr::is_ipv4), ("IPv6", IpAddr::is_ipv6)];
-        for (family, is_meant) in families {
-            for (index, address) in addresses().filter(is_meant).enumerate() {
+        let addresses = nic.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+        let (v4, v6): (Vec<_>, Vec<_>) = addresses.partition(IpAddr::is_ipv4);
+        for (family, addresses) in [("IPv4", v4), ("IPv6", v6)] {
+            for (index, address) in addresses.iter().enumerate() {
                 let address = address.to_string();
                 if index == 0 {
-                    set(&format!("{family}Address"), &address);
+                    self.set(&format!("{place}/{family}Address"), &address);
                 }
-                set(&format!("{family}Addresses/{index}"), &address);
+                self.set(&format!("{place}/{family}Addresses/{index}"), &address);
             }
         }
     }
@@ -231,23 +228,23 @@ impl Values {
             let size = disk.size_bytes.to_string();
             let kind = if disk.rotational { "HDD" } else { "SSD" };
             let removable = disk.removable.to_string();
+            let values: [(&str, &str); 3] =
+                [("Name", &disk.name), ("Size", &size), ("Removable", &removable)];
             for place in [&index.to_string(), &disk.name] {
-                let mut set =
-                    |key: &str, value: &str| self.set(&format!("Storage/Disks/{place}/{key}"), value);
-                set("Name", &disk.name);
-                set("Size", &size);
-                set("Model", &disk.model);
-                set("Removable", &removable);
-                set("DriveType", kind);
-                set("StorageController", &disk.storage_controller);
+                let place = format!("Storage/Disks/{place}");
+                self.set_below(&place, values);
+                self.set_below(
+                    &place,
+                    [
+                        ("Model", &disk.model),
+                        ("DriveType", kind),
+                        ("StorageController", &disk.storage_controller),
+                    ],
+                );
             }
             let legacy = format!("System Data/Block Devices/{}", disk.name);
-            let mut set = |key: &str, value: &str| self.set(&format!("{legacy}/{key}"), value);
-            set("Name", &disk.name);
-            set("Size", &size);
-            set("Removable", &removable);
-            set("Drive Type", kind);
-            set("Storage Controller", &disk.storage_controller);
+            self.set_below(&legacy, values);
+            self.set_below(&legacy, [("Drive Type", kind), ("Storage Controller", &disk.storage_controller)]);
         }
     }
 }

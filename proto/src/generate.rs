@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-/// The files, each a noun.
 const FILES: [&str; 7] = ["balancer", "facts", "host", "network", "plan", "registration", "report"];
 
-/// Messages whose derived `Debug` would publish secrets; `wire.rs` has the
-/// careful one.
+/// Messages whose derived `Debug` would publish secrets; `wire.rs` implements `Debug` for them.
 const SECRET: [&str; 7] = [
     "Seed",
     "Keyfile",
@@ -17,11 +15,8 @@ const SECRET: [&str; 7] = [
     "BeginRequest",
 ];
 
-/// Renders `src/generated/baremetal.v1alpha1.rs` from the `.proto` files below
-/// `root` into the folder `out`.
-///
-/// # Errors
-/// When a `.proto` file does not parse or `out` cannot be written.
+/// Renders `src/generated/baremetal.v1alpha1.rs` from the `.proto` files below `root` into the
+/// directory `out`.
 pub fn generate(root: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let files = FILES.map(|name| format!("baremetal/v1alpha1/{name}.proto"));
     let descriptors = protox::compile(files, [root])?;
@@ -31,8 +26,7 @@ pub fn generate(root: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error
         .client_mod_attribute(".", "#[cfg(feature = \"client\")]")
         .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
         .type_attribute(".", "#[derive(serde::Serialize, serde::Deserialize)]")
-        // A journal outlives the agent that wrote it: an agent with another
-        // version of the contract must read it.
+        // An agent with another version of the contract has to read an older journal.
         .message_attribute(".", "#[serde(default)]")
         .skip_debug(SECRET.map(|message| format!("baremetal.v1alpha1.{message}")))
         .compile_fds(descriptors)?;

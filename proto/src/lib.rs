@@ -1,9 +1,8 @@
 //! The contract between the coordinator and the agent of a host.
 //!
-//! [`v1alpha1`] is generated from `proto/baremetal/v1alpha1/*.proto`; the
-//! other modules hold what arrives after it was checked once: a [`plan::Plan`]
-//! cannot be wrong. Generated clients and servers are behind the features
-//! `client` and `server`.
+//! [`v1alpha1`] is generated from `proto/baremetal/v1alpha1/*.proto`. The other modules hold
+//! messages after their check, so that for example a [`plan::Plan`] cannot be invalid. The
+//! generated clients and servers are behind the features `client` and `server`.
 
 #![warn(missing_docs)]
 
@@ -22,7 +21,7 @@ pub mod size;
 pub mod tpm;
 mod wire;
 
-/// The wire messages, generated.
+/// The generated wire messages.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
 #[path = "generated/baremetal.v1alpha1.rs"]

@@ -1,9 +1,9 @@
-//! What a host signs to prove that it holds its identity key.
+//! The bytes that a host signs to prove that it holds its identity key.
 //!
-//! The nonce makes the proof fresh, the exporter of the TLS session ties it to
-//! this connection: a proof relayed to another session proves nothing
-//! (`/proto/baremetal/v1alpha1/registration.proto`). A TPM also binds the
-//! certificate request, whose key is no key of the TPM.
+//! The nonce makes the proof fresh. The exporter of the TLS session ties the proof to this
+//! connection, so that a proof relayed to another session proves nothing
+//! (`/proto/baremetal/v1alpha1/registration.proto`). A TPM also binds the certificate
+//! request, because the key of the request is not in the TPM.
 
 use sha2::{Digest, Sha256};
 
@@ -14,11 +14,11 @@ pub const EXPORTER_BYTES: usize = 32;
 /// Bytes of the nonce.
 pub const NONCE_BYTES: usize = 32;
 
-/// No other signature of this contract is made over bytes with this prefix.
+/// Prefix that no other signed bytes of this contract have.
 const AGENT_LABEL: &[u8] = b"baremetal-agent-update\0";
-/// No other signature of this contract is made over bytes with this prefix.
+/// Prefix that no other signed bytes of this contract have.
 const BOOT_BINDING_LABEL: &[u8] = b"baremetal-boot-tpm\0";
-/// No other signature of this contract is made over bytes with this prefix.
+/// Prefix that no other signed bytes of this contract have.
 const TPM_BINDING_LABEL: &[u8] = b"baremetal-registration-tpm\0";
 
 /// Keying material of one TLS session.
@@ -44,22 +44,21 @@ pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32
     hash.finalize().into()
 }
 
-/// The bytes that a TPM quotes, and that are authenticated with the credential
-/// it activated. `public_key` is that of the endorsement key, `request` the
-/// certificate request.
+/// The bytes that a TPM quotes, and that are authenticated with the activated credential.
+/// `public_key` belongs to the endorsement key; `request` is the certificate request.
 pub fn tpm_binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8], request: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(TPM_BINDING_LABEL);
     hash.update(nonce);
     hash.update(exporter);
-    // Of one length each: no byte of one can pass for a byte of the other.
+    // Digests have a fixed length, so that no byte of one value can count as a byte of the other.
     hash.update(Sha256::digest(public_key));
     hash.update(Sha256::digest(request));
     hash.finalize().into()
 }
 
-/// The bytes that the TPM of an installed host quotes. The exporter makes them fresh: both ends
-/// of the session have a part in it. `identity` is `spec.tpmHash`, `request` the
+/// The bytes that the TPM of an installed host quotes. The exporter makes them fresh, because
+/// both ends of the session contribute to it. `identity` is `spec.tpmHash`; `request` is the
 /// certificate request.
 pub fn boot_binding(exporter: &Exporter, identity: &str, request: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
@@ -70,8 +69,8 @@ pub fn boot_binding(exporter: &Exporter, identity: &str, request: &[u8]) -> [u8;
     hash.finalize().into()
 }
 
-/// The bytes that the coordinator's authority signs for an agent. No certificate
-/// begins like them.
+/// The bytes that the coordinator's authority signs for an agent. No certificate begins with
+/// the same bytes.
 pub fn agent(version: &str, architecture: &str, size: u64, checksum: &str) -> Vec<u8> {
     let mut bytes = AGENT_LABEL.to_vec();
     for part in [version, architecture, checksum] {

@@ -1,12 +1,12 @@
-//! What a host says of itself, cut to what fits into its messages: of the longest
-//! lists the end is left out, so that a large host registers all the same.
+//! Bounds of the facts and the network of a host. The ends of the longest lists are left out, so
+//! that a large host can register.
 
 use prost::Message as _;
 
 use crate::limits;
 use crate::v1alpha1::{HostFacts, ObservedNetwork};
 
-/// Cuts `facts` to [`limits::FACTS_BYTES`]; returns how many entries are left out.
+/// Cuts `facts` to [`limits::FACTS_BYTES`], and returns the number of entries left out.
 pub fn bound_facts(facts: &mut HostFacts) -> usize {
     let mut left_out = 0;
     while facts.encoded_len() > limits::FACTS_BYTES {
@@ -23,8 +23,8 @@ pub fn bound_facts(facts: &mut HostFacts) -> usize {
     left_out
 }
 
-/// Cuts `network` to [`limits::NETWORK_BYTES`]; returns how many entries are left out.
-/// Interfaces are what a host cannot be without: they go last.
+/// Cuts `network` to [`limits::NETWORK_BYTES`], and returns the number of entries left out.
+/// Interfaces are left out last, because a host needs them most.
 pub fn bound_network(network: &mut ObservedNetwork) -> usize {
     let mut left_out = 0;
     while network.encoded_len() > limits::NETWORK_BYTES {

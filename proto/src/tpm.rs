@@ -1,9 +1,8 @@
-//! What host and coordinator agree on about a TPM 2.0, as values of the TCG's
-//! specifications.
+//! Constants of a TPM 2.0 for host and coordinator, from the specifications of the TCG.
 
-/// Bytes of the modulus of every RSA key here.
+/// Size of the modulus of an RSA key in bytes.
 pub const RSA_BYTES: usize = 256;
-/// Bits of the same.
+/// Size of the modulus of an RSA key in bits.
 pub const RSA_BITS: u16 = 2048;
 /// `TPMA_OBJECT` of the endorsement key: `fixedTPM`, `fixedParent`,
 /// `sensitiveDataOrigin`, `adminWithPolicy`, `restricted`, `decrypt` ("TCG EK
@@ -16,33 +15,32 @@ pub const ENDORSEMENT_POLICY: [u8; 32] = [
 ];
 /// NV index of the certificate of the endorsement key.
 pub const ENDORSEMENT_CERTIFICATE: u32 = 0x01c0_0002;
-/// Handle under which the endorsement key is persistent, where it was made
-/// so.
+/// Handle of the endorsement key, if the key is persistent.
 pub const ENDORSEMENT_HANDLE: u32 = 0x8101_0001;
-/// Registers that every quote covers: firmware, boot loader, Secure Boot.
+/// Registers of each quote: firmware, boot loader, Secure Boot.
 pub const PCRS: [u32; 5] = [0, 2, 4, 7, 11];
-/// Bytes of the credential that a TPM activates.
+/// Size of the credential that a TPM activates, in bytes.
 pub const CREDENTIAL_BYTES: usize = 32;
 
 /// `SEQUENCE { SEQUENCE { rsaEncryption, NULL }, BIT STRING { SEQUENCE { INTEGER …`
-/// of a key with 2048 bits: DER has exactly one encoding of it.
+/// of a key with 2048 bits, for which DER has exactly one encoding.
 const PKIX_PREFIX: [u8; 33] = [
     0x30, 0x82, 0x01, 0x22, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
     0x05, 0x00, 0x03, 0x82, 0x01, 0x0f, 0x00, 0x30, 0x82, 0x01, 0x0a, 0x02, 0x82, 0x01, 0x01, 0x00,
 ];
 /// `… INTEGER 65537 } }`
 const PKIX_SUFFIX: [u8; 5] = [0x02, 0x03, 0x01, 0x00, 0x01];
-/// Where the `RSAPublicKey` begins.
+/// Offset of the `RSAPublicKey`.
 const PKCS1_START: usize = 24;
 
-/// An RSA key with 2048 bits and the exponent 65537, PKIX DER. The modulus has
-/// all its bits: its first byte is not below 0x80.
+/// PKIX DER of an RSA key with 2048 bits and the exponent 65537. The first byte of the modulus is
+/// at least 0x80.
 pub fn pkix_rsa(modulus: &[u8; RSA_BYTES]) -> Vec<u8> {
     [&PKIX_PREFIX[..], modulus, &PKIX_SUFFIX].concat()
 }
 
-/// The `RSAPublicKey` inside [`pkix_rsa`]: what a certificate holds whatever
-/// it calls the algorithm.
+/// The `RSAPublicKey` inside [`pkix_rsa`], which does not depend on the name of the algorithm in a
+/// certificate.
 pub fn pkcs1_rsa(modulus: &[u8; RSA_BYTES]) -> Vec<u8> {
     pkix_rsa(modulus).split_off(PKCS1_START)
 }
