@@ -1,17 +1,15 @@
-//! Keyfiles of `NetworkManager` as devices: for images that are configured by
-//! network-config. What only `NetworkManager` can do is named.
+//! Keyfiles of `NetworkManager` as devices, for images that network-config configures.
+//! Settings that only `NetworkManager` supports are named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_api::network::{ObservedBond, ObservedNetwork};
+use coordinator_api::network::{ObservedBond, ObservedInterface, ObservedNetwork};
 
-use super::connection_ip;
 use super::keyfile::{Keyfile, newer_name};
-use super::model::{DEFAULT_MTU, Device, Kind, Network};
-use super::{NetworkError, bad_value, check_name, parse_mac};
+use super::model::{Device, Kind, Network};
+use super::{NetworkError, bad_value, bond, check_name, ip_groups, parse_mac, parse_vlan_id};
 
-/// Keys of `[connection]` that are followed, or that say nothing about the
-/// network that a host is to have.
+/// Keys of `[connection]` that are followed, or that do not change the network.
 const CONNECTION_KEYS: [&str; 18] = [
     "id",
     "uuid",
@@ -35,25 +33,24 @@ const CONNECTION_KEYS: [&str; 18] = [
 const GROUPS: [&str; 9] =
     ["connection", "ethernet", "bond", "bridge", "bridge-port", "vlan", "ipv4", "ipv6", "proxy"];
 const HARDWARE_KEYS: [&str; 3] = ["mac-address", "cloned-mac-address", "mtu"];
-const BOND_KEYS: [&str; 5] = ["mode", "miimon", "lacp_rate", "xmit_hash_policy", "primary"];
 
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub(super) network: Network,
-    /// What network-config has no words for: places, never values.
+    /// Settings that network-config cannot express. Values may be secret and are left out.
     pub(super) untranslated: Vec<String>,
 }
 
-/// One keyfile that is to be active.
+/// A keyfile that `NetworkManager` activates.
 struct Profile<'a> {
     name: &'a str,
     file: Keyfile,
-    /// The interface; for hardware perhaps known only by its address.
+    /// Name of the interface.
     device: String,
 }
 
-/// Translates keyfiles by file name. Names of interfaces that a keyfile knows
-/// by their MAC address alone are taken from `observed`.
+/// Translates keyfiles by file name. `observed` names an interface that its keyfile
+/// identifies only by the MAC address.
 pub(super) fn translate_connections(
     connections: &BTreeMap<String, String>,
     observed: Option<&ObservedNetwork>,
@@ -68,8 +65,7 @@ pub(super) fn translate_connections(
         let Some(kind) = translation.parse_kind(profile, &profiles, observed)? else { continue };
         let mut device = Device { mtu: parse_mtu(profile)?, ..Device::new(kind) };
         if master(&profile.file).is_none() {
-            let notes =
-                connection_ip::parse_families(profile.name, &profile.file, &profile.device, &mut device)?;
+            let notes = ip_groups::parse_groups(profile.name, &profile.file, &profile.device, &mut device)?;
             translation.untranslated.extend(notes);
         }
         translation.name_unknown_keys(profile);
@@ -79,33 +75,30 @@ pub(super) fn translate_connections(
         }
     }
     translation.add_plain_parents(observed)?;
-    let network = &translation.network;
-    network.check_lower_devices()?;
-    network.check_uniqueness()?;
-    let mtu = |name: &str| network.devices.get(name).and_then(|device| device.mtu);
-    network.check_mtus(|name| mtu(name).unwrap_or(DEFAULT_MTU))?;
+    translation.network.check(|_| None)?;
     Ok(translation)
 }
 
-/// Checks that keyfiles can be read at all.
+/// Checks that a keyfile can be read.
 pub(super) fn check_connection(name: &str, text: &str) -> Result<(), NetworkError> {
     check_file_name(name)?;
     required(name, &Keyfile::parse(name, text)?, "type").map(drop)
 }
 
-/// What `NetworkManager` reads from its directory, and nothing outside it.
+/// A file that `NetworkManager` reads in its directory. A path to another directory is refused.
 fn check_file_name(name: &str) -> Result<(), NetworkError> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@ ".contains(c);
-    let fine = (1..=128).contains(&name.len()) && name.chars().all(allowed) && !name.starts_with('.');
-    if fine { Ok(()) } else { Err(bad_value("connections", name, "name of a keyfile")) }
+    let is_valid = (1..=128).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:@ ".contains(c))
+        && !name.starts_with('.');
+    if is_valid { Ok(()) } else { Err(bad_value("connections", name, "name of a keyfile")) }
 }
 
 fn required<'a>(name: &str, file: &'a Keyfile, key: &'static str) -> Result<&'a str, NetworkError> {
-    let missing = || NetworkError::KeyMissing { connection: name.to_owned(), key };
-    file.value("connection", key).ok_or_else(missing)
+    let value = file.value("connection", key);
+    value.ok_or_else(|| NetworkError::KeyMissing { connection: name.to_owned(), key })
 }
 
-/// Name or UUID of the connection or interface that this one is a member of.
+/// Name or UUID of the connection of the bond or bridge, or name of its interface.
 fn master(file: &Keyfile) -> Option<&str> {
     file.value("connection", "controller").or_else(|| file.value("connection", "master"))
 }
@@ -115,11 +108,12 @@ fn master_kind(file: &Keyfile) -> Option<&str> {
 }
 
 impl Translation {
-    fn note(&mut self, connection: &str, what: &str) {
-        self.untranslated.push(format!("connection {connection}: {what}"));
+    fn note(&mut self, connection: &str, setting: &str) {
+        self.untranslated.push(format!("connection {connection}: {setting}"));
     }
 
-    /// The profile, unless it is off or of a type that network-config has not.
+    /// The profile; `None` if it is not activated automatically, or network-config has no such
+    /// type.
     fn select_profile<'a>(
         &mut self,
         name: &'a str,
@@ -135,7 +129,7 @@ impl Translation {
             return Ok(None);
         }
         if matches!(file.value("connection", "autoconnect"), Some("false" | "no" | "0")) {
-            self.note(name, "it is not activated by itself");
+            self.note(name, "it is not activated automatically");
             return Ok(None);
         }
         let device = match kind {
@@ -159,11 +153,10 @@ impl Translation {
     ) -> Result<Option<Kind>, NetworkError> {
         let place = format!("connection {}", profile.name);
         let file = &profile.file;
-        let mac = |key| parse_mac(&place, file.value("ethernet", key).unwrap_or_default());
-        let members = || member_names(profile, profiles);
+        let mac = |key| parse_mac(&place, file.value("ethernet", key));
         Ok(Some(match newer_name(required(profile.name, file, "type")?) {
             "bond" => {
-                let members = members();
+                let members = member_names(profile, profiles);
                 if members.is_empty() {
                     self.note(profile.name, "a bond without members");
                     return Ok(None);
@@ -172,26 +165,25 @@ impl Translation {
             }
             "bridge" => {
                 let stp = file.value("bridge", "stp").map(|stp| !matches!(stp, "false" | "no" | "0"));
-                Kind::Bridge { mac: mac("cloned-mac-address")?, members: members(), stp }
+                let members = member_names(profile, profiles);
+                Kind::Bridge { mac: mac("cloned-mac-address")?, members, stp }
             }
             "vlan" => {
-                let text = file.value("vlan", "id").unwrap_or_default();
-                let id = text.parse().ok().filter(|id| (1..=4094).contains(id));
-                let id = id.ok_or_else(|| bad_value(&place, text, "VLAN id (1 to 4094)"))?;
-                let parent = file.value("vlan", "parent").unwrap_or_default();
+                let id = parse_vlan_id(&place, file.value("vlan", "id").unwrap_or(""))?;
+                let parent = file.value("vlan", "parent").unwrap_or("");
                 Kind::Vlan { id, link: device_of(parent, profiles).to_owned() }
             }
             _ => {
                 if file.value("ethernet", "cloned-mac-address").is_some() {
                     self.note(profile.name, "[ethernet] cloned-mac-address");
                 }
-                let known = || observed.and_then(|observed| reported_mac(observed, &profile.device));
-                Kind::Ethernet { mac: mac("mac-address")?.or_else(known) }
+                let mac = mac("mac-address")?.or_else(|| reported_mac(observed, &profile.device));
+                Kind::Ethernet { mac }
             }
         }))
     }
 
-    /// A parent that has no keyfile of its own is left as it is.
+    /// A parent without a keyfile becomes a card without configuration.
     fn add_plain_parents(&mut self, observed: Option<&ObservedNetwork>) -> Result<(), NetworkError> {
         let devices = &self.network.devices;
         let lower = devices.values().flat_map(|device| device.kind.lower_devices());
@@ -199,7 +191,7 @@ impl Translation {
             lower.filter(|name| !name.is_empty() && !devices.contains_key(*name)).cloned().collect();
         for name in missing {
             check_name(&name)?;
-            let mac = observed.and_then(|observed| reported_mac(observed, &name));
+            let mac = reported_mac(observed, &name);
             self.network.devices.insert(name, Device::new(Kind::Ethernet { mac }));
         }
         Ok(())
@@ -215,7 +207,7 @@ impl Translation {
             let known: &[&str] = match group {
                 "connection" => &CONNECTION_KEYS,
                 "ethernet" => &HARDWARE_KEYS,
-                "bond" => &BOND_KEYS,
+                "bond" => &bond::KEYS,
                 "bridge" => &["stp"],
                 "vlan" => &["id", "parent", "flags", "interface-name"],
                 _ => continue,
@@ -223,8 +215,8 @@ impl Translation {
             let keys = profile.file.keys(group).filter(|(key, _)| !known.contains(key));
             unknown.extend(keys.map(|(key, _)| format!("[{group}] {key}")));
         }
-        for what in unknown {
-            self.note(profile.name, &what);
+        for setting in unknown {
+            self.note(profile.name, &setting);
         }
     }
 }
@@ -243,57 +235,48 @@ fn hardware_name(
         return Ok(Some(named.to_owned()));
     }
     let place = format!("connection {name}");
-    let Some(mac) = parse_mac(&place, file.value("ethernet", "mac-address").unwrap_or_default())? else {
+    let Some(mac) = parse_mac(&place, file.value("ethernet", "mac-address"))? else {
         return Ok(None);
     };
-    let mut interfaces = observed.map(|observed| observed.interfaces.iter()).into_iter().flatten();
-    let found = interfaces.find(|given| reported_mac_of(given).as_deref() == Some(mac.as_str()));
-    // A host that has reported nothing: the name of the connection is as good
-    // as any, and the interface takes it.
-    let given = || check_name(name).is_ok().then(|| name.to_owned());
-    Ok(found.map(|given| given.name.clone()).or_else(given))
+    let mut interfaces = observed.into_iter().flat_map(|observed| &observed.interfaces);
+    let found = interfaces.find(|given| card_mac(given).as_deref() == Some(mac.as_str()));
+    // The interface of a host that has reported nothing is renamed to the connection's name.
+    let fallback = check_name(name).is_ok().then_some(name);
+    Ok(found.map(|given| given.name.as_str()).or(fallback).map(str::to_owned))
 }
 
-fn reported_mac(observed: &ObservedNetwork, name: &str) -> Option<String> {
-    observed.interfaces.iter().find(|given| given.name == name).and_then(reported_mac_of)
+fn reported_mac(observed: Option<&ObservedNetwork>, name: &str) -> Option<String> {
+    card_mac(observed?.interfaces.iter().find(|given| given.name == name)?)
 }
 
-fn reported_mac_of(given: &coordinator_api::network::ObservedInterface) -> Option<String> {
-    if given.kind.as_deref().is_some_and(|kind| !kind.is_empty()) {
-        return None;
-    }
-    let mac = given.permanent_mac.as_deref().or(given.mac.as_deref())?;
+fn card_mac(given: &ObservedInterface) -> Option<String> {
+    let mac = given.card_mac().filter(|_| given.is_card());
     parse_mac("interfaces", mac).ok().flatten()
 }
 
-/// The interface of the connection with this UUID or name, else the interface
-/// that is named.
+/// The interface of the connection with this UUID or name, else the interface with this name.
 fn device_of<'a>(reference: &'a str, profiles: &'a [Profile<'_>]) -> &'a str {
-    let by =
-        |key: &str| profiles.iter().find(|profile| profile.file.value("connection", key) == Some(reference));
-    by("uuid").or_else(|| by("id")).map_or(reference, |profile| profile.device.as_str())
+    let find = |key| profiles.iter().find(|profile| profile.file.value("connection", key) == Some(reference));
+    find("uuid").or_else(|| find("id")).map_or(reference, |profile| profile.device.as_str())
 }
 
 fn member_names(profile: &Profile<'_>, profiles: &[Profile<'_>]) -> Vec<String> {
-    let is_member = |other: &&Profile<'_>| {
+    let members = profiles.iter().filter(|other| {
         master(&other.file).is_some_and(|master| device_of(master, profiles) == profile.device)
-    };
-    let mut names: Vec<_> = profiles.iter().filter(is_member).map(|member| member.device.clone()).collect();
+    });
+    let mut names: Vec<_> = members.map(|member| member.device.clone()).collect();
     names.sort();
     names
 }
 
 fn parse_bond(place: &str, file: &Keyfile) -> Result<ObservedBond, NetworkError> {
-    let text = |key| file.value("bond", key).map(str::to_owned);
-    let miimon = file.value("bond", "miimon");
-    let number = |text: &str| text.parse().map_err(|_| bad_value(place, text, "number of milliseconds"));
-    Ok(ObservedBond {
-        mode: text("mode").unwrap_or_default(),
-        miimon: miimon.map(number).transpose()?,
-        lacp_rate: text("lacp_rate"),
-        transmit_hash_policy: text("xmit_hash_policy"),
-        primary: text("primary"),
-    })
+    let mut bond = ObservedBond::default();
+    for key in bond::KEYS {
+        if let Some(text) = file.value("bond", key) {
+            bond::set_parameter(&mut bond, place, key, text)?;
+        }
+    }
+    Ok(bond)
 }
 
 fn parse_mtu(profile: &Profile<'_>) -> Result<Option<i64>, NetworkError> {

@@ -1,16 +1,15 @@
-//! How a reported network differs from the intended one.
+//! Differences between the reported and the intended network.
 
 use std::collections::BTreeSet;
 
 use coordinator_api::network::{ObservedInterface, ObservedNetwork};
 use ipnet::IpNet;
 
-/// Differences listed in one message; more are counted.
+/// Bound of the differences in one message; the others are counted.
 const MAX_LISTED: usize = 8;
 
-/// What changed since `intended`, as a message; `None` when nothing did. Not
-/// counted as change: leases and advertised routes, which are meant to change,
-/// and interfaces that carry nothing.
+/// Describes the differences; `None` if there is none. Leases and advertised routes are
+/// expected to change and are ignored, as are interfaces without addresses.
 pub fn describe_drift(intended: &ObservedNetwork, observed: &ObservedNetwork) -> Option<String> {
     let mut changes = Vec::new();
     for wanted in &intended.interfaces {
@@ -21,16 +20,16 @@ pub fn describe_drift(intended: &ObservedNetwork, observed: &ObservedNetwork) ->
         }
     }
     for found in &observed.interfaces {
-        let known = intended.interfaces.iter().any(|wanted| wanted.name == found.name);
-        if !known && carries_addresses(found) {
+        let is_known = intended.interfaces.iter().any(|wanted| wanted.name == found.name);
+        if !is_known && carries_addresses(found) {
             changes.push(format!("interface {} is new", found.name));
         }
     }
     compare_sets("route", &route_set(intended), &route_set(observed), &mut changes);
-    if !intended.interfaces.iter().any(is_dynamic) {
-        let servers =
-            |network: &ObservedNetwork| network.dns_servers.iter().cloned().collect::<BTreeSet<_>>();
-        compare_sets("resolver", &servers(intended), &servers(observed), &mut changes);
+    if !intended.interfaces.iter().any(|interface| interface.address_sources().is_any()) {
+        let [wanted, found] =
+            [intended, observed].map(|network| network.dns_servers.iter().cloned().collect());
+        compare_sets("resolver", &wanted, &found, &mut changes);
     }
     join_changes(&changes)
 }
@@ -46,72 +45,72 @@ fn join_changes(changes: &[String]) -> Option<String> {
 
 fn compare_interface(wanted: &ObservedInterface, found: &ObservedInterface, changes: &mut Vec<String>) {
     let name = &wanted.name;
-    let mut differs = |what: &str, wanted: &str, found: &str| {
+    let mut compare = |subject: &str, wanted: Option<&str>, found: Option<&str>| {
+        let [wanted, found] =
+            [wanted, found].map(|text| text.filter(|text| !text.is_empty()).unwrap_or("none"));
         if wanted != found {
-            let show = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
-            changes.push(format!("{name}: {what} is {} instead of {}", show(found), show(wanted)));
+            changes.push(format!("{name}: {subject} is {found} instead of {wanted}"));
         }
     };
-    let card = |interface: &ObservedInterface| {
-        interface.permanent_mac.clone().or(interface.mac.clone()).unwrap_or_default()
-    };
-    if wanted.kind.as_deref().unwrap_or_default().is_empty() {
-        differs("MAC address", &card(wanted), &card(found));
+    if wanted.is_card() {
+        compare("MAC address", wanted.card_mac(), found.card_mac());
     }
-    differs("kind", wanted.kind.as_deref().unwrap_or_default(), found.kind.as_deref().unwrap_or_default());
-    differs(
-        "master",
-        wanted.master.as_deref().unwrap_or_default(),
-        found.master.as_deref().unwrap_or_default(),
-    );
-    if let (Some(wanted), Some(found), false) = (wanted.mtu, found.mtu, is_dynamic(wanted)) {
-        differs("MTU", &wanted.to_string(), &found.to_string());
+    compare("kind", wanted.kind.as_deref(), found.kind.as_deref());
+    compare("master", wanted.master_name(), found.master_name());
+    if let (Some(wanted), Some(found), false) = (wanted.mtu, found.mtu, wanted.address_sources().is_any()) {
+        compare("MTU", Some(&wanted.to_string()), Some(&found.to_string()));
     }
-    // An imported inventory says neither.
-    if wanted.vlan.is_some() {
-        differs("VLAN", &vlan_text(wanted), &vlan_text(found));
+    // An imported inventory has no parameters of VLANs and bonds.
+    if let Some(wanted) = vlan_text(wanted) {
+        compare("VLAN", Some(&wanted), vlan_text(found).as_deref());
     }
     if let Some(bond) = &wanted.bond {
-        differs("mode", &bond.mode, found.bond.as_ref().map_or("", |bond| &bond.mode));
+        compare("mode", Some(&bond.mode), found.bond.as_ref().map(|bond| bond.mode.as_str()));
     }
-    for (what, wanted, found) in [("IPv4", wanted.dhcp4, found.dhcp4), ("IPv6", wanted.dhcp6, found.dhcp6)] {
+    for (family, wanted, found) in [("IPv4", wanted.dhcp4, found.dhcp4), ("IPv6", wanted.dhcp6, found.dhcp6)]
+    {
         if wanted && !found {
-            changes.push(format!("{name}: {what} comes no longer from DHCP"));
+            changes.push(format!("{name}: {family} no longer comes from DHCP"));
         }
     }
-    if wanted.master.is_none() {
+    if wanted.master_name().is_none() {
         compare_sets(&format!("{name}: address"), &address_set(wanted), &address_set(found), changes);
     }
 }
 
-fn compare_sets(what: &str, wanted: &BTreeSet<String>, found: &BTreeSet<String>, changes: &mut Vec<String>) {
-    changes.extend(wanted.difference(found).map(|value| format!("{what} {value} is gone")));
-    changes.extend(found.difference(wanted).map(|value| format!("{what} {value} is new")));
+fn compare_sets(
+    subject: &str,
+    wanted: &BTreeSet<String>,
+    found: &BTreeSet<String>,
+    changes: &mut Vec<String>,
+) {
+    changes.extend(wanted.difference(found).map(|value| format!("{subject} {value} is gone")));
+    changes.extend(found.difference(wanted).map(|value| format!("{subject} {value} is new")));
 }
 
 fn address_set(interface: &ObservedInterface) -> BTreeSet<String> {
-    let special = |address: &str| address.parse::<IpNet>().is_ok_and(|net| super::is_special(net.addr()));
-    let fixed = |address: &&String| !interface.dynamic_addresses.contains(address) && !special(address);
-    interface.addresses.iter().filter(fixed).cloned().collect()
+    let fixed = interface.addresses.iter().filter(|address| {
+        let is_special = address.parse::<IpNet>().is_ok_and(|net| super::is_special(net.addr()));
+        !is_special && !interface.dynamic_addresses.contains(address)
+    });
+    fixed.cloned().collect()
 }
 
-fn vlan_text(interface: &ObservedInterface) -> String {
-    interface.vlan.as_ref().map(|vlan| format!("{} of {}", vlan.id, vlan.link)).unwrap_or_default()
+fn vlan_text(interface: &ObservedInterface) -> Option<String> {
+    interface.vlan.as_ref().map(|vlan| format!("{} of {}", vlan.id, vlan.link))
 }
 
-/// In one form: an imported inventory says `default`, and lists routes that
-/// its addresses imply.
+/// The static routes in one form, because an imported inventory writes `default`, and lists
+/// routes that its addresses imply.
 fn route_set(network: &ObservedNetwork) -> BTreeSet<String> {
-    let text =
-        |value: Option<&str>, word: &str| value.map(|value| format!(" {word} {value}")).unwrap_or_default();
     let addresses = network.interfaces.iter().flat_map(|interface| &interface.addresses);
     let implied: BTreeSet<String> =
         addresses.filter_map(|address| Some(address.parse::<IpNet>().ok()?.trunc().to_string())).collect();
-    let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
     let mut routes = BTreeSet::new();
     for route in network.routes.iter().filter(|route| !route.dynamic) {
-        let gateway = given(&route.gateway);
-        let destination = match (route.destination.as_str(), &gateway) {
+        let gateway = route.gateway.as_deref().filter(|gateway| !gateway.is_empty());
+        let interface = route.interface.as_deref().filter(|interface| !interface.is_empty());
+        let destination = match (route.destination.as_str(), gateway) {
             ("default", Some(gateway)) if gateway.contains(':') => "::/0",
             ("default", _) => "0.0.0.0/0",
             (destination, _) => destination,
@@ -119,17 +118,15 @@ fn route_set(network: &ObservedNetwork) -> BTreeSet<String> {
         if gateway.is_none() && implied.contains(destination) {
             continue;
         }
-        let interface = given(&route.interface);
-        let leaving = text(gateway.as_deref(), "via") + &text(interface.as_deref(), "dev");
-        routes.insert(destination.to_owned() + &leaving);
+        let via = gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
+        let dev = interface.map_or_else(String::new, |interface| format!(" dev {interface}"));
+        routes.insert(format!("{destination}{via}{dev}"));
     }
     routes
 }
 
-fn is_dynamic(interface: &ObservedInterface) -> bool {
-    interface.dhcp4 || interface.dhcp6 || interface.accept_ra
-}
-
 fn carries_addresses(interface: &ObservedInterface) -> bool {
-    is_dynamic(interface) || interface.master.is_some() || !address_set(interface).is_empty()
+    interface.address_sources().is_any()
+        || interface.master_name().is_some()
+        || !address_set(interface).is_empty()
 }

@@ -1,4 +1,4 @@
-//! `spec.network`: written by an operator, used unchanged.
+//! `spec.network`, which an operator writes and plans take over unchanged.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::connections::{self, Translation};
 use super::{HostNetwork, NetworkError, bad_value, render_network};
 
-/// The network, or `None` when the template is empty.
+/// The network of a template; `None` if the template is empty.
 pub(super) fn explicit_network(
     template: &NetworkTemplate,
     observed: Option<&ObservedNetwork>,
@@ -48,7 +48,7 @@ fn check_version(config: &Value) -> Result<(), NetworkError> {
     if version == Some(2) { Ok(()) } else { Err(NetworkError::NotVersion2) }
 }
 
-/// `NetworkManager` gets the keyfiles unchanged.
+/// The network of keyfiles, which `NetworkManager` gets unchanged.
 fn keyfile_network(config: &Value, observed: Option<&ObservedNetwork>) -> Result<HostNetwork, NetworkError> {
     let map = config.as_object().ok_or(NetworkError::NoKeyfiles)?;
     let mut connections = BTreeMap::new();
@@ -61,7 +61,7 @@ fn keyfile_network(config: &Value, observed: Option<&ObservedNetwork>) -> Result
     render_network(&network, connections, &untranslated, |_| false)
 }
 
-pub(super) fn is_empty(config: &Value) -> bool {
+pub(crate) fn is_empty(config: &Value) -> bool {
     config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
@@ -86,8 +86,8 @@ fn fill_text(text: &str, addresses: &BTreeMap<String, String>) -> Result<String,
             rest = after;
             continue;
         };
-        let missing = || NetworkError::Placeholder { name: name.to_owned() };
-        let address = addresses.get(name).ok_or_else(missing)?;
+        let address = addresses.get(name);
+        let address = address.ok_or_else(|| NetworkError::Placeholder { name: name.to_owned() })?;
         if address.parse::<IpAddr>().is_err() && address.parse::<IpNet>().is_err() {
             return Err(bad_value("spec.network.ipAddresses", address, "IP address"));
         }

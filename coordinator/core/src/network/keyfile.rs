@@ -1,19 +1,19 @@
-//! Keyfiles of `NetworkManager`: the dialect of `GLib`, not the one of INI
-//! crates (`;` separates list items and begins no comment, nothing is quoted).
+//! Keyfiles of `NetworkManager` in the dialect of `GLib`, which INI crates do not read: `;`
+//! separates list items and begins no comment, and nothing is quoted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::NetworkError;
 
-/// Groups that `NetworkManager` knows by two names.
+/// Older and newer names of groups and connection types.
 const ALIASES: [(&str, &str); 3] = [
     ("802-3-ethernet", "ethernet"),
     ("802-11-wireless", "wifi"),
     ("802-11-wireless-security", "wifi-security"),
 ];
 
-/// Groups of keys, under their newer names.
+/// Groups of keys by their newer names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keyfile {
     groups: BTreeMap<String, BTreeMap<String, String>>,
@@ -44,7 +44,7 @@ impl Keyfile {
         Ok(file)
     }
 
-    /// A value that is there and not empty.
+    /// The value of a key, unless it is empty.
     pub(super) fn value(&self, group: &str, key: &str) -> Option<&str> {
         Some(self.groups.get(group)?.get(key)?.as_str()).filter(|value| !value.is_empty())
     }
@@ -59,7 +59,6 @@ impl Keyfile {
     }
 }
 
-/// Of a group, and of the type of a connection.
 pub(super) fn newer_name(name: &str) -> &str {
     ALIASES.iter().find(|(older, _)| *older == name).map_or(name, |(_, newer)| newer)
 }
@@ -82,8 +81,7 @@ fn unescape(value: &str) -> String {
     text
 }
 
-/// A keyfile that is written, group after group. Values are those of checked
-/// devices: none of them needs an escape.
+/// Writes a keyfile group by group. The values of checked devices need no escapes.
 #[derive(Default)]
 pub(super) struct Writer {
     text: String,

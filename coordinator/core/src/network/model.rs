@@ -1,10 +1,9 @@
-//! The network that a host is to have, as devices that are known to work
-//! together.
+//! The intended network of a host as devices, which are checked against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use coordinator_api::network::ObservedBond;
+use coordinator_api::network::{AddressSources, ObservedBond};
 use ipnet::IpNet;
 
 use super::{NetworkError, interface_path, is_special, missing_value};
@@ -12,7 +11,7 @@ use super::{NetworkError, interface_path, is_special, missing_value};
 /// Default MTU of Ethernet.
 pub(super) const DEFAULT_MTU: i64 = 1500;
 
-/// Everything that is configured, by name.
+/// All configured devices by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Network {
     pub(super) devices: BTreeMap<String, Device>,
@@ -21,11 +20,9 @@ pub(super) struct Network {
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) kind: Kind,
-    /// Static ones only.
+    /// Static addresses.
     pub(super) addresses: Vec<IpNet>,
-    pub(super) dhcp4: bool,
-    pub(super) dhcp6: bool,
-    pub(super) accept_ra: bool,
+    pub(super) sources: AddressSources,
     pub(super) mtu: Option<i64>,
     pub(super) routes: Vec<Route>,
     pub(super) dns_servers: Vec<IpAddr>,
@@ -34,7 +31,7 @@ pub(super) struct Device {
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Found by its permanent address, where it is known, else by its name.
+    /// A card is found by its permanent address if that is known, else by its name.
     Ethernet {
         mac: Option<String>,
     },
@@ -54,7 +51,7 @@ pub(super) enum Kind {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) destination: IpNet,
     pub(super) gateway: Option<IpAddr>,
@@ -62,7 +59,7 @@ pub(super) struct Route {
 }
 
 impl Kind {
-    /// The devices that this one stands on.
+    /// The devices below this one.
     pub(super) fn lower_devices(&self) -> &[String] {
         match self {
             Self::Ethernet { .. } => &[],
@@ -73,14 +70,11 @@ impl Kind {
 }
 
 impl Device {
-    /// Without any address of its own.
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
             addresses: Vec::new(),
-            dhcp4: false,
-            dhcp6: false,
-            accept_ra: false,
+            sources: AddressSources::default(),
             mtu: None,
             routes: Vec::new(),
             dns_servers: Vec::new(),
@@ -88,13 +82,21 @@ impl Device {
         }
     }
 
-    pub(super) fn is_dynamic(&self) -> bool {
-        self.dhcp4 || self.dhcp6 || self.accept_ra
+    /// Addresses of the device are configured or assigned.
+    pub(super) fn is_addressed(&self) -> bool {
+        self.sources.is_any() || !self.addresses.is_empty()
     }
 
     fn is_configured(&self) -> bool {
-        let card = matches!(self.kind, Kind::Ethernet { .. });
-        !card || self.is_dynamic() || !self.addresses.is_empty() || !self.routes.is_empty()
+        !matches!(self.kind, Kind::Ethernet { .. }) || self.is_addressed() || !self.routes.is_empty()
+    }
+
+    /// Subnets for routes over IPv4 and over IPv6; `None` if addresses of the family are
+    /// assigned, because their subnets are unknown.
+    pub(super) fn static_subnets(&self) -> [Option<Vec<IpNet>>; 2] {
+        let is_assigned = [self.sources.dhcp4, self.sources.assigns_ipv6()];
+        is_assigned
+            .map(|is_assigned| (!is_assigned).then(|| self.addresses.iter().map(IpNet::trunc).collect()))
     }
 }
 
@@ -110,15 +112,22 @@ impl Network {
         masters
     }
 
-    /// An interface without configuration that no other device uses is left to
-    /// the image: naming it would make the boot wait for its link.
+    /// Leaves unconfigured cards that no other device uses to the image, because the boot
+    /// waits for the link of each configured card.
     pub(super) fn drop_unused(&mut self) {
         let lower = self.devices.values().flat_map(|device| device.kind.lower_devices());
         let used: BTreeSet<String> = lower.cloned().collect();
         self.devices.retain(|name, device| device.is_configured() || used.contains(name));
     }
 
-    pub(super) fn check_uniqueness(&self) -> Result<(), NetworkError> {
+    /// Checks the devices together; `reported_mtu` is the MTU of a device without its own.
+    pub(super) fn check(&self, reported_mtu: impl Fn(&str) -> Option<i64>) -> Result<(), NetworkError> {
+        self.check_lower_devices()?;
+        self.check_uniqueness()?;
+        self.check_mtus(reported_mtu)
+    }
+
+    fn check_uniqueness(&self) -> Result<(), NetworkError> {
         let mut seen = BTreeSet::new();
         for (name, device) in &self.devices {
             let mac = match &device.kind {
@@ -135,24 +144,25 @@ impl Network {
         Ok(())
     }
 
-    /// A frame of a VLAN has to fit its parent.
-    pub(super) fn check_mtus(&self, mtu: impl Fn(&str) -> i64) -> Result<(), NetworkError> {
+    /// A frame of a VLAN has to fit the frame of its parent.
+    fn check_mtus(&self, reported_mtu: impl Fn(&str) -> Option<i64>) -> Result<(), NetworkError> {
+        let mtu_of = |name: &str| {
+            let own = self.devices.get(name).and_then(|device| device.mtu);
+            own.or_else(|| reported_mtu(name)).unwrap_or(DEFAULT_MTU)
+        };
         for (name, device) in &self.devices {
             let Kind::Vlan { link, .. } = &device.kind else { continue };
-            if mtu(name) > mtu(link) {
-                return Err(NetworkError::Mtu {
-                    interface: name.clone(),
-                    mtu: mtu(name),
-                    parent: link.clone(),
-                    parent_mtu: mtu(link),
-                });
+            let (mtu, parent_mtu) = (mtu_of(name), mtu_of(link));
+            if mtu > parent_mtu {
+                let (interface, parent) = (name.clone(), link.clone());
+                return Err(NetworkError::Mtu { interface, mtu, parent, parent_mtu });
             }
         }
         Ok(())
     }
 
-    /// Devices stand on devices that are there, and in the end on hardware.
-    pub(super) fn check_lower_devices(&self) -> Result<(), NetworkError> {
+    /// Every device below another one has to exist, and no device may be below itself.
+    fn check_lower_devices(&self) -> Result<(), NetworkError> {
         for (name, device) in &self.devices {
             let role = if matches!(device.kind, Kind::Vlan { .. }) { "parent" } else { "member" };
             let mut below: Vec<_> = device.kind.lower_devices().iter().collect();
@@ -169,20 +179,20 @@ impl Network {
     }
 }
 
-/// Leaves out what addresses imply, and refuses what could never carry a
-/// packet: cloud-init would drop such a route without a word. `subnets` are
-/// those of the interface, `None` where DHCP or a router will say.
+/// Leaves out routes that the addresses imply, and refuses a route that cannot carry a packet,
+/// because cloud-init drops such a route silently. `subnets` are the subnets of the interface
+/// for IPv4 and IPv6, as in [`Device::static_subnets`].
 pub(super) fn check_routes(
     interface: &str,
-    subnets: [Option<&[IpNet]>; 2],
+    subnets: &[Option<Vec<IpNet>>; 2],
     routes: Vec<Route>,
 ) -> Result<Vec<Route>, NetworkError> {
-    let on_link: Vec<_> =
-        routes.iter().filter(|route| route.gateway.is_none()).map(|route| route.destination).collect();
+    let on_link = routes.iter().filter(|route| route.gateway.is_none()).map(|route| route.destination);
+    let on_link: Vec<IpNet> = on_link.collect();
     let mut kept: Vec<Route> = Vec::new();
     for route in routes {
         let destination = route.destination;
-        let subnets = subnets[usize::from(destination.addr().is_ipv6())];
+        let subnets = subnets[usize::from(destination.addr().is_ipv6())].as_ref();
         let special = destination.prefix_len() > 0 && is_special(destination.addr());
         let implied = route.gateway.is_none() && subnets.is_some_and(|nets| nets.contains(&destination));
         if special || implied || kept.contains(&route) {
@@ -192,9 +202,9 @@ pub(super) fn check_routes(
             if gateway.is_ipv4() != destination.addr().is_ipv4() {
                 return Err(NetworkError::Family { interface: interface.to_owned(), destination, gateway });
             }
-            let beside = |net: &IpNet| net.prefix_len() > 0 && net.contains(&gateway);
-            let is_reached = subnets.is_none_or(|nets| nets.iter().any(beside));
-            if !is_reached && !on_link.iter().any(beside) && !is_special(gateway) {
+            let reaches = |net: &IpNet| net.prefix_len() > 0 && net.contains(&gateway);
+            let is_reached = subnets.is_none_or(|nets| nets.iter().any(reaches));
+            if !is_reached && !on_link.iter().any(reaches) && !is_special(gateway) {
                 return Err(NetworkError::GatewayUnreachable { interface: interface.to_owned(), gateway });
             }
         }

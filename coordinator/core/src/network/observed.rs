@@ -1,4 +1,4 @@
-//! An observed network as devices.
+//! The devices of an observed network.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use ipnet::IpNet;
 
 use super::model::{DEFAULT_MTU, Device, Kind, Network, Route, check_routes};
 use super::{
-    NetworkError, bad_value, check_domain, check_name, interface_path, is_special, missing_value,
-    parse_address, parse_destination, parse_mac, parse_net,
+    NetworkError, check_domain, check_name, interface_path, is_special, missing_value, parse_address,
+    parse_destination, parse_mac, parse_net, parse_vlan_id,
 };
 
-/// What the kernel gives to a route that says none. cloud-init's renderer for
-/// `NetworkManager` ends with an error at a default route that says one before
-/// it has come to an address of the family.
+/// Metric that the kernel gives to an IPv6 route without one. It is left out, because
+/// cloud-init's renderer for `NetworkManager` fails at a default route with a metric that
+/// precedes the first address of its family.
 const IPV6_METRIC: i64 = 1024;
 
 type Found<'a> = BTreeMap<&'a str, &'a ObservedInterface>;
 
-/// Reads and checks the interfaces, routes and resolvers.
+/// Reads and checks interfaces, routes and resolvers.
 pub(super) fn parse_network(observed: &ObservedNetwork) -> Result<Network, NetworkError> {
     let mut found = Found::new();
     for given in &observed.interfaces {
@@ -28,25 +28,22 @@ pub(super) fn parse_network(observed: &ObservedNetwork) -> Result<Network, Netwo
             return Err(NetworkError::Duplicate { place: "interfaces".into(), value: given.name.clone() });
         }
     }
-    let mut routes = parse_routes(observed, &found)?;
-    let mut devices = BTreeMap::new();
+    let routes = parse_routes(observed, &found)?;
+    let mut network = Network::default();
     for (name, given) in &found {
-        let routes = routes.remove(*name).unwrap_or_default();
-        if let Some(device) = parse_device(given, &found, routes)? {
-            devices.insert((*name).to_owned(), device);
+        let own = routes.iter().filter(|(interface, _)| interface == name).map(|(_, route)| *route);
+        if let Some(device) = parse_device(given, &found, own.collect())? {
+            network.devices.insert((*name).to_owned(), device);
         }
     }
-    let mut network = Network { devices };
     network.drop_unused();
     check_macs(&network)?;
-    network.check_lower_devices()?;
-    network.check_uniqueness()?;
-    network.check_mtus(|name| found.get(name).and_then(|given| given.mtu).unwrap_or(DEFAULT_MTU))?;
+    network.check(|name| found.get(name)?.mtu)?;
     place_resolvers(&mut network, observed)?;
     Ok(network)
 }
 
-/// Names of hardware may change with a kernel, so a report has to say more.
+/// A kernel may change the names of cards, so that a name alone identifies none.
 fn check_macs(network: &Network) -> Result<(), NetworkError> {
     let mut devices = network.devices.iter();
     match devices.find(|(_, device)| matches!(device.kind, Kind::Ethernet { mac: None })) {
@@ -55,136 +52,122 @@ fn check_macs(network: &Network) -> Result<(), NetworkError> {
     }
 }
 
-/// Resolvers are the host's, network-config has them per device: they go
-/// to the one with the static default route, else to the first that has
-/// something static. Which of them came from DHCP is unknown: an additional
-/// one does no harm, a missing one does. Where all addresses come from
-/// DHCP, the resolvers do too.
+/// Assigns the resolvers of the host to one device, because network-config has them per
+/// device: the device with the static default route, else the first one with a static
+/// address. Resolvers that came from DHCP are unknown and therefore kept: a superfluous
+/// resolver does no harm, a missing one does. If all addresses come from DHCP, so do the
+/// resolvers.
 fn place_resolvers(network: &mut Network, observed: &ObservedNetwork) -> Result<(), NetworkError> {
     let servers = observed.dns_servers.iter().map(|server| parse_address("dnsServers", server));
     let mut servers = servers.collect::<Result<Vec<_>, _>>()?;
     servers.retain(|server| !server.is_loopback());
     observed.search_domains.iter().try_for_each(|domain| check_domain(domain))?;
-    let has_default = |device: &Device| device.routes.iter().any(|route| route.destination.prefix_len() == 0);
-    let chosen = network
-        .devices
-        .iter()
-        .find(|(_, device)| has_default(device))
-        .or_else(|| network.devices.iter().find(|(_, device)| !device.addresses.is_empty()))
-        .map(|(name, _)| name.clone());
-    if let Some(device) = chosen.and_then(|name| network.devices.get_mut(&name)) {
+    let mut devices = network.devices.values_mut();
+    let mut fallback = None;
+    let default = devices.find_map(|device| {
+        if device.routes.iter().any(|route| route.destination.prefix_len() == 0) {
+            return Some(device);
+        }
+        if fallback.is_none() && !device.addresses.is_empty() {
+            fallback = Some(device);
+        }
+        None
+    });
+    if let Some(device) = default.or(fallback) {
         device.dns_servers = servers;
         device.search_domains.clone_from(&observed.search_domains);
     }
     Ok(())
 }
 
-/// One interface as a device; `None` for kinds that software makes for itself.
+/// The device of one interface; `None` for an interface that software creates by itself.
 fn parse_device(
     given: &ObservedInterface,
     found: &Found<'_>,
     routes: Vec<Route>,
 ) -> Result<Option<Device>, NetworkError> {
     let Some(kind) = parse_kind(given, found)? else { return Ok(None) };
-    let mut device = Device { mtu: pinned_mtu(given), ..Device::new(kind) };
-    if has_master(given) {
-        check_master(given, found)?;
-        return Ok(Some(device));
+    let mut device = Device::new(kind);
+    device.mtu = given.mtu.filter(|mtu| *mtu != DEFAULT_MTU && *mtu > 0);
+    if let Some(master) = given.master_name() {
+        let kind = found.get(master).and_then(|master| master.kind.as_deref());
+        let is_member = matches!(kind, Some("bond" | "bridge"));
+        return if is_member { Ok(Some(device)) } else { Err(missing_value(&given.name, "master", master)) };
     }
-    device.addresses = static_addresses(given)?;
-    device.dhcp4 = given.dhcp4;
-    device.dhcp6 = given.dhcp6;
-    device.accept_ra = given.accept_ra;
+    device.sources = given.address_sources();
+    // The MTU may come from DHCP or a router.
+    device.mtu = device.mtu.filter(|_| !device.sources.is_any());
     let place = interface_path(&given.name);
-    let addresses = given.addresses.iter().map(|address| parse_net(&place, address));
-    let subnets = addresses.map(|net| Ok(net?.trunc())).collect::<Result<Vec<_>, NetworkError>>()?;
-    device.routes = check_routes(&given.name, [Some(&subnets); 2], routes)?;
+    let parse_all = |list: &[String]| -> Result<Vec<_>, _> {
+        list.iter().map(|address| parse_net(&place, address)).collect()
+    };
+    let dynamic = parse_all(&given.dynamic_addresses)?;
+    device.addresses = parse_all(&given.addresses)?;
+    let subnets: Vec<_> = device.addresses.iter().map(IpNet::trunc).collect();
+    device.addresses.retain(|address| !dynamic.contains(address) && !is_special(address.addr()));
+    device.routes = check_routes(&given.name, &[Some(subnets.clone()), Some(subnets)], routes)?;
     Ok(Some(device))
-}
-
-fn has_master(given: &ObservedInterface) -> bool {
-    given.master.as_deref().is_some_and(|master| !master.is_empty())
-}
-
-fn check_master(given: &ObservedInterface, found: &Found<'_>) -> Result<(), NetworkError> {
-    let master = given.master.as_deref().unwrap_or_default();
-    let kind = found.get(master).and_then(|master| master.kind.as_deref());
-    if matches!(kind, Some("bond" | "bridge")) {
-        return Ok(());
-    }
-    Err(missing_value(&given.name, "master", master))
 }
 
 fn parse_kind(given: &ObservedInterface, found: &Found<'_>) -> Result<Option<Kind>, NetworkError> {
     let place = interface_path(&given.name);
-    let mac = |text: &Option<String>| parse_mac(&place, text.as_deref().unwrap_or_default());
-    Ok(Some(match given.kind.as_deref().unwrap_or_default() {
-        // A missing MAC is refused only once the interface is known to be used.
-        "" => Kind::Ethernet { mac: mac(&given.permanent_mac)?.or(mac(&given.mac)?) },
-        "bond" => {
-            let members = parse_members(given, found)?;
+    if given.is_card() {
+        let permanent = parse_mac(&place, given.permanent_mac.as_deref())?;
+        // A card without MAC address is refused only if it is used.
+        let mac = permanent.or(parse_mac(&place, given.mac.as_deref())?);
+        return Ok(Some(Kind::Ethernet { mac }));
+    }
+    let kind = match given.kind.as_deref() {
+        Some("bond") => {
+            let members = list_members(given, found);
+            if members.is_empty() {
+                return Err(missing_value(&given.name, "member", "(none names it as master)"));
+            }
             let parameters = given.bond.clone().unwrap_or_default();
             if let Some(primary) = parameters.primary.as_ref().filter(|primary| !members.contains(primary)) {
                 return Err(missing_value(&given.name, "primary", primary));
             }
-            Kind::Bond { mac: mac(&given.mac)?, members, parameters }
+            Kind::Bond { mac: parse_mac(&place, given.mac.as_deref())?, members, parameters }
         }
-        "bridge" => Kind::Bridge { mac: mac(&given.mac)?, members: parse_members(given, found)?, stp: None },
-        "vlan" => {
-            let vlan =
-                given.vlan.as_ref().ok_or_else(|| missing_value(&given.name, "parent", "(not named)"))?;
-            if !(1..=4094).contains(&vlan.id) {
-                return Err(bad_value(&place, &vlan.id.to_string(), "VLAN id (1 to 4094)"));
-            }
+        // A bridge may wait for its members.
+        Some("bridge") => Kind::Bridge {
+            mac: parse_mac(&place, given.mac.as_deref())?,
+            members: list_members(given, found),
+            stp: None,
+        },
+        Some("vlan") => {
+            let vlan = given.vlan.as_ref();
+            let vlan = vlan.ok_or_else(|| missing_value(&given.name, "parent", "(not named)"))?;
+            let id = parse_vlan_id(&place, &vlan.id.to_string())?;
             if vlan.link == given.name || !found.contains_key(vlan.link.as_str()) {
                 return Err(missing_value(&given.name, "parent", &vlan.link));
             }
-            Kind::Vlan { id: vlan.id, link: vlan.link.clone() }
+            Kind::Vlan { id, link: vlan.link.clone() }
         }
         _ => return Ok(None),
-    }))
+    };
+    Ok(Some(kind))
 }
 
-fn parse_members(given: &ObservedInterface, found: &Found<'_>) -> Result<Vec<String>, NetworkError> {
-    let is_member = |other: &&&ObservedInterface| other.master.as_deref() == Some(given.name.as_str());
-    let members: Vec<_> = found.values().filter(is_member).map(|member| member.name.clone()).collect();
-    // A bond needs a hardware interface; a bridge may wait for one.
-    if members.is_empty() && given.kind.as_deref() == Some("bond") {
-        return Err(missing_value(&given.name, "member", "(none names it as master)"));
-    }
-    Ok(members)
+fn list_members(given: &ObservedInterface, found: &Found<'_>) -> Vec<String> {
+    let members = found.values().filter(|other| other.master.as_deref() == Some(given.name.as_str()));
+    members.map(|member| member.name.clone()).collect()
 }
 
-fn static_addresses(given: &ObservedInterface) -> Result<Vec<IpNet>, NetworkError> {
-    let place = interface_path(&given.name);
-    let parse = |address: &String| parse_net(&place, address);
-    let dynamic = given.dynamic_addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let mut addresses = given.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    addresses.retain(|address| !dynamic.contains(address) && !is_special(address.addr()));
-    Ok(addresses)
-}
-
-/// An MTU that DHCP or a router may have set is not pinned.
-fn pinned_mtu(given: &ObservedInterface) -> Option<i64> {
-    let dynamic = (given.dhcp4 || given.dhcp6 || given.accept_ra) && !has_master(given);
-    given.mtu.filter(|mtu| !dynamic && *mtu != DEFAULT_MTU && *mtu > 0)
-}
-
-/// Static routes by the interface that they leave by.
-fn parse_routes(
+/// Static routes with their outgoing interfaces.
+fn parse_routes<'a>(
     observed: &ObservedNetwork,
-    found: &Found<'_>,
-) -> Result<BTreeMap<String, Vec<Route>>, NetworkError> {
-    let mut routes: BTreeMap<String, Vec<Route>> = BTreeMap::new();
+    found: &Found<'a>,
+) -> Result<Vec<(&'a str, Route)>, NetworkError> {
+    let mut routes = Vec::new();
     for given in observed.routes.iter().filter(|route| !route.dynamic) {
         let route = parse_route(given)?;
-        let named = given.interface.as_deref().filter(|name| !name.is_empty());
-        let name = match named {
-            Some(name) => found.contains_key(name).then_some(name),
-            None => reaching_interface(&route, found),
+        let name = match given.interface.as_deref() {
+            Some("") | None => find_interface(&route, found),
+            Some(name) => found.get_key_value(name).map(|(name, _)| *name),
         };
         let name = name.ok_or(NetworkError::RouteWithoutInterface { destination: route.destination })?;
-        routes.entry(name.to_owned()).or_default().push(route);
+        routes.push((name, route));
     }
     Ok(routes)
 }
@@ -198,13 +181,17 @@ fn parse_route(given: &ObservedRoute) -> Result<Route, NetworkError> {
         (destination, _) => destination,
     };
     let destination = parse_destination("routes", destination)?;
-    let is_said = |metric: &i64| *metric > 0 && !(destination.addr().is_ipv6() && *metric == IPV6_METRIC);
-    Ok(Route { destination, gateway, metric: given.metric.filter(is_said) })
+    let is_ipv6 = destination.addr().is_ipv6();
+    let metric = given.metric.filter(|metric| *metric > 0 && !(is_ipv6 && *metric == IPV6_METRIC));
+    Ok(Route { destination, gateway, metric })
 }
 
-/// The interface that has an address beside the gateway.
-fn reaching_interface<'a>(route: &Route, found: &BTreeMap<&'a str, &ObservedInterface>) -> Option<&'a str> {
+/// The interface with an address in the subnet of the gateway.
+fn find_interface<'a>(route: &Route, found: &Found<'a>) -> Option<&'a str> {
     let gateway = route.gateway?;
-    let beside = |address: &String| address.parse::<IpNet>().is_ok_and(|net| net.contains(&gateway));
-    found.iter().find(|(_, given)| given.addresses.iter().any(beside)).map(|(name, _)| *name)
+    let (name, _) = found.iter().find(|(_, given)| {
+        let nets = given.addresses.iter().filter_map(|address| address.parse::<IpNet>().ok());
+        nets.into_iter().any(|net| net.contains(&gateway))
+    })?;
+    Some(name)
 }

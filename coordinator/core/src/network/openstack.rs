@@ -1,5 +1,5 @@
-//! `OpenStack`'s `network_data.json`, as Metal3 renders it. Devices get the names
-//! that cloud-init's own converter gives them.
+//! `OpenStack`'s `network_data.json`, as Metal3 renders it. Devices have the names that
+//! cloud-init's converter assigns.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,10 +9,13 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::model::{DEFAULT_MTU, Device, Kind, Network, Route, check_routes};
-use super::{NetworkError, bad_value, check_name, interface_path, missing_value, parse_address, parse_mac};
+use super::model::{Device, Kind, Network, Route, check_routes};
+use super::{
+    NetworkError, bad_value, bond, check_name, interface_path, missing_value, parse_address, parse_mac,
+    parse_vlan_id,
+};
 
-/// Links that are network cards, as cloud-init has them.
+/// Types of links that are network cards for cloud-init.
 const PHYSICAL: [&str; 9] = ["bridge", "dvs", "hw_veb", "hyperv", "ovs", "tap", "vhostuser", "vif", "phy"];
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,8 +72,8 @@ struct Service {
     address: String,
 }
 
-/// The devices of a `network_data.json`, given as JSON or YAML. Cards are found by
-/// their addresses, and have the names that were `observed`.
+/// The devices of a `network_data.json`, given as JSON or YAML. Cards are found by their
+/// addresses and have their `observed` names.
 pub(super) fn parse_network_data(
     text: &str,
     observed: Option<&ObservedNetwork>,
@@ -93,44 +96,20 @@ pub(super) fn parse_network_data(
         }
     }
     let servers = parse_servers(&document.services)?;
-    for device in network.devices.values_mut().filter(|device| is_addressed(device)) {
+    for device in network.devices.values_mut().filter(|device| device.is_addressed()) {
         add_servers(device, servers.clone());
     }
-    check_network(network)
-}
-
-fn check_network(mut network: Network) -> Result<Network, NetworkError> {
     for (name, device) in &mut network.devices {
-        let (v4, v6): (Vec<IpNet>, Vec<IpNet>) =
-            device.addresses.iter().partition(|address| address.addr().is_ipv4());
-        let known = |is_dynamic: bool, nets: &[IpNet]| (!is_dynamic).then(|| trunc_all(nets));
-        let v4 = known(device.dhcp4, &v4);
-        let v6 = known(device.dhcp6 || device.accept_ra, &v6);
-        device.routes =
-            check_routes(name, [v4.as_deref(), v6.as_deref()], std::mem::take(&mut device.routes))?;
+        let routes = std::mem::take(&mut device.routes);
+        device.routes = check_routes(name, &device.static_subnets(), routes)?;
     }
-    network.check_lower_devices()?;
     network.drop_unused();
-    network.check_uniqueness()?;
-    let mtus: BTreeMap<_, _> = network
-        .devices
-        .iter()
-        .map(|(name, device)| (name.clone(), device.mtu.unwrap_or(DEFAULT_MTU)))
-        .collect();
-    network.check_mtus(|name| mtus.get(name).copied().unwrap_or(DEFAULT_MTU))?;
+    network.check(|_| None)?;
     Ok(network)
 }
 
-fn trunc_all(nets: &[IpNet]) -> Vec<IpNet> {
-    nets.iter().map(IpNet::trunc).collect()
-}
-
-fn is_addressed(device: &Device) -> bool {
-    device.is_dynamic() || !device.addresses.is_empty()
-}
-
-/// The name of each device by the id of its link. A VLAN is named after its
-/// parent, which may be listed after it.
+/// The name of each device by the id of its link. VLANs come last, because a VLAN is named
+/// after its parent, which the list may have after it.
 fn name_links(
     links: &[Link],
     observed: Option<&ObservedNetwork>,
@@ -142,14 +121,13 @@ fn name_links(
             bonds += 1;
             format!("bond{}", bonds - 1)
         } else {
-            let mac = link.ethernet_mac_address.as_deref().unwrap_or_default();
-            observed_name(parse_mac(&link.id, mac)?.as_deref(), observed).unwrap_or_else(|| link.id.clone())
+            let mac = parse_mac(&link.id, link.ethernet_mac_address.as_deref())?;
+            observed_name(mac.as_deref(), observed).unwrap_or(&link.id).to_owned()
         };
         insert_name(&mut names, link, generated)?;
     }
     for link in links.iter().filter(|link| link.kind == "vlan") {
-        let parent = link.parent.as_deref().unwrap_or_default();
-        let parent = names.get(parent).ok_or_else(|| missing_value(&link.id, "parent", parent))?;
+        let parent = find_parent(link, &names)?;
         let id = link.vlan_id.ok_or_else(|| bad_value(&link.id, "", "vlan_id"))?;
         let generated = format!("{parent}.{id}");
         insert_name(&mut names, link, generated)?;
@@ -170,45 +148,38 @@ fn insert_name(
     Ok(())
 }
 
-fn observed_name(mac: Option<&str>, observed: Option<&ObservedNetwork>) -> Option<String> {
+fn find_parent<'a>(link: &Link, names: &'a BTreeMap<String, String>) -> Result<&'a String, NetworkError> {
+    let parent = link.parent.as_deref().unwrap_or("");
+    names.get(parent).ok_or_else(|| missing_value(&link.id, "parent", parent))
+}
+
+fn observed_name<'a>(mac: Option<&str>, observed: Option<&'a ObservedNetwork>) -> Option<&'a str> {
     let mac = mac?;
-    let is_it =
-        |known: &Option<String>| known.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
-    let mut cards =
-        observed?.interfaces.iter().filter(|card| card.kind.as_deref().unwrap_or_default().is_empty());
-    let card = cards
-        .find(|card| is_it(&card.permanent_mac) || (card.permanent_mac.is_none() && is_it(&card.mac)))?;
-    Some(card.name.clone())
+    let mut cards = observed?.interfaces.iter().filter(|interface| interface.is_card());
+    let card = cards.find(|card| card.card_mac().is_some_and(|known| known.eq_ignore_ascii_case(mac)))?;
+    Some(&card.name)
 }
 
 fn device_kind(link: &Link, names: &BTreeMap<String, String>) -> Result<Kind, NetworkError> {
-    let mac =
-        || parse_mac(&interface_path(&link.id), link.ethernet_mac_address.as_deref().unwrap_or_default());
+    let place = interface_path(&link.id);
+    let mac = parse_mac(&place, link.ethernet_mac_address.as_deref());
     match link.kind.as_str() {
         "bond" => {
-            let members = link.bond_links.as_deref().unwrap_or_default().iter();
-            let members = members.map(|member| {
+            let members = link.bond_links.iter().flatten().map(|member| {
                 names.get(member).cloned().ok_or_else(|| missing_value(&link.id, "member", member))
             });
             let members = members.collect::<Result<_, _>>()?;
-            Ok(Kind::Bond { mac: mac()?, members, parameters: bond_parameters(link)? })
+            Ok(Kind::Bond { mac: mac?, members, parameters: bond_parameters(link)? })
         }
         "vlan" => {
-            let parent = link.parent.as_deref().unwrap_or_default();
-            let parent = names.get(parent).ok_or_else(|| missing_value(&link.id, "parent", parent))?;
-            let id = link.vlan_id.filter(|id| (1..=4094).contains(id));
-            let text = link.vlan_id.unwrap_or_default().to_string();
-            let id =
-                id.ok_or_else(|| bad_value(&interface_path(&link.id), &text, "VLAN id from 1 to 4094"))?;
-            Ok(Kind::Vlan { id, link: parent.clone() })
+            let id = link.vlan_id.map_or_else(String::new, |id| id.to_string());
+            Ok(Kind::Vlan { id: parse_vlan_id(&place, &id)?, link: find_parent(link, names)?.clone() })
         }
-        kind if PHYSICAL.contains(&kind) => Ok(Kind::Ethernet { mac: mac()? }),
-        kind => Err(bad_value(&interface_path(&link.id), kind, "type of link that hosts have")),
+        kind if PHYSICAL.contains(&kind) => Ok(Kind::Ethernet { mac: mac? }),
+        kind => Err(bad_value(&place, kind, "type of link that hosts have")),
     }
 }
 
-/// What cannot be written is refused: a bond with other parameters may not come
-/// up on its switch.
 fn bond_parameters(link: &Link) -> Result<ObservedBond, NetworkError> {
     let mut bond = ObservedBond::default();
     for (key, value) in &link.rest {
@@ -218,23 +189,7 @@ fn bond_parameters(link: &Link) -> Result<ObservedBond, NetworkError> {
             Value::Null => continue,
             other => other.to_string(),
         };
-        let place = || format!("{} {key}", interface_path(&link.id));
-        let number = || text.parse::<i64>().map_err(|_| bad_value(&place(), &text, "number"));
-        let some = (!text.is_empty()).then(|| text.clone());
-        match parameter {
-            "mode" => bond.mode.clone_from(&text),
-            "miimon" => bond.miimon = Some(number()?),
-            "lacp_rate" => bond.lacp_rate = some,
-            "xmit_hash_policy" => bond.transmit_hash_policy = some,
-            "primary" => bond.primary = some,
-            _ => {
-                return Err(bad_value(
-                    &place(),
-                    &text,
-                    "supported parameter: mode, miimon, lacp_rate, xmit_hash_policy, primary",
-                ));
-            }
-        }
+        bond::set_parameter(&mut bond, &format!("{} {key}", interface_path(&link.id)), parameter, &text)?;
     }
     Ok(bond)
 }
@@ -242,12 +197,12 @@ fn bond_parameters(link: &Link) -> Result<ObservedBond, NetworkError> {
 fn apply_layer(name: &str, device: &mut Device, layer: &Layer3) -> Result<(), NetworkError> {
     match layer.kind.as_str() {
         "ipv4" | "ipv6" => {
-            let address = layer.ip_address.as_deref().unwrap_or_default();
+            let address = layer.ip_address.as_deref().unwrap_or("");
             device.addresses.push(join_net(name, address, layer.netmask.as_deref())?);
         }
-        "ipv4_dhcp" => device.dhcp4 = true,
-        "ipv6_dhcp" | "ipv6_dhcpv6-stateful" => device.dhcp6 = true,
-        "ipv6_slaac" => device.accept_ra = true,
+        "ipv4_dhcp" => device.sources.dhcp4 = true,
+        "ipv6_dhcp" | "ipv6_dhcpv6-stateful" => device.sources.dhcp6 = true,
+        "ipv6_slaac" => device.sources.accept_ra = true,
         kind => return Err(bad_value(&interface_path(name), kind, "type of network")),
     }
     add_servers(device, parse_servers(&layer.services)?);
@@ -261,8 +216,7 @@ fn apply_layer(name: &str, device: &mut Device, layer: &Layer3) -> Result<(), Ne
     Ok(())
 }
 
-/// An address and its mask, of either family; a prefix that the address has
-/// wins.
+/// Joins an address and its mask. A prefix length in the address takes precedence.
 fn join_net(name: &str, address: &str, mask: Option<&str>) -> Result<IpNet, NetworkError> {
     let place = interface_path(name);
     if let Ok(net) = address.parse() {

@@ -71,18 +71,18 @@ struct Parameters<'a> {
     transmit_hash_policy: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     primary: Option<&'a str>,
-    /// Of a bridge; all others are of a bond.
+    /// The only parameter of a bridge; all others belong to a bond.
     #[serde(skip_serializing_if = "Option::is_none")]
     stp: Option<bool>,
 }
 
 #[derive(Serialize)]
 struct RouteEntry {
-    /// Never the word `default`, which netplan alone reads.
+    /// A CIDR, because only netplan reads the word `default`.
     to: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<String>,
-    /// netplan rejects a route without gateway that is not marked so.
+    /// `link` for a route without gateway, which netplan otherwise rejects.
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,9 +97,9 @@ struct Nameservers<'a> {
     search: &'a [String],
 }
 
-/// The document: devices by kind and name, in their order. What it leaves out
-/// is said in comments, which nothing but an operator reads.
-pub(super) fn render_config(network: &Network, left_out: &[String]) -> Result<String, NetworkError> {
+/// Renders the devices by kind and name. Comments tell an operator the settings that
+/// network-config cannot express.
+pub(super) fn render_config(network: &Network, untranslated: &[String]) -> Result<String, NetworkError> {
     let mut document = Document {
         version: 2,
         ethernets: BTreeMap::new(),
@@ -117,16 +117,18 @@ pub(super) fn render_config(network: &Network, left_out: &[String]) -> Result<St
         section.insert(name, device_entry(name, device));
     }
     let text = crate::yaml::to_yaml(&document).map_err(|error| NetworkError::Render(error.to_string()))?;
-    let comment = |place: &String| format!("# Only NetworkManager does this: {}\n", place.escape_debug());
-    Ok(left_out.iter().map(comment).chain([text]).collect())
+    let comments = untranslated
+        .iter()
+        .map(|setting| format!("# Only NetworkManager does this: {}\n", setting.escape_debug()));
+    Ok(comments.chain([text]).collect())
 }
 
 fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
     let mut entry = Entry {
         mtu: device.mtu,
-        dhcp4: device.dhcp4,
-        dhcp6: device.dhcp6,
-        accept_ra: device.accept_ra,
+        dhcp4: device.sources.dhcp4,
+        dhcp6: device.sources.dhcp6,
+        accept_ra: device.sources.accept_ra,
         addresses: device.addresses.iter().map(ToString::to_string).collect(),
         routes: device.routes.iter().map(route_entry).collect(),
         nameservers: nameserver_entry(device),
@@ -172,8 +174,8 @@ fn route_entry(route: &Route) -> RouteEntry {
 }
 
 fn nameserver_entry(device: &Device) -> Option<Nameservers<'_>> {
-    let some = !device.dns_servers.is_empty() || !device.search_domains.is_empty();
-    some.then(|| Nameservers {
+    let is_any = !device.dns_servers.is_empty() || !device.search_domains.is_empty();
+    is_any.then(|| Nameservers {
         addresses: device.dns_servers.iter().map(ToString::to_string).collect(),
         search: &device.search_domains,
     })

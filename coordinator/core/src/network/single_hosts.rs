@@ -1,11 +1,11 @@
-//! The networks of single hosts in a seed ISO: a live system finds its own by a
-//! MAC address or its SMBIOS UUID, before it can ask.
+//! Networks of single hosts in a seed ISO. A live system finds its network by a MAC address or
+//! its SMBIOS UUID, because it needs the network before it can ask the coordinator.
 
 use std::collections::BTreeSet;
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
-use coordinator_api::network::NetworkTemplate;
+use coordinator_api::network::{NetworkTemplate, ObservedInterface, RegistrationNetwork};
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::{HostNetwork, LiveNetwork, explicit, host_network, parse_mac};
 
-/// Most bytes of all of them: each seed holds them in memory.
+/// Bound of all networks in bytes, because each seed ISO holds them in memory.
 const HOSTS_BYTES: usize = 4 * 1024 * 1024;
 
-/// The network of one host, and what the host is found by.
+/// The network of one host, with the keys by which the host is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SingleHost {
     macs: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct SingleHost {
     template: Option<NetworkTemplate>,
 }
 
-/// There are too many of them.
+/// The networks exceed their bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the networks of {count} MachineInventories have more than {HOSTS_BYTES} bytes: divide the hosts between several MachineRegistrations"
@@ -36,10 +36,9 @@ pub struct TooManyHosts {
     count: usize,
 }
 
-/// The network that an inventory gives its host by itself: `spec.network`, or
-/// keyfiles of `spec.observedNetwork`. `None` where the live system finds it
-/// out, where it cannot be rendered (the inventory's condition says so), and
-/// where nothing tells the host.
+/// The network of the live system of a host: `spec.network`, or the keyfiles of
+/// `spec.observedNetwork`. `None` if the live system detects its network, if the network cannot
+/// be rendered (the condition of the inventory says so), and if no key identifies the host.
 pub fn single_host(inventory: &MachineInventory) -> Option<SingleHost> {
     let spec = &inventory.spec;
     let template = spec
@@ -58,40 +57,38 @@ pub fn single_host(inventory: &MachineInventory) -> Option<SingleHost> {
 }
 
 fn find_uuid(inventory: &MachineInventory) -> Option<String> {
-    let reported = || inventory.status.as_ref()?.host.as_ref()?.system_uuid.clone();
-    let stated = inventory.annotations().get(annotation::SYSTEM_UUID).cloned();
-    stated.or_else(reported).map(|uuid| uuid.trim().to_lowercase()).filter(|uuid| !uuid.is_empty())
+    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+    let reported = host.and_then(|host| host.system_uuid.as_ref());
+    let uuid = inventory.annotations().get(annotation::SYSTEM_UUID).or(reported)?;
+    Some(uuid.trim().to_lowercase()).filter(|uuid| !uuid.is_empty())
 }
 
-/// Of its cards: what was reported, and what its network is bound to.
+/// MAC addresses of the reported cards, and of the cards that the network configures.
 fn find_macs(inventory: &MachineInventory, network: &HostNetwork) -> BTreeSet<String> {
     let reported = inventory.spec.observed_network.iter().flat_map(|network| &network.interfaces);
-    let cards = reported.filter(|interface| interface.kind.as_deref().unwrap_or_default().is_empty());
-    let mut found: Vec<String> = cards
-        .filter_map(|interface| interface.permanent_mac.clone().or_else(|| interface.mac.clone()))
-        .collect();
-    let config = network.network_config.as_deref().unwrap_or_default();
-    let config: Value = serde_norway::from_str(config).unwrap_or_default();
+    let cards = reported.filter(|interface| interface.is_card());
+    let config = network.network_config.as_deref().unwrap_or("");
+    let config: Value = serde_norway::from_str(config).unwrap_or(Value::Null);
     let ethernets = config.get("network").unwrap_or(&config).get("ethernets").and_then(Value::as_object);
-    let bound = ethernets.into_iter().flat_map(|ethernets| ethernets.values());
-    found.extend(bound.filter_map(|card| Some(card.get("match")?.get("macaddress")?.as_str()?.to_owned())));
-    found.iter().filter_map(|mac| parse_mac("interfaces", mac).ok().flatten()).collect()
+    let configured = ethernets.into_iter().flat_map(|ethernets| ethernets.values());
+    let configured = configured.filter_map(|card| card.get("match")?.get("macaddress")?.as_str());
+    let macs = cards.filter_map(ObservedInterface::card_mac).chain(configured);
+    macs.filter_map(|mac| parse_mac("interfaces", Some(mac)).ok().flatten()).collect()
 }
 
-/// The file of a seed ISO; `None` where there is nothing in it. Hosts whose
-/// network is that of the registration have it already.
+/// The file of a seed ISO; `None` if it would be empty. A host with the network of the
+/// registration is left out, because the seed ISO has that network already.
 pub fn render_single_hosts<'a>(
     hosts: impl IntoIterator<Item = &'a SingleHost>,
     registration: &MachineRegistration,
 ) -> Result<Option<String>, TooManyHosts> {
     let shared = registration.spec.config.as_ref().and_then(|config| config.network.as_ref());
-    let shared = shared.map(coordinator_api::network::RegistrationNetwork::template);
-    let is_own = |host: &&SingleHost| host.template.is_none() || host.template != shared;
-    let hosts: Vec<_> = hosts.into_iter().filter(is_own).collect();
+    let shared = shared.map(RegistrationNetwork::template);
+    let hosts = hosts.into_iter().filter(|host| host.template.is_none() || host.template != shared);
+    let hosts: Vec<_> = hosts.collect();
     if hosts.is_empty() {
         return Ok(None);
     }
-    // Strings and lists: there is nothing that cannot be written.
     let text = serde_json::json!({ "hosts": hosts }).to_string();
     if text.len() > HOSTS_BYTES { Err(TooManyHosts { count: hosts.len() }) } else { Ok(Some(text)) }
 }

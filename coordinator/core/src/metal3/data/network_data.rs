@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use coordinator_api::metal3::data_template::{
-    Bond, DynamicNetwork, Links, MacAddress, NetworkDataSpec, RouteSpec, Services, StaticNetwork,
+    Bond, Links, MacAddress, NetworkDataSpec, RouteSpec, Services, StaticNetwork,
 };
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn render_bond(bond: &Bond, sources: &Sources<'_>) -> Result<Value, DataError> {
     let mut link = json!({
         "type": "bond", "id": bond.id, "mtu": bond.mtu,
         "bond_mode": bond.bond_mode,
-        "bond_xmit_hash_policy": bond.bond_xmit_hash_policy.clone().unwrap_or_default(),
+        "bond_xmit_hash_policy": bond.bond_xmit_hash_policy.as_deref().unwrap_or(""),
         "bond_links": bond.bond_links,
     });
     set_name(&mut link, bond.name.as_ref());
@@ -71,7 +71,7 @@ fn render_bond(bond: &Bond, sources: &Sources<'_>) -> Result<Value, DataError> {
     Ok(link)
 }
 
-/// `None` where nothing names an address.
+/// `None` if no address is named.
 fn render_mac(link: &str, mac: &MacAddress, sources: &Sources<'_>) -> Result<Option<String>, DataError> {
     let value = match (&mac.string, &mac.from_host_interface, &mac.from_annotation) {
         (Some(text), _, _) => text.clone(),
@@ -79,9 +79,9 @@ fn render_mac(link: &str, mac: &MacAddress, sources: &Sources<'_>) -> Result<Opt
         (None, None, Some(from)) => sources.annotation(from).to_owned(),
         (None, None, None) => return Ok(None),
     };
-    let octet = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<_> = value.split([':', '-']).collect();
-    if parts.len() == 6 && parts.into_iter().all(octet) {
+    let is_octet = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if parts.len() == 6 && parts.iter().all(is_octet) {
         return Ok(Some(value));
     }
     Err(DataError::BadMac { item: link.to_owned(), value })
@@ -89,24 +89,24 @@ fn render_mac(link: &str, mac: &MacAddress, sources: &Sources<'_>) -> Result<Opt
 
 fn render_networks(spec: &NetworkDataSpec, sources: &Sources<'_>) -> Result<Vec<Value>, DataError> {
     let networks = &spec.networks;
-    let fixed = |kind: &'static str, list: &[StaticNetwork]| -> Result<Vec<_>, _> {
-        list.iter().map(|layer| render_static(kind, layer, sources)).collect()
-    };
-    let dynamic = |kind: &'static str, list: &[DynamicNetwork]| -> Result<Vec<_>, DataError> {
-        let render = |layer: &DynamicNetwork| {
-            let routes = render_routes(&layer.id, &layer.routes, sources)?;
-            Ok(json!({ "type": kind, "id": layer.id, "link": layer.link, "routes": routes }))
-        };
-        list.iter().map(render).collect()
-    };
-    let parts: [Vec<Value>; 5] = [
-        fixed("ipv4", &networks.ipv4)?,
-        fixed("ipv6", &networks.ipv6)?,
-        dynamic("ipv4_dhcp", &networks.ipv4_dhcp)?,
-        dynamic("ipv6_dhcp", &networks.ipv6_dhcp)?,
-        dynamic("ipv6_slaac", &networks.ipv6_slaac)?,
+    let mut rendered = Vec::new();
+    for (kind, layers) in [("ipv4", &networks.ipv4), ("ipv6", &networks.ipv6)] {
+        for layer in layers {
+            rendered.push(render_static(kind, layer, sources)?);
+        }
+    }
+    let dynamic = [
+        ("ipv4_dhcp", &networks.ipv4_dhcp),
+        ("ipv6_dhcp", &networks.ipv6_dhcp),
+        ("ipv6_slaac", &networks.ipv6_slaac),
     ];
-    Ok(parts.into_iter().flatten().collect())
+    for (kind, layers) in dynamic {
+        for layer in layers {
+            let routes = render_routes(&layer.id, &layer.routes, sources)?;
+            rendered.push(json!({ "type": kind, "id": layer.id, "link": layer.link, "routes": routes }));
+        }
+    }
+    Ok(rendered)
 }
 
 /// The pool of a static network.
@@ -139,7 +139,7 @@ fn render_static(kind: &str, layer: &StaticNetwork, sources: &Sources<'_>) -> Re
     }))
 }
 
-/// A mask, as `OpenStack` writes it in both families.
+/// The mask of a prefix, which `OpenStack` writes in both families.
 fn netmask(id: &str, address: IpAddr, prefix: i32) -> Result<String, DataError> {
     let value = format!("{address}/{prefix}");
     let net = value.parse::<IpNet>().map(|net| net.netmask().to_string());
@@ -147,7 +147,7 @@ fn netmask(id: &str, address: IpAddr, prefix: i32) -> Result<String, DataError> 
 }
 
 fn render_routes(id: &str, routes: &[RouteSpec], sources: &Sources<'_>) -> Result<Vec<Value>, DataError> {
-    let render = |route: &RouteSpec| {
+    let rendered = routes.iter().map(|route| {
         let network = parse(id, &route.network)?;
         Ok(json!({
             "network": route.network,
@@ -155,15 +155,15 @@ fn render_routes(id: &str, routes: &[RouteSpec], sources: &Sources<'_>) -> Resul
             "gateway": render_gateway(id, route, sources)?,
             "services": render_services(id, &route.services, sources)?,
         }))
-    };
-    routes.iter().map(render).collect()
+    });
+    rendered.collect()
 }
 
 fn parse(id: &str, text: &str) -> Result<IpAddr, DataError> {
     text.parse().map_err(|_| DataError::BadAddress { item: id.to_owned(), value: text.to_owned() })
 }
 
-/// The pool that a gateway is taken from, where it is.
+/// The pool of a gateway; `None` if the route names its gateway, or has none.
 pub(super) fn gateway_pool(route: &RouteSpec, sources: &Sources<'_>) -> Result<Option<String>, DataError> {
     let gateway = &route.gateway;
     let is_pool = gateway.from_pool_annotation.is_some()
@@ -181,7 +181,7 @@ fn render_gateway(id: &str, route: &RouteSpec, sources: &Sources<'_>) -> Result<
         return Ok(text.clone());
     }
     let Some(pool) = gateway_pool(route, sources)? else { return Ok(String::new()) };
-    Ok(sources.address(id, &pool)?.gateway.clone().unwrap_or_default())
+    Ok(sources.address(id, &pool)?.gateway.as_deref().unwrap_or("").to_owned())
 }
 
 fn render_services(id: &str, services: &Services, sources: &Sources<'_>) -> Result<Vec<Value>, DataError> {
