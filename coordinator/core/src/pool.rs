@@ -1,13 +1,12 @@
-//! The hosts of a pool: which can be claimed, and the pool in numbers.
+//! The hosts of a pool: the choice of a host for a machine, and the counters of the pool.
 //!
-//! A [`Roster`] is kept up to date host by host, so that neither a claim nor a
-//! count depends on the size of the pool.
+//! A [`Roster`] is updated host by host, so that the cost of a claim or a count does not grow with
+//! the size of the pool.
 
-mod counts;
+mod availability;
+mod capacity;
 mod hostnames;
-mod places;
-mod standing;
-mod template;
+mod ranked_members;
 mod validity;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,17 +21,17 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
-use counts::Counts;
+use availability::describe_availability;
+pub use availability::{Availability, Exclusion, Holder, host_availability, member_availability};
+use capacity::CapacityCounts;
+pub use capacity::template_status;
 use hostnames::Hostnames;
-use places::Places;
-use standing::describe_standing;
-pub use standing::{Exclusion, Holder, Standing, host_standing, member_standing};
-pub use template::template_status;
+use ranked_members::RankedMembers;
 pub use validity::ignored_condition;
 
-/// Where a member stands in the order of the pool: listed ones by their position,
-/// then selected ones by name.
-type Place = (usize, String);
+/// Rank of a member in the order of the pool: the position of a listed member, then the name of a
+/// selected one.
+type MemberRank = (usize, String);
 
 const SELECTED: usize = usize::MAX;
 
@@ -40,81 +39,59 @@ const SELECTED: usize = usize::MAX;
 #[derive(Clone, Debug)]
 pub struct Roster {
     pool: Arc<MachineInventoryPool>,
-    /// `None` also where it cannot be used.
+    /// `None` also for an invalid selector.
     selector: Option<Selector>,
     selected: BTreeMap<String, PoolMember>,
     members: HashMap<String, Member>,
-    places: Places,
+    ranked: RankedMembers,
     hostnames: Hostnames,
-    tallies: Tallies,
-}
-
-/// How many members have each value, so that none of it is asked of every member.
-#[derive(Clone, Debug, Default)]
-struct Tallies {
-    cpu_threads: Counts<i64>,
-    memory_bytes: Counts<i64>,
-    architectures: Counts<&'static str>,
-}
-
-impl Tallies {
-    fn count(&mut self, traits: &Traits) {
-        self.cpu_threads.count(traits.capacity.cpu_threads);
-        self.memory_bytes.count(traits.capacity.memory_bytes);
-        self.architectures.count(traits.capacity.architecture);
-    }
-
-    fn discount(&mut self, traits: &Traits) {
-        self.cpu_threads.discount(traits.capacity.cpu_threads.as_ref());
-        self.memory_bytes.discount(traits.capacity.memory_bytes.as_ref());
-        self.architectures.discount(traits.capacity.architecture.as_ref());
-    }
+    capacities: CapacityCounts,
 }
 
 #[derive(Clone, Debug)]
 struct Member {
-    place: Place,
-    standing: Standing,
+    rank: MemberRank,
+    availability: Availability,
     traits: Traits,
 }
 
-/// What a machine may ask of its host.
+/// Properties of a host on which its choice depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
     pub failure_domain: Option<String>,
-    /// The control plane or deployment whose machine held it last.
+    /// The control plane or deployment whose machine held the host last.
     pub reuse_group: Option<String>,
-    /// What a node on it can use.
+    /// Resources of a node on the host.
     pub capacity: Capacity,
 }
 
 impl Traits {
     pub fn of_host(host: Option<&HostRecord>) -> Self {
-        Self {
-            failure_domain: host.and_then(HostRecord::failure_domain).map(str::to_owned),
-            reuse_group: host.and_then(|host| host.reuse_group.clone()),
-            capacity: host.map(|host| host.capacity.clone()).unwrap_or_default(),
-        }
+        host.map_or_else(Self::default, |host| Self {
+            failure_domain: host.failure_domain().map(str::to_owned),
+            reuse_group: host.reuse_group.clone(),
+            capacity: host.capacity.clone(),
+        })
     }
 }
 
-/// What a machine asks of its host.
+/// Requirements of a machine on its host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wish<'a> {
     /// The host has to be in this failure domain.
     pub failure_domain: Option<&'a str>,
-    /// A host that this group held before goes first, then those that none held.
+    /// Hosts that this group held last are preferred, then hosts without a former group.
     pub reuse_group: Option<&'a str>,
 }
 
 fn explain_returning(host: &str) -> String {
     format!(
-        "{host}, which its group held, is being cleaned and is waited for (spec.nodeReuse); see that host, or set spec.nodeReuse: false to take another one"
+        "waiting for {host}, last used by this group, to finish its clean (spec.nodeReuse); set spec.nodeReuse: false to take another host"
     )
 }
 
 impl Roster {
-    /// A roster on which every listed member is missing and none is selected.
+    /// A roster whose listed members are all missing, without selected members.
     pub fn new(pool: Arc<MachineInventoryPool>) -> Self {
         let selector = pool.spec.selector.clone().and_then(|selector| Selector::try_from(selector).ok());
         let listed: Vec<_> = pool.spec.machine_inventories.iter().map(|member| member.name.clone()).collect();
@@ -122,9 +99,9 @@ impl Roster {
             selector,
             selected: BTreeMap::new(),
             members: HashMap::new(),
-            places: Places::new(pool.spec.node_reuse == Some(true)),
+            ranked: RankedMembers::new(pool.spec.node_reuse == Some(true)),
             hostnames: Hostnames::default(),
-            tallies: Tallies::default(),
+            capacities: CapacityCounts::default(),
             pool,
         };
         for (index, name) in listed.iter().enumerate() {
@@ -137,8 +114,8 @@ impl Roster {
         &self.pool
     }
 
-    /// Takes a newer version of the pool; `false` when its members may differ:
-    /// then a new roster is needed.
+    /// Stores a newer version of the pool. Returns false if its members may differ, because a new
+    /// roster is needed then.
     pub fn update_pool(&mut self, pool: &Arc<MachineInventoryPool>) -> bool {
         let version = |pool: &MachineInventoryPool| {
             let is_control_plane = pool.labels().contains_key(label::CONTROL_PLANE);
@@ -158,28 +135,28 @@ impl Roster {
 
     /// The entry of a host.
     pub fn member(&self, host: &str) -> Option<&PoolMember> {
-        self.find_entry(&self.members.get(host)?.place)
+        self.find_entry(&self.members.get(host)?.rank)
     }
 
-    fn find_entry(&self, place: &Place) -> Option<&PoolMember> {
-        match place {
+    fn find_entry(&self, rank: &MemberRank) -> Option<&PoolMember> {
+        match rank {
             (SELECTED, name) => self.selected.get(name),
             (index, _) => self.pool.spec.machine_inventories.get(*index),
         }
     }
 
-    /// Whether the pool may have members that it does not list.
+    /// The pool may have members that it does not list.
     pub fn has_selector(&self) -> bool {
         self.selector.is_some()
     }
 
-    /// Whether the pool selects a host with these labels.
+    /// The pool selects a host with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
     }
 
-    /// Records whether a host is selected; whether that changed. A listed one is a
-    /// member either way.
+    /// Records the selection of a host, and returns true if the members changed. A listed host is a
+    /// member in any case.
     pub fn set_selected(&mut self, host: &str, is_selected: bool) -> bool {
         let is_known = self.selected.contains_key(host);
         if is_known == is_selected || (!is_known && self.members.contains_key(host)) {
@@ -196,13 +173,13 @@ impl Roster {
         true
     }
 
-    fn add_member(&mut self, host: &str, place: Place) {
-        // The list may have it twice.
+    fn add_member(&mut self, host: &str, rank: MemberRank) {
+        // The pool may list the host twice.
         self.remove_member(host);
-        let standing = Standing::Unavailable(Exclusion::Missing);
-        let member = Member { place, standing, traits: Traits::default() };
-        self.places.add_member(&member);
-        if let Some(entry) = self.find_entry(&member.place).cloned() {
+        let availability = Availability::Unavailable(Exclusion::Missing);
+        let member = Member { rank, availability, traits: Traits::default() };
+        self.ranked.add_member(&member);
+        if let Some(entry) = self.find_entry(&member.rank).cloned() {
             self.hostnames.add_member(&entry);
         }
         self.members.insert(host.to_owned(), member);
@@ -210,131 +187,131 @@ impl Roster {
 
     fn remove_member(&mut self, host: &str) {
         let Some(member) = self.members.remove(host) else { return };
-        self.places.remove_member(&member);
-        self.tallies.discount(&member.traits);
-        if let Some(entry) = self.find_entry(&member.place).cloned() {
+        self.ranked.remove_member(&member);
+        self.capacities.remove(&member.traits.capacity);
+        if let Some(entry) = self.find_entry(&member.rank).cloned() {
             self.hostnames.remove_member(&entry);
         }
     }
 
-    /// The state of a member.
-    pub fn standing(&self, host: &str) -> Option<Standing> {
-        self.members.get(host).map(|member| member.standing)
+    pub fn availability(&self, host: &str) -> Option<Availability> {
+        self.members.get(host).map(|member| member.availability)
     }
 
-    /// Records the state of a member; whether it changed.
-    pub fn set_standing(&mut self, host: &str, standing: Standing) -> bool {
+    /// Records the availability of a member, and returns true if it changed.
+    pub fn set_availability(&mut self, host: &str, availability: Availability) -> bool {
         let Some(member) = self.members.get_mut(host) else { return false };
-        if member.standing == standing {
+        if member.availability == availability {
             return false;
         }
-        self.places.remove_member(member);
-        member.standing = standing;
-        self.places.add_member(member);
+        self.ranked.remove_member(member);
+        member.availability = availability;
+        self.ranked.add_member(member);
         true
     }
 
-    /// Records what machines may ask of a member; whether it changed.
+    /// Records the traits of a member, and returns true if they changed.
     pub fn set_traits(&mut self, host: &str, traits: Traits) -> bool {
         let Some(member) = self.members.get_mut(host).filter(|member| member.traits != traits) else {
             return false;
         };
-        self.tallies.discount(&member.traits);
-        self.tallies.count(&traits);
-        self.places.remove_member(member);
+        self.capacities.remove(&member.traits.capacity);
+        self.capacities.add(&traits.capacity);
+        self.ranked.remove_member(member);
         member.traits = traits;
-        self.places.add_member(member);
+        self.ranked.add_member(member);
         true
     }
 
     /// Failure domains of the members.
     pub fn failure_domains(&self) -> impl Iterator<Item = &str> {
-        self.places.domains()
+        self.ranked.domains()
     }
 
-    /// What a node on any member can use: the least of each, and the architecture where
-    /// all have one.
+    /// Resources of a node on any member.
     pub fn least_capacity(&self) -> Capacity {
-        let mut architectures = self.tallies.architectures.values();
-        let architecture = architectures.next().copied().filter(|_| architectures.next().is_none());
-        Capacity {
-            cpu_threads: self.tallies.cpu_threads.values().next().copied(),
-            memory_bytes: self.tallies.memory_bytes.values().next().copied(),
-            architecture,
-        }
+        self.capacities.least()
     }
 
-    /// The first available member that is not reserved and as wished, in the pool's
-    /// order. One that the group held and that is being cleaned is waited for: it comes back.
+    /// Chooses the first available member by the order of the pool that is not reserved and fits the
+    /// wish. A member of the same group that is being cleaned is waited for, because it becomes
+    /// available again.
     ///
     /// # Errors
-    /// How many members are excluded by what, as a sentence; or which one is waited for.
+    /// A sentence that counts the members by their availability, or names the host to wait for.
     pub fn choose_member(
         &self,
         wish: &Wish<'_>,
         is_reserved: impl Fn(&str) -> bool,
     ) -> Result<&PoolMember, String> {
         let domain = wish.failure_domain;
-        let find = |places: &mut dyn Iterator<Item = &Place>| {
-            places.filter_map(|place| self.find_entry(place)).find(|entry| !is_reserved(&entry.name))
-        };
-        let available_of = |group| find(&mut self.places.of_group(Standing::Available, domain, group));
         let mut preferred = None;
         if let Some(group) = wish.reuse_group {
-            preferred = available_of(Some(group));
+            let of_group = |group| self.ranked.of_group(Availability::Available, domain, group);
+            preferred = self.find_unreserved(of_group(Some(group)), &is_reserved);
             if preferred.is_none()
                 && let Some(returning) = self.find_returning(wish)
             {
                 return Err(explain_returning(&returning.name));
             }
-            preferred = preferred.or_else(|| available_of(None));
+            preferred = preferred.or_else(|| self.find_unreserved(of_group(None), &is_reserved));
         }
-        let any = || find(&mut self.places.with_standing(Standing::Available, domain));
-        preferred.or_else(any).ok_or_else(|| self.explain_exhaustion(domain))
+        let any = self.ranked.with_availability(Availability::Available, domain);
+        preferred
+            .or_else(|| self.find_unreserved(any, &is_reserved))
+            .ok_or_else(|| self.explain_exhaustion(domain))
     }
 
-    /// A member that the group held and that is being cleaned: where none can be chosen, it is waited
-    /// for.
+    fn find_unreserved<'a>(
+        &self,
+        mut ranks: impl Iterator<Item = &'a MemberRank>,
+        is_reserved: &impl Fn(&str) -> bool,
+    ) -> Option<&PoolMember> {
+        ranks.find_map(|rank| self.find_entry(rank).filter(|entry| !is_reserved(&entry.name)))
+    }
+
+    /// The member of the same group that is being cleaned.
     pub fn find_returning(&self, wish: &Wish<'_>) -> Option<&PoolMember> {
         let group = wish.reuse_group?;
-        let mut preparing = self.places.of_group(Standing::Preparing, wish.failure_domain, Some(group));
-        preparing.find_map(|place| self.find_entry(place))
+        let mut preparing = self.ranked.of_group(Availability::Preparing, wish.failure_domain, Some(group));
+        preparing.find_map(|rank| self.find_entry(rank))
     }
 
     fn explain_exhaustion(&self, domain: Option<&str>) -> String {
         if self.members.is_empty() {
             return "it has no members: add machineInventories to it".to_owned();
         }
-        let place = domain.map(|domain| format!(" in failure domain {domain}")).unwrap_or_default();
-        let total: usize = self.places.counts(domain).map(|(_, count)| count).sum();
+        let place = domain.map_or_else(String::new, |domain| format!(" in failure domain {domain}"));
+        let total: usize = self.ranked.counts(domain).map(|(_, count)| count).sum();
         let counts: Vec<_> = self
-            .places
+            .ranked
             .counts(domain)
-            .map(|(standing, count)| format!("{count} {}", describe_standing(standing)))
+            .map(|(availability, count)| format!("{count} {}", describe_availability(availability)))
             .collect();
         if counts.is_empty() {
             return format!(
-                "none of its members is{place}: label a host so, or correct the Machine's spec.failureDomain"
+                "it has no member{place}: label a host, or correct the Machine's spec.failureDomain"
             );
         }
         format!("of {total} members{place}: {}; add a host to it or free one", counts.join(", "))
     }
 
-    fn count_members(&self, is_counted: impl Fn(Standing) -> bool) -> i32 {
-        let counted = self.places.counts(None).filter(|(standing, _)| is_counted(*standing));
+    fn count_members(&self, is_counted: impl Fn(Availability) -> bool) -> i32 {
+        let counted = self.ranked.counts(None).filter(|(availability, _)| is_counted(*availability));
         i32::try_from(counted.map(|(_, count)| count).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
     pub fn project_status(&self, now: Timestamp) -> MachineInventoryPoolStatus {
         let known = self.pool.status.as_ref();
         let mut status = MachineInventoryPoolStatus {
-            conditions: known.map(|status| status.conditions.clone()).unwrap_or_default(),
+            conditions: known.map_or_else(Vec::new, |status| status.conditions.clone()),
             total: i32::try_from(self.members.len()).unwrap_or(i32::MAX),
-            available: self.count_members(|standing| standing == Standing::Available),
-            allocated: self.count_members(|standing| standing == Standing::Allocated),
-            preparing: self.count_members(|standing| standing == Standing::Preparing),
-            reprovisioning: self.count_members(|standing| standing == Standing::Reprovisioning),
-            unavailable: self.count_members(|standing| matches!(standing, Standing::Unavailable(_))),
+            available: self.count_members(|availability| availability == Availability::Available),
+            allocated: self.count_members(|availability| availability == Availability::Allocated),
+            preparing: self.count_members(|availability| availability == Availability::Preparing),
+            reprovisioning: self.count_members(|availability| availability == Availability::Reprovisioning),
+            unavailable: self
+                .count_members(|availability| matches!(availability, Availability::Unavailable(_))),
         };
         let valid = self.check_members();
         let available = format!("{} of {} members available", status.available, status.total);

@@ -7,7 +7,7 @@ use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::named_host;
-use coordinator_core::pool::{Roster, Standing};
+use coordinator_core::pool::{Availability, Roster};
 use kube::ResourceExt as _;
 
 use super::{Called, Inner, MemberWish, Triggers, Wait};
@@ -216,7 +216,7 @@ impl Inner {
         let pools: Vec<Key> = self.pools_by_member.group_members(&host).cloned().collect();
         for pool in pools {
             let roster = self.rosters.get(&pool);
-            if roster.and_then(|roster| roster.standing(&host.name)) == Some(Standing::Available) {
+            if roster.and_then(|roster| roster.availability(&host.name)) == Some(Availability::Available) {
                 self.offer_member(&pool, &host, triggers);
             }
         }

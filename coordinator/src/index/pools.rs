@@ -6,7 +6,7 @@ use std::sync::Arc;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::host::HostRecord;
-use coordinator_core::pool::{self, Holder, Roster, Standing, Traits};
+use coordinator_core::pool::{self, Availability, Holder, Roster, Traits};
 
 use super::machines::MachineFacts;
 use super::{Inner, Triggers};
@@ -54,7 +54,7 @@ impl Inner {
             self.pools_by_member.insert_member(host, key);
         }
         for host in &new {
-            self.update_standing(key, host, triggers);
+            self.update_availability(key, host, triggers);
         }
         for host in old.union(&new) {
             self.update_holder(host, triggers);
@@ -139,10 +139,12 @@ impl Inner {
         self.update_selection(host, triggers);
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
-            let Some((former, standing)) = self.update_standing(&pool, host, triggers) else { continue };
-            if standing == Standing::Available {
+            let Some((former, availability)) = self.update_availability(&pool, host, triggers) else {
+                continue;
+            };
+            if availability == Availability::Available {
                 self.offer_member(&pool, host, triggers);
-            } else if former == Standing::Preparing {
+            } else if former == Availability::Preparing {
                 self.end_returns(&pool, triggers);
             }
             triggers.add(Kind::MachineInventoryPool, [pool]);
@@ -150,27 +152,27 @@ impl Inner {
         self.update_holder(host, triggers);
     }
 
-    /// The former standing and the one now, when it or a trait changed.
-    fn update_standing(
+    /// The former availability and the one now, when it or a trait changed.
+    fn update_availability(
         &mut self,
         pool: &Key,
         host: &Key,
         triggers: &mut Triggers,
-    ) -> Option<(Standing, Standing)> {
+    ) -> Option<(Availability, Availability)> {
         self.count_touched();
         let record = self.hosts.get(host).map(Arc::as_ref);
-        let standing = pool::member_standing(&pool.name, record, self.find_holder(host, record));
+        let availability = pool::member_availability(&pool.name, record, self.find_holder(host, record));
         let traits = Traits::of_host(record);
         let roster = self.rosters.get_mut(pool)?;
-        let former = roster.standing(&host.name)?;
+        let former = roster.availability(&host.name)?;
         let has_other_traits = roster.set_traits(&host.name, traits);
-        let has_changed = roster.set_standing(&host.name, standing);
+        let has_changed = roster.set_availability(&host.name, availability);
         if has_other_traits {
             let cluster = pool.in_namespace_of(&roster.pool().spec.cluster_name);
             self.trigger_infrastructure(&cluster, triggers);
             triggers.add(Kind::BaremetalMachineTemplate, self.templates_by_pool.group_members(pool).cloned());
         }
-        (has_changed || has_other_traits).then_some((former, standing))
+        (has_changed || has_other_traits).then_some((former, availability))
     }
 
     /// What the machine that holds `host` does with it.

@@ -110,7 +110,7 @@ fn a_claimed_host_triggers_its_machine_and_pool() {
     assert_eq!(triggers.keys_of(Kind::MachineInventoryPool), keys(["p1"]));
     assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys(["h1"]));
     let again = index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
-    assert_eq!(again.keys_of(Kind::MachineInventoryPool), keys([]), "the standing did not change");
+    assert_eq!(again.keys_of(Kind::MachineInventoryPool), keys([]), "the availability did not change");
     let released = index.apply_host(&in_pool("h1", "p1"), EXISTS);
     assert_eq!(released.keys_of(Kind::BaremetalMachine), keys(["m1"]), "the former owner is triggered");
     assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys([]));

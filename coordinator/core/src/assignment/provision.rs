@@ -13,7 +13,7 @@ use super::node_id::provider_id;
 use super::{Assignment, ClaimNames, Effect, Host, Outcome, Situation, State, Wake, foreign_node};
 use crate::demand::{Blocker, NodeDemand};
 use crate::host::{AnnouncedPlan, HostRecord, owner_text};
-use crate::pool::{self, Exclusion, Standing};
+use crate::pool::{self, Availability, Exclusion};
 use crate::provider_id::ProviderId;
 use inputs::{Next, assign_reprovision, gather_inputs};
 
@@ -36,11 +36,11 @@ pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Out
                 Blocker::needs_operator(Type::InventoryAllocated, Reason::InventoryMissing, message);
             return Outcome::from_blocker(pending, blocker);
         };
-        match pool::host_standing(&node.pool, Some(host.record)) {
-            Standing::Available if demand.has_finalizer && node.is_listed => {
+        match pool::host_availability(&node.pool, Some(host.record)) {
+            Availability::Available if demand.has_finalizer && node.is_listed => {
                 return Outcome::from_effect(claim_effect(node, host.record.newest_generation().0));
             }
-            Standing::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
+            Availability::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
                 if host.record.claim.is_none() && !may_choose_again(host.record) =>
             {
                 let message = format!(

@@ -1,10 +1,10 @@
-//! Which members give their nodes one name.
+//! Names of the nodes of a pool's members, and the members that share one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::pool::PoolMember;
 
-/// Members by the names of their nodes, and the names that several have.
+/// Members by the names of their nodes, and the names of several members.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hostnames {
     members: BTreeMap<String, BTreeSet<String>>,
@@ -33,7 +33,7 @@ impl Hostnames {
         }
     }
 
-    /// The first name that several members have, and who they are.
+    /// The first name of several members, with these members.
     pub(super) fn first_shared(&self) -> Option<(&str, impl Iterator<Item = &str>)> {
         let (hostname, members) = self.members.get_key_value(self.shared.first()?)?;
         Some((hostname, members.iter().map(String::as_str)))

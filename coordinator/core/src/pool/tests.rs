@@ -1,4 +1,4 @@
-mod standing;
+mod availability;
 
 use std::cell::Cell;
 
@@ -14,25 +14,25 @@ use coordinator_api::template::BaremetalMachineTemplateStatus;
 fn first_available_member_is_chosen() {
     let mut roster = Roster::new(samples::pool(&["z", "a", "m"]));
     assert!(roster.choose_member(&Wish::default(), |_| false).is_err());
-    assert!(roster.set_standing("a", Standing::Available));
-    assert!(roster.set_standing("m", Standing::Available));
+    assert!(roster.set_availability("a", Availability::Available));
+    assert!(roster.set_availability("m", Availability::Available));
     assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "a");
     assert_eq!(roster.choose_member(&Wish::default(), |name| name == "a").unwrap().name, "m");
-    assert!(roster.set_standing("z", Standing::Available));
+    assert!(roster.set_availability("z", Availability::Available));
     assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "z");
-    assert!(!roster.set_standing("z", Standing::Available), "nothing changed");
-    assert!(!roster.set_standing("unlisted", Standing::Available), "not listed");
+    assert!(!roster.set_availability("z", Availability::Available), "nothing changed");
+    assert!(!roster.set_availability("unlisted", Availability::Available), "not listed");
 }
 
 #[test]
 fn exhausted_pool_counts_its_exclusions() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
-    roster.set_standing("a", Standing::Allocated);
+    roster.set_availability("a", Availability::Allocated);
     assert_eq!(
         roster.choose_member(&Wish::default(), |_| false).unwrap_err(),
         "of 3 members: 1 allocated, 2 missing; add a host to it or free one"
     );
-    roster.set_standing("b", Standing::Available);
+    roster.set_availability("b", Availability::Available);
     assert_eq!(
         roster.choose_member(&Wish::default(), |_| true).unwrap_err(),
         "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; add a host to it or free one"
@@ -44,24 +44,24 @@ fn exhausted_pool_counts_its_exclusions() {
 #[test]
 fn status_counts_each_member_once() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c", "d"]));
-    roster.set_standing("a", Standing::Available);
-    roster.set_standing("b", Standing::Preparing);
-    roster.set_standing("c", Standing::Unavailable(Exclusion::NotAttached));
+    roster.set_availability("a", Availability::Available);
+    roster.set_availability("b", Availability::Preparing);
+    roster.set_availability("c", Availability::Unavailable(Exclusion::NotAttached));
     let status = roster.project_status(Timestamp::UNIX_EPOCH);
     assert_eq!((status.total, status.available, status.preparing, status.unavailable), (4, 1, 1, 2));
     let valid = &status.conditions[0];
     assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "MemberMissing"));
     assert_eq!(valid.message, "MachineInventory d: register the host or remove the entry");
-    roster.set_standing("d", Standing::Allocated);
-    roster.set_standing("c", Standing::Reprovisioning);
+    roster.set_availability("d", Availability::Allocated);
+    roster.set_availability("c", Availability::Reprovisioning);
     let valid = &roster.project_status(Timestamp::UNIX_EPOCH).conditions[0];
     assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("True", "MembersFound"));
 }
 
 #[test]
 fn members_valid_while_usable_or_running_plan() {
-    use Standing::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
-    for (standing, want) in [
+    use Availability::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
+    for (availability, want) in [
         (Available, Reason::MembersFound),
         (Allocated, Reason::MembersFound),
         (Preparing, Reason::MembersFound),
@@ -81,23 +81,27 @@ fn members_valid_while_usable_or_running_plan() {
         (Unavailable(Exclusion::CustomPlan), Reason::MembersFound),
     ] {
         let mut roster = Roster::new(samples::pool(&["a"]));
-        roster.set_standing("a", standing);
+        roster.set_availability("a", availability);
         let valid = &roster.project_status(Timestamp::UNIX_EPOCH).conditions[0];
         let status = if want == Reason::MembersFound { "True" } else { "False" };
-        assert_eq!((valid.status.as_str(), valid.reason.as_str()), (status, want.as_str()), "{standing:?}");
+        assert_eq!(
+            (valid.status.as_str(), valid.reason.as_str()),
+            (status, want.as_str()),
+            "{availability:?}"
+        );
     }
 }
 
 #[test]
 fn ready_says_how_many_are_available() {
     let mut roster = Roster::new(samples::pool(&["a", "b"]));
-    roster.set_standing("a", Standing::Available);
+    roster.set_availability("a", Availability::Available);
     let ready = |roster: &Roster| {
         let conditions = roster.project_status(Timestamp::UNIX_EPOCH).conditions;
         conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap()
     };
     assert_eq!(ready(&roster).message, "MachineInventory b: register the host or remove the entry");
-    roster.set_standing("b", Standing::Allocated);
+    roster.set_availability("b", Availability::Allocated);
     assert_eq!(ready(&roster).message, "1 of 2 members available");
 }
 
@@ -114,7 +118,7 @@ fn hostname_of_two_members_makes_pool_invalid() {
         pool.spec.selector = Some(serde_json::from_value(serde_json::json!({})).unwrap());
         let mut roster = Roster::new(Arc::new(pool));
         for (name, _) in entries {
-            roster.set_standing(name, Standing::Available);
+            roster.set_availability(name, Availability::Available);
         }
         roster
     };
@@ -130,9 +134,9 @@ fn hostname_of_two_members_makes_pool_invalid() {
     }
     let mut roster = named(&[("a", Some("c"))]);
     roster.set_selected("c", true);
-    roster.set_standing("c", Standing::Available);
+    roster.set_availability("c", Availability::Available);
     let message =
-        "the nodes of MachineInventory a, c would all be called c: give each entry a hostname of its own";
+        "the nodes of MachineInventory a, c would all have the name c: give each entry its own hostname";
     assert_eq!(valid(&roster).message, message);
     roster.set_selected("c", false);
     assert_eq!(valid(&roster).reason, Reason::MembersFound.as_str());
@@ -152,7 +156,7 @@ fn selected_members_follow_the_listed_ones_by_name() {
     assert!(roster.selects(&labels("r1")) && !roster.selects(&labels("r2")));
     for host in ["c", "b", "z"] {
         assert_eq!(roster.set_selected(host, true), host != "z", "a listed one is a member already");
-        roster.set_standing(host, Standing::Available);
+        roster.set_availability(host, Availability::Available);
     }
     let choose = |roster: &Roster, taken: &[&str]| {
         roster.choose_member(&Wish::default(), |name| taken.contains(&name)).map(|member| member.name.clone())
@@ -191,7 +195,7 @@ fn wish_binds_domain_and_prefers_former_hosts() {
     for (host, domain, group) in
         [("a", "d1", Some("other")), ("b", "d1", None), ("c", "d1", Some("mine")), ("d", "d2", None)]
     {
-        roster.set_standing(host, Standing::Available);
+        roster.set_availability(host, Availability::Available);
         let traits = Traits {
             failure_domain: Some(domain.to_owned()),
             reuse_group: group.map(str::to_owned),
@@ -215,7 +219,7 @@ fn wish_binds_domain_and_prefers_former_hosts() {
     let full = choose(Some("d2"), None, &["d"]).unwrap_err();
     assert!(full.contains("of 1 members in failure domain d2: 1 reserved for other machines"), "{full}");
     let unknown = choose(Some("d3"), None, &[]).unwrap_err();
-    assert!(unknown.contains("none of its members is in failure domain d3"), "{unknown}");
+    assert!(unknown.contains("it has no member in failure domain d3"), "{unknown}");
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
     roster.set_traits("d", Traits::default());
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
@@ -226,7 +230,7 @@ fn former_host_is_found_without_a_scan() {
     let names: Vec<_> = (0..1000).map(|number| format!("host-{number}")).collect();
     let mut roster = reusing_pool(&names.iter().map(String::as_str).collect::<Vec<_>>());
     for name in &names {
-        roster.set_standing(name, Standing::Available);
+        roster.set_availability(name, Availability::Available);
         let reuse_group = Some(if name == "host-999" { "mine" } else { "other" }.to_owned());
         roster.set_traits(name, Traits { reuse_group, ..Traits::default() });
     }
@@ -252,28 +256,33 @@ fn returning_host_of_the_group_is_waited_for() {
             Traits { failure_domain, reuse_group: group.map(str::to_owned), ..Traits::default() },
         );
     }
-    roster.set_standing("a", Standing::Available);
-    let failed = Standing::Unavailable(Exclusion::PlanFailed);
-    for (name, standings, wish, want) in [
+    roster.set_availability("a", Availability::Available);
+    let failed = Availability::Unavailable(Exclusion::PlanFailed);
+    for (name, availabilities, wish, want) in [
         (
             "its host is cleaned",
-            [Standing::Preparing, Standing::Allocated],
+            [Availability::Preparing, Availability::Allocated],
             (Some("d1"), Some("mine")),
-            Err("b, which"),
+            Err("waiting for b, "),
         ),
         (
             "another of its hosts is free",
-            [Standing::Preparing, Standing::Available],
+            [Availability::Preparing, Availability::Available],
             (None, Some("mine")),
             Ok("c"),
         ),
-        ("another group", [Standing::Preparing, Standing::Allocated], (None, Some("other")), Ok("a")),
-        ("no reuse", [Standing::Preparing, Standing::Allocated], (None, None), Ok("a")),
-        ("its clean failed", [failed, Standing::Allocated], (None, Some("mine")), Ok("a")),
-        ("its other host runs", [Standing::Allocated, Standing::Allocated], (None, Some("mine")), Ok("a")),
+        ("another group", [Availability::Preparing, Availability::Allocated], (None, Some("other")), Ok("a")),
+        ("no reuse", [Availability::Preparing, Availability::Allocated], (None, None), Ok("a")),
+        ("its clean failed", [failed, Availability::Allocated], (None, Some("mine")), Ok("a")),
+        (
+            "its other host runs",
+            [Availability::Allocated, Availability::Allocated],
+            (None, Some("mine")),
+            Ok("a"),
+        ),
     ] {
-        for (host, standing) in ["b", "c"].into_iter().zip(standings) {
-            roster.set_standing(host, standing);
+        for (host, availability) in ["b", "c"].into_iter().zip(availabilities) {
+            roster.set_availability(host, availability);
         }
         let wish = Wish { failure_domain: wish.0, reuse_group: wish.1 };
         let got = roster.choose_member(&wish, |_| false).map(|member| member.name.as_str());
@@ -285,17 +294,19 @@ fn returning_host_of_the_group_is_waited_for() {
 }
 
 #[test]
-fn domains_follow_standing_and_labels() {
+fn domains_follow_availability_and_labels() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
     let place = |roster: &mut Roster, host: &str, domain: Option<&str>| {
         let failure_domain = domain.map(str::to_owned);
         roster.set_traits(host, Traits { failure_domain, ..Traits::default() })
     };
     for host in ["a", "b", "c"] {
-        assert!(place(&mut roster, host, Some("d1")) && roster.set_standing(host, Standing::Available));
+        assert!(
+            place(&mut roster, host, Some("d1")) && roster.set_availability(host, Availability::Available)
+        );
     }
-    roster.set_standing("a", Standing::Allocated);
-    roster.set_standing("b", Standing::Preparing);
+    roster.set_availability("a", Availability::Allocated);
+    roster.set_availability("b", Availability::Preparing);
     let wish = Wish { failure_domain: Some("d1"), ..Wish::default() };
     let chosen = |roster: &Roster| roster.choose_member(&wish, |_| false).map(|member| member.name.clone());
     assert_eq!(chosen(&roster).as_deref(), Ok("c"));

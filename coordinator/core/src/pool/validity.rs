@@ -1,16 +1,16 @@
-//! Whether the members of a pool can be used.
+//! Validity of the members of a pool.
 
 use coordinator_api::conditions::{
     ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
 };
 use coordinator_api::pool::MachineInventoryPool;
 
-use super::{Exclusion, Roster, Standing};
+use super::{Availability, Exclusion, Roster};
 
-/// Members named in one message.
+/// Bound of the members in one message.
 const NAMED: usize = 8;
 
-/// What makes a pool invalid, in the order in which it is said.
+/// Exclusions that make a pool invalid, in the order of their precedence.
 const RULES: [(Exclusion, Reason, &str); 12] = [
     (Exclusion::Missing, Reason::MemberMissing, "register the host or remove the entry"),
     (
@@ -26,7 +26,7 @@ const RULES: [(Exclusion, Reason, &str); 12] = [
     (
         Exclusion::BareMetalHost,
         Reason::InventoryTaken,
-        "a BareMetalHost names it: remove the entry, or the annotation of that",
+        "a BareMetalHost names it: remove the entry, or the annotation of the BareMetalHost",
     ),
     (Exclusion::Deleting, Reason::MemberNotReady, "it is being deleted: remove the entry"),
     (
@@ -58,8 +58,8 @@ const RULES: [(Exclusion, Reason, &str); 12] = [
     ),
 ];
 
-/// Fields of the pool that its Cluster makes no use of. `holds_endpoint`: whether its hosts are to
-/// hold the address of its endpoint, once that is known; until then nothing is said of such fields.
+/// The condition about fields without effect in this Cluster. `holds_endpoint` is true if the hosts of
+/// the Cluster hold the address of its endpoint; while it is unknown, nothing is shown.
 pub fn ignored_condition(
     pool: &MachineInventoryPool,
     holds_endpoint: Option<bool>,
@@ -79,12 +79,12 @@ pub fn ignored_condition(
 }
 
 impl Roster {
-    /// Names of the first members with that standing.
+    /// Names of the first members with this exclusion.
     fn name_members(&self, exclusion: Exclusion) -> Vec<&str> {
-        let places = self.places.with_standing(Standing::Unavailable(exclusion), None);
-        places
+        let ranks = self.ranked.with_availability(Availability::Unavailable(exclusion), None);
+        ranks
             .take(NAMED)
-            .filter_map(|place| self.find_entry(place))
+            .filter_map(|rank| self.find_entry(rank))
             .map(|member| member.name.as_str())
             .collect()
     }
@@ -98,7 +98,7 @@ impl Roster {
         if let Some((hostname, members)) = self.hostnames.first_shared() {
             let named: Vec<_> = members.take(NAMED).collect();
             let message = format!(
-                "the nodes of MachineInventory {} would all be called {hostname}: give each entry a hostname of its own",
+                "the nodes of MachineInventory {} would all have the name {hostname}: give each entry its own hostname",
                 named.join(", ")
             );
             return condition_false(Type::MembersValid, Reason::HostnameShared, message);

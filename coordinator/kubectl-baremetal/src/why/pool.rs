@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::explain::Attention;
-use coordinator_core::pool::{Exclusion, Standing, host_standing};
+use coordinator_core::pool::{Availability, Exclusion, host_availability};
 
 use super::finding::{Finding, find_in_conditions};
 use crate::fleet::{Fleet, Id, Kind, Object};
@@ -17,7 +17,7 @@ pub(super) fn find_pool(fleet: &Fleet, object: &Object) -> Finding {
     let Some(pool) = object.pool() else { return finding };
     let mut counts = BTreeMap::<&str, usize>::new();
     for name in fleet.members_of(&pool) {
-        *counts.entry(describe_standing(standing_of(fleet, object, &name))).or_default() += 1;
+        *counts.entry(describe_availability(availability_of(fleet, object, &name))).or_default() += 1;
     }
     if counts.contains_key(AVAILABLE) || finding.attention == Attention::Act {
         return finding;
@@ -33,26 +33,26 @@ pub(super) fn list_recoverable(fleet: &Fleet, object: &Object) -> Vec<Id> {
     let Some(pool) = object.pool() else { return vec![] };
     let members = fleet.members_of(&pool).into_iter();
     let recoverable = members.filter(|name| {
-        let standing = standing_of(fleet, object, name);
-        matches!(standing, Standing::Unavailable(exclusion) if !HELD.contains(&exclusion))
+        let availability = availability_of(fleet, object, name);
+        matches!(availability, Availability::Unavailable(exclusion) if !HELD.contains(&exclusion))
     });
     recoverable.map(|name| Id::new(Kind::MachineInventory, &object.id.namespace, &name)).collect()
 }
 
-fn standing_of(fleet: &Fleet, pool: &Object, host: &str) -> Standing {
+fn availability_of(fleet: &Fleet, pool: &Object, host: &str) -> Availability {
     let id = Id::new(Kind::MachineInventory, &pool.id.namespace, host);
     let record = fleet.get(&id).and_then(Object::host);
-    host_standing(&pool.id.name, record.as_ref())
+    host_availability(&pool.id.name, record.as_ref())
 }
 
 const AVAILABLE: &str = "available";
 
-fn describe_standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Available => AVAILABLE,
-        Standing::Allocated => "held by machines",
-        Standing::Preparing => "being cleaned",
-        Standing::Reprovisioning => "being provisioned",
-        Standing::Unavailable(exclusion) => exclusion.into(),
+fn describe_availability(availability: Availability) -> &'static str {
+    match availability {
+        Availability::Available => AVAILABLE,
+        Availability::Allocated => "held by machines",
+        Availability::Preparing => "being cleaned",
+        Availability::Reprovisioning => "being provisioned",
+        Availability::Unavailable(exclusion) => exclusion.into(),
     }
 }

@@ -213,7 +213,7 @@ async fn infra_machine_failure_domain() {
         let machine = world.machine("m-1").unwrap();
         assert_eq!(machine.spec.provider_id.as_deref(), Some("baremetal:///host-2"), "{version}");
         assert_eq!(machine.status.unwrap().failure_domain.as_deref(), Some("d2"), "{version}");
-        let action = "none of its members is in failure domain d3";
+        let action = "it has no member in failure domain d3";
         world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
         world.check_invariants().await;
     }
@@ -374,7 +374,7 @@ async fn with_returning_host(machines: &[&str]) -> World {
 #[tokio::test(start_paused = true)]
 async fn pool_waits_for_the_host_of_the_group() {
     let mut world = with_returning_host(&["m-2"]).await;
-    let cause = "host-1, which its group held, is being cleaned and is waited for";
+    let cause = "waiting for host-1, last used by this group, to finish its clean";
     world.expect_why("machine/m-2", Reason::PoolExhausted, cause, "add a host to the pool").await;
     world.host_mut("host-1").power_on();
     world.wait_running("m-2").await;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::demand::Severity;
-use crate::pool::Standing;
+use crate::pool::Availability;
 use crate::samples;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::AllocationState;
@@ -19,7 +19,7 @@ struct World {
 
 fn world() -> World {
     let mut roster = Roster::new(samples::pool(&["host-1"]));
-    roster.set_standing("host-1", Standing::Available);
+    roster.set_availability("host-1", Availability::Available);
     World {
         machine: samples::machine(),
         owner: Some(samples::owner()),
@@ -158,7 +158,7 @@ fn blockers_name_cause_and_reason() {
         (
             "no free member",
             |w| {
-                w.roster.as_mut().unwrap().set_standing("host-1", Standing::Allocated);
+                w.roster.as_mut().unwrap().set_availability("host-1", Availability::Allocated);
             },
             Reason::PoolExhausted,
             Severity::NeedsOperator,

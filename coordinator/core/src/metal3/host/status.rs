@@ -17,7 +17,7 @@ use crate::assignment::State;
 use crate::cluster;
 use crate::demand::{Blocker, Severity};
 use crate::host::HostRecord;
-use crate::pool::{Standing, host_standing};
+use crate::pool::{Availability, host_availability};
 
 /// Annotation by which Ironic is asked to inspect the host.
 const INSPECT: &str = "inspect.metal3.io";
@@ -187,8 +187,8 @@ fn find_error(
     if state.is_some() || text != "available" {
         return None;
     }
-    match host_standing("", Some(record)) {
-        Standing::Unavailable(exclusion) => {
+    match host_availability("", Some(record)) {
+        Availability::Unavailable(exclusion) => {
             let why: &str = exclusion.into();
             Some(format!("MachineInventory {} is {why}: see its conditions", record.name))
         }

@@ -1,18 +1,18 @@
-//! Whether a member can be claimed, and why not.
+//! Availability of a pool's member, and the reason why it cannot be claimed.
 
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 
 use crate::host::HostRecord;
 
-/// State of a member in a pool. Each is counted once.
+/// Availability of a member. Each member is counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum Availability {
     Available,
-    /// A machine holds it.
+    /// A machine holds the host.
     Allocated,
-    /// Executes a clean plan, or gets one next: its machine is being deleted.
+    /// The host executes a clean plan, or gets one next because its machine is being deleted.
     Preparing,
-    /// Executes a reprovision plan.
+    /// The host executes a reprovision plan.
     Reprovisioning,
     Unavailable(Exclusion),
 }
@@ -47,30 +47,30 @@ pub enum Exclusion {
     Marked,
 }
 
-/// What the machine that holds a host does with it.
+/// State of the machine that holds a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// It keeps the host, or none holds it.
+    /// The machine keeps the host, or no machine holds it.
     Keeps,
-    /// It is being deleted: from then to its release the host is on its way back, whether or not a
-    /// clean plan is announced or applied.
+    /// The machine is being deleted. Until its release the host counts as `Preparing`, even before a
+    /// clean plan is announced and after it was applied.
     Releases,
-    /// It is being deleted, and something holds its deletion: the host may never come back.
+    /// The deletion of the machine is blocked, so that the host may never become available.
     Stuck,
 }
 
-/// State of `host` in the pool called `pool`.
-pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
-    member_standing(pool, host, Holder::Keeps)
+/// Availability of `host` in the pool with the name `pool`.
+pub fn host_availability(pool: &str, host: Option<&HostRecord>) -> Availability {
+    member_availability(pool, host, Holder::Keeps)
 }
 
-/// State of `host` in the pool called `pool`, where it is known what its holder does.
-pub fn member_standing(pool: &str, host: Option<&HostRecord>, holder: Holder) -> Standing {
-    use Standing::Unavailable;
+/// Availability of `host` in the pool with the name `pool`, with the state of its holder.
+pub fn member_availability(pool: &str, host: Option<&HostRecord>, holder: Holder) -> Availability {
+    use Availability::Unavailable;
     let Some(host) = host else {
         return Unavailable(Exclusion::Missing);
     };
-    // Without a pool it is for the `BareMetalHost` that names it.
+    // An empty name stands for the `BareMetalHost` that names the inventory.
     if !pool.is_empty() && host.pool.as_deref().is_some_and(|holder| holder != pool) {
         return Unavailable(Exclusion::OtherPool);
     }
@@ -81,15 +81,15 @@ pub fn member_standing(pool: &str, host: Option<&HostRecord>, holder: Holder) ->
     let may_never_return = holder == Holder::Stuck || (host.is_abandoned && !host.is_attached());
     if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none() && !may_never_return) {
         return match plan.kind {
-            PlanType::Reprovision | PlanType::Custom if !is_releasing => Standing::Reprovisioning,
-            _ => Standing::Preparing,
+            PlanType::Reprovision | PlanType::Custom if !is_releasing => Availability::Reprovisioning,
+            _ => Availability::Preparing,
         };
     }
     match find_exclusion(host) {
-        Some(Exclusion::NotAttached) | None if is_releasing => Standing::Preparing,
+        Some(Exclusion::NotAttached) | None if is_releasing => Availability::Preparing,
         Some(exclusion) => Unavailable(exclusion),
-        None if host.claim.is_some() => Standing::Allocated,
-        None => Standing::Available,
+        None if host.claim.is_some() => Availability::Allocated,
+        None => Availability::Available,
     }
 }
 
@@ -112,13 +112,13 @@ fn find_exclusion(host: &HostRecord) -> Option<Exclusion> {
     exclusions.into_iter().find_map(|(is_excluded, exclusion)| is_excluded.then_some(exclusion))
 }
 
-/// As messages say it of members that were not chosen.
-pub(super) fn describe_standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Available => "reserved for other machines",
-        Standing::Allocated => "allocated",
-        Standing::Preparing => "being cleaned",
-        Standing::Reprovisioning => "reprovisioning",
-        Standing::Unavailable(exclusion) => exclusion.into(),
+/// Text for members that were not chosen.
+pub(super) fn describe_availability(availability: Availability) -> &'static str {
+    match availability {
+        Availability::Available => "reserved for other machines",
+        Availability::Allocated => "allocated",
+        Availability::Preparing => "being cleaned",
+        Availability::Reprovisioning => "reprovisioning",
+        Availability::Unavailable(exclusion) => exclusion.into(),
     }
 }

@@ -14,10 +14,10 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const STANDINGS: [(&str, Change, Standing); 23] = {
-    use Standing::Unavailable;
+const AVAILABILITIES: [(&str, Change, Availability); 23] = {
+    use Availability::Unavailable;
     [
-        ("attached and free", |_| {}, Standing::Available),
+        ("attached and free", |_| {}, Availability::Available),
         ("never attached", |i| samples::host_status(i).session = None, Unavailable(Exclusion::NotAttached)),
         ("session ended", end_session, Unavailable(Exclusion::NotAttached)),
         ("no statement", |i| samples::host_status(i).carried = None, Unavailable(Exclusion::CarriesNode)),
@@ -52,7 +52,7 @@ const STANDINGS: [(&str, Change, Standing); 23] = {
         (
             "after an operator's plan",
             |i| samples::announce(i, PlanType::Custom, 1, Some(PlanState::Applied)),
-            Standing::Available,
+            Availability::Available,
         ),
         (
             "quarantined",
@@ -74,7 +74,7 @@ const STANDINGS: [(&str, Change, Standing); 23] = {
             |i| samples::annotate(i, annotation::APPROVAL, "Revoked"),
             Unavailable(Exclusion::NotApproved),
         ),
-        ("approved", |i| samples::annotate(i, annotation::APPROVAL, "Approved"), Standing::Available),
+        ("approved", |i| samples::annotate(i, annotation::APPROVAL, "Approved"), Availability::Available),
         (
             "managed disks",
             |i| i.spec.storage = Some(serde_json::json!({ "volumes": [] })),
@@ -90,15 +90,15 @@ const STANDINGS: [(&str, Change, Standing); 23] = {
             |i| samples::annotate(i, annotation::POOL, "other"),
             Unavailable(Exclusion::OtherPool),
         ),
-        ("claimed", |i| samples::claim(i, AllocationState::Allocated, 0), Standing::Allocated),
-        ("reprovisioning", |i| reprovisioning(i, None), Standing::Reprovisioning),
+        ("claimed", |i| samples::claim(i, AllocationState::Allocated, 0), Availability::Allocated),
+        ("reprovisioning", |i| reprovisioning(i, None), Availability::Reprovisioning),
         (
             "reprovisioning and rebooting",
             |i| {
                 reprovisioning(i, None);
                 end_session(i);
             },
-            Standing::Reprovisioning,
+            Availability::Reprovisioning,
         ),
         (
             "reprovisioning and quarantined",
@@ -106,7 +106,7 @@ const STANDINGS: [(&str, Change, Standing); 23] = {
                 reprovisioning(i, None);
                 samples::annotate(i, annotation::QUARANTINED, "x");
             },
-            Standing::Reprovisioning,
+            Availability::Reprovisioning,
         ),
         (
             "cleaning",
@@ -114,26 +114,26 @@ const STANDINGS: [(&str, Change, Standing); 23] = {
                 samples::claim(i, AllocationState::Preparing, 0);
                 samples::announce(i, PlanType::Clean, 2, None);
             },
-            Standing::Preparing,
+            Availability::Preparing,
         ),
     ]
 };
 
 #[test]
-fn standing_follows_claim_plan_and_session() {
-    for (name, change, want) in STANDINGS {
+fn availability_follows_claim_plan_and_session() {
+    for (name, change, want) in AVAILABILITIES {
         let mut inventory = samples::inventory("host-1");
         change(&mut inventory);
-        assert_eq!(host_standing("workers", Some(&samples::record(&inventory))), want, "{name}");
+        assert_eq!(host_availability("workers", Some(&samples::record(&inventory))), want, "{name}");
     }
-    assert_eq!(host_standing("workers", None), Standing::Unavailable(Exclusion::Missing));
+    assert_eq!(host_availability("workers", None), Availability::Unavailable(Exclusion::Missing));
 }
 
 #[test]
 fn member_of_deleted_machine_comes_back() {
-    use Standing::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
-    const AWAY: Standing = Unavailable(Exclusion::NotAttached);
-    const FAILED: Standing = Unavailable(Exclusion::PlanFailed);
+    use Availability::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
+    const AWAY: Availability = Unavailable(Exclusion::NotAttached);
+    const FAILED: Availability = Unavailable(Exclusion::PlanFailed);
     let held: Change = |i| samples::claim(i, AllocationState::Allocated, 0);
     let cleaning: Change = |i| samples::announce(i, PlanType::Clean, 1, None);
     let cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Applied));
@@ -158,8 +158,8 @@ fn member_of_deleted_machine_comes_back() {
             change(&mut inventory);
         }
         let record = samples::record(&inventory);
-        let standings = [Holder::Keeps, Holder::Releases, Holder::Stuck]
-            .map(|holder| member_standing("workers", Some(&record), holder));
-        assert_eq!(standings, want, "{name}");
+        let availabilities = [Holder::Keeps, Holder::Releases, Holder::Stuck]
+            .map(|holder| member_availability("workers", Some(&record), holder));
+        assert_eq!(availabilities, want, "{name}");
     }
 }
