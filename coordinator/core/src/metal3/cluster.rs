@@ -1,11 +1,9 @@
-//! `Metal3Cluster`: the endpoint that an operator gave.
+//! `Metal3Cluster`: an endpoint that an operator names.
 
 use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::Initialization;
-use coordinator_api::metal3::cluster::{
-    FailureDomain, Metal3Cluster, Metal3ClusterStatus, NamedFailureDomain,
-};
+use coordinator_api::metal3::cluster::{Metal3Cluster, Metal3ClusterStatus, NamedFailureDomain};
 use coordinator_api::metal3::names;
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -14,26 +12,24 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 
-/// Whether a cloud provider sets the providerIDs of nodes. Neither field, or
-/// `noCloudProvider: true`: the coordinator does.
+/// A cloud provider sets the providerIDs of nodes. If neither field is set, or
+/// `noCloudProvider` is true, the coordinator sets them.
 pub fn has_cloud_provider(infrastructure: &Metal3Cluster) -> bool {
     let spec = &infrastructure.spec;
     spec.cloud_provider_enabled.unwrap_or(spec.no_cloud_provider == Some(false))
 }
 
-/// What is due for a `Metal3Cluster`.
+/// The change that is due for a `Metal3Cluster`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing is written: another system manages it, or it is about to be gone.
+    /// Nothing is written, because another system manages the object, or it is being deleted.
     Rest,
-    /// Hold it by a finalizer.
-    Hold,
-    Forget,
-    /// Nothing but the status.
-    Show,
+    AddFinalizer,
+    RemoveFinalizer,
+    WriteStatus,
 }
 
-/// Decides; `machines` is how many the Cluster has.
+/// Decides; `machines` is the number of Metal3Machines of the Cluster.
 pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, machines: usize) -> Decision {
     let is_held = infrastructure.finalizers().iter().any(|name| name == names::CLUSTER_FINALIZER);
     let is_deleted = infrastructure.metadata.deletion_timestamp.is_some();
@@ -41,26 +37,24 @@ pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, m
         return Decision::Rest;
     }
     if cluster::is_paused(infrastructure, owner) {
-        return Decision::Show;
+        return Decision::WriteStatus;
     }
     match (is_deleted, is_held) {
-        (false, false) => Decision::Hold,
+        (false, false) => Decision::AddFinalizer,
         (true, false) => Decision::Rest,
-        (true, true) if machines == 0 => Decision::Forget,
-        (_, true) => Decision::Show,
+        (true, true) if machines == 0 => Decision::RemoveFinalizer,
+        (_, true) => Decision::WriteStatus,
     }
 }
 
-/// Why one in deletion is still there.
 fn deletion_condition(machines: usize) -> ConditionUpdate {
     let message = format!(
-        "in deletion, and {machines} Metal3Machines of the Cluster exist: delete their Machines; it is held until they are gone"
+        "this object is in deletion and held by {machines} Metal3Machines of the Cluster: delete their Machines"
     );
     condition_false(Type::Ready, Reason::MachinesLeft, message)
 }
 
-/// The status that follows. `is_list` is the form that Cluster API reads failure
-/// domains in.
+/// The status. `is_list` is the form in which Cluster API reads failure domains.
 pub fn project_status(
     infrastructure: &Metal3Cluster,
     owner: Option<&Cluster>,
@@ -80,15 +74,14 @@ pub fn project_status(
             shown.push(condition_false(Type::Ready, Reason::OwnerWaiting, message));
         } else {
             status.ready = !infrastructure.spec.control_plane_endpoint.host.is_empty();
-            let state = |kind| {
-                if infrastructure.spec.control_plane_endpoint.host.is_empty() {
-                    let message = "spec.controlPlaneEndpoint.host is missing: set it to an address that is served for the API server";
-                    return condition_false(kind, Reason::EndpointMissing, message);
+            shown.extend([Type::BaremetalInfrastructureReady, Type::Ready].map(|kind| {
+                if status.ready {
+                    return condition_true(kind, Reason::EndpointKnown, "");
                 }
-                condition_true(kind, Reason::EndpointKnown, "")
-            };
-            shown.extend([state(Type::BaremetalInfrastructureReady), state(Type::Ready)]);
-            // Cluster API has acted on it: it is not taken back.
+                let message = "spec.controlPlaneEndpoint.host is missing: set it to an address that is served for the API server";
+                condition_false(kind, Reason::EndpointMissing, message)
+            }));
+            // The field stays because Cluster API has acted on it.
             if status.ready {
                 status.initialization = Some(Initialization { provisioned: Some(true) });
             }
@@ -100,13 +93,15 @@ pub fn project_status(
 
 fn list_domains(infrastructure: &Metal3Cluster, is_list: bool) -> Option<Value> {
     let domains = &infrastructure.spec.failure_domains;
-    let named = |(name, domain): (&String, &FailureDomain)| NamedFailureDomain {
+    if domains.is_empty() || !is_list {
+        return (!domains.is_empty()).then(|| json!(domains));
+    }
+    let named = domains.iter().map(|(name, domain)| NamedFailureDomain {
         name: name.clone(),
         control_plane: domain.control_plane,
         attributes: domain.attributes.clone(),
-    };
-    let list = || json!(domains.iter().map(named).collect::<Vec<_>>());
-    (!domains.is_empty()).then(|| if is_list { list() } else { json!(domains) })
+    });
+    Some(json!(named.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]
@@ -131,17 +126,17 @@ mod tests {
 
     #[test]
     fn a_cluster_is_held_while_machines_exist() {
-        use Decision::{Forget, Hold, Rest, Show};
+        use Decision::{AddFinalizer, RemoveFinalizer, Rest, WriteStatus};
         let deleted = Some(Time(Timestamp::UNIX_EPOCH));
         for (what, is_held, deletion, paused, machines, annotations, want) in [
-            ("new", false, None, None, 0, None, Hold),
-            ("held", true, None, None, 3, None, Show),
-            ("in deletion, with machines", true, deleted.clone(), None, 1, None, Show),
-            ("in deletion, without", true, deleted.clone(), None, 0, None, Forget),
+            ("new", false, None, None, 0, None, AddFinalizer),
+            ("held", true, None, None, 3, None, WriteStatus),
+            ("in deletion, with machines", true, deleted.clone(), None, 1, None, WriteStatus),
+            ("in deletion, without", true, deleted.clone(), None, 0, None, RemoveFinalizer),
             ("in deletion, not held", false, deleted.clone(), None, 0, None, Rest),
-            ("new, paused", false, None, Some(true), 0, None, Show),
-            ("in deletion, paused", true, deleted.clone(), Some(true), 0, None, Show),
-            ("new, paused by itself", false, None, None, 0, Some(annotation::PAUSED), Show),
+            ("new, paused", false, None, Some(true), 0, None, WriteStatus),
+            ("in deletion, paused", true, deleted.clone(), Some(true), 0, None, WriteStatus),
+            ("new, paused by itself", false, None, None, 0, Some(annotation::PAUSED), WriteStatus),
             ("new, of another system", false, None, None, 0, Some(annotation::MANAGED_BY), Rest),
             ("in deletion, of another system", true, deleted, None, 0, Some(annotation::MANAGED_BY), Rest),
         ] {

@@ -1,6 +1,6 @@
-//! `Metal3DataTemplate`: an index for each machine, and what is rendered with it.
+//! `Metal3DataTemplate`: an index for each machine, and the data that is rendered with it.
 //!
-//! The name of a `Metal3Data` follows from template and index: whichever claim
+//! The name of a `Metal3Data` is derived from template and index, so that the claim that
 //! creates it first has the index.
 
 mod claim;
@@ -9,16 +9,16 @@ mod network_data;
 #[cfg(test)]
 mod tests;
 
-use coordinator_api::names::kind;
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::data_template::{
-    FromAnnotation, Metal3DataTemplate, Metal3DataTemplateSpec, PoolRef, Services, Source,
+    FromAnnotation, Metal3DataTemplate, Metal3DataTemplateSpec, PoolRef, Source,
 };
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::ipam::IPAddressSpec;
 use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::names::kind;
 use kube::ResourceExt as _;
 
 pub use claim::{
@@ -33,18 +33,18 @@ pub const META_DATA: (&str, &str) = ("metaData", "-metadata");
 /// Key of the Secret with network data, and suffix of its name.
 pub const NETWORK_DATA: (&str, &str) = ("networkData", "-networkdata");
 
-/// The objects that values are taken from.
+/// The sources of rendered values.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     pub machine: &'a Machine,
     pub metal3_machine: &'a Metal3Machine,
     pub host: &'a BareMetalHost,
     pub index: i64,
-    /// By name of the pool.
+    /// Addresses of the machine by the names of their pools.
     pub addresses: &'a BTreeMap<String, IPAddressSpec>,
 }
 
-/// Why nothing can be rendered.
+/// Why the data cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataError {
     #[error(
@@ -53,7 +53,7 @@ pub enum DataError {
     NoInterface { item: String, name: String },
     #[error("{item}: the BareMetalHost has no spec.bootMACAddress: set it")]
     NoBootMac { item: String },
-    #[error("{item}: {value:?} is no MAC address: correct it")]
+    #[error("{item}: {value:?} is no MAC address: correct the template")]
     BadMac { item: String, value: String },
     #[error("{item}: no pool is named: name one in the template, or set the annotation that it names")]
     NoPool { item: String },
@@ -63,13 +63,13 @@ pub enum DataError {
     ForeignPool { item: String, name: String, kind: String },
     #[error("{item}: no address of pool {name} was claimed")]
     NoAddress { item: String, name: String },
-    #[error("{item}: {value:?} is no IP address: correct it")]
+    #[error("{item}: {value:?} is no IP address: correct the template")]
     BadAddress { item: String, value: String },
     #[error(
         "{item}: {value} has a prefix longer than an address of its family: correct prefix of the route, or of the IPPool"
     )]
     BadPrefix { item: String, value: String },
-    #[error("{item}: parameter {parameter} is set by a field of its own: remove it")]
+    #[error("{item}: parameter {parameter} has its own field in the template: remove the parameter")]
     IllegalParameter { item: String, parameter: String },
 }
 
@@ -99,7 +99,7 @@ impl Sources<'_> {
     }
 
     fn annotation(&self, from: &FromAnnotation) -> &str {
-        self.annotations(from.object).get(&from.annotation).map(String::as_str).unwrap_or_default()
+        self.annotations(from.object).get(&from.annotation).map_or("", String::as_str)
     }
 
     /// MAC address of an interface of the host.
@@ -112,11 +112,11 @@ impl Sources<'_> {
     }
 
     fn address(&self, item: &str, pool: &str) -> Result<&IPAddressSpec, DataError> {
-        let missing = || DataError::NoAddress { item: item.to_owned(), name: pool.to_owned() };
-        self.addresses.get(pool).ok_or_else(missing)
+        let address = self.addresses.get(pool);
+        address.ok_or_else(|| DataError::NoAddress { item: item.to_owned(), name: pool.to_owned() })
     }
 
-    /// The pool of an item: by annotation, else by reference, else by name.
+    /// The pool of an item by the annotation, else by the reference, else by the name.
     fn pool(
         &self,
         item: &str,
@@ -125,14 +125,14 @@ impl Sources<'_> {
         name: Option<&String>,
     ) -> Result<String, DataError> {
         let found = match (annotation, reference) {
-            (Some(annotation), _) => self.annotation(annotation).to_owned(),
+            (Some(annotation), _) => self.annotation(annotation),
             (None, Some(reference)) => {
                 check_pool(item, &reference.name, reference.api_group.as_ref(), reference.kind.as_ref())?;
-                reference.name.clone()
+                &reference.name
             }
-            (None, None) => name.cloned().unwrap_or_default(),
+            (None, None) => name.map_or("", String::as_str),
         };
-        if found.is_empty() { Err(DataError::NoPool { item: item.to_owned() }) } else { Ok(found) }
+        if found.is_empty() { Err(DataError::NoPool { item: item.to_owned() }) } else { Ok(found.to_owned()) }
     }
 }
 
@@ -151,7 +151,7 @@ fn check_pool(
     Err(DataError::ForeignPool { item: item.to_owned(), name: name.to_owned(), kind })
 }
 
-/// The pools that the template takes addresses from; one address of each.
+/// The pools of a template. The machine gets one address of each of them.
 pub fn list_pools(
     spec: &Metal3DataTemplateSpec,
     sources: &Sources<'_>,
@@ -171,22 +171,20 @@ pub fn list_pools(
     }
     let Some(network) = &spec.network_data else { return Ok(pools) };
     let networks = &network.networks;
-    let services = |services: &Services| services.dns_from_ip_pool.clone();
-    pools.extend(services(&network.services));
+    pools.extend(network.services.dns_from_ip_pool.clone());
     for layer in networks.ipv4.iter().chain(&networks.ipv6) {
         pools.insert(network_data::pool_of(layer, sources)?);
     }
     let fixed = networks.ipv4.iter().chain(&networks.ipv6).flat_map(|layer| &layer.routes);
     let dynamic = networks.ipv4_dhcp.iter().chain(&networks.ipv6_dhcp).chain(&networks.ipv6_slaac);
     for route in fixed.chain(dynamic.flat_map(|layer| &layer.routes)) {
-        pools.extend(services(&route.services));
+        pools.extend(route.services.dns_from_ip_pool.clone());
         pools.extend(network_data::gateway_pool(route, sources)?);
     }
     Ok(pools)
 }
 
-/// What is rendered: the contents of the two Secrets, each where the template asks
-/// for it.
+/// The contents of the two Secrets, as far as the template has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     pub meta_data: Option<String>,
@@ -199,9 +197,9 @@ pub fn render_data(template: &Metal3DataTemplate, sources: &Sources<'_>) -> Resu
     let meta_data = spec.meta_data.as_ref().map(|spec| render_meta_data(spec, sources)).transpose()?;
     let network_data =
         spec.network_data.as_ref().map(|spec| render_network_data(spec, sources)).transpose()?;
-    // Maps of texts always have a YAML form.
+    // A map of texts can always be written as YAML.
     Ok(Rendered {
-        meta_data: meta_data.map(|data| crate::yaml::to_yaml(&data).unwrap_or_default()),
-        network_data: network_data.map(|data| crate::yaml::to_yaml(&data).unwrap_or_default()),
+        meta_data: meta_data.and_then(|data| crate::yaml::to_yaml(&data).ok()),
+        network_data: network_data.and_then(|data| crate::yaml::to_yaml(&data).ok()),
     })
 }

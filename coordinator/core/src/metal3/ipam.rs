@@ -1,14 +1,14 @@
-//! Which address of an `IPPool` a claim is given.
+//! Allocation of an address of an `IPPool` to a claim.
 //!
-//! The name of an `IPAddress` follows from its address: the claim that creates it first
-//! has it. What is chosen here is only the next name to try.
+//! The name of an `IPAddress` is derived from its address, so that the claim that creates it
+//! first has the address. This module only chooses the next name to try.
 
-use coordinator_api::names::kind;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use coordinator_api::metal3::ipam::{AllocationStrategy, IPAddress, IPAddressSpec, IPPool, IPPoolSpec};
 use coordinator_api::metal3::{ObjectRef, names};
+use coordinator_api::names::kind;
 use kube::ResourceExt;
 use sha2::{Digest as _, Sha256};
 
@@ -26,16 +26,16 @@ use range::{Range, parse_address};
 
 pub use claim::{ClaimStep, decide_claim, labels_of_pool, project_pool};
 
-/// What an address was given to.
+/// Kind of the claim that holds an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimKind {
-    /// Metal3's.
+    /// `IPClaim` of Metal3.
     Claim,
+    /// `IPAddressClaim` of Cluster API.
     AddressClaim,
 }
 
 impl ClaimKind {
-    /// Name of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Claim => kind::IP_CLAIM,
@@ -43,35 +43,33 @@ impl ClaimKind {
         }
     }
 
-    /// Of the claim that an address names.
+    /// Kind of the claim that an address names.
     pub fn of(address: &IPAddress) -> Self {
         let kind = address.spec.claim.kind.as_deref();
         if kind == Some(Self::AddressClaim.as_str()) { Self::AddressClaim } else { Self::Claim }
     }
 }
 
-/// Whether the address was given to that claim. Names decide: UIDs change with a
-/// restore. Claims of both kinds may have one name.
+/// The claim holds the address. Names are compared, because UIDs change with a restore, and
+/// kinds, because claims of both kinds may have the same name.
 pub fn is_held_by(address: &IPAddress, kind: ClaimKind, claim: &str, pool: &str) -> bool {
     let spec = &address.spec;
     ClaimKind::of(address) == kind && spec.claim.name == claim && spec.pool.name == pool
 }
 
-/// The address that a claim of either kind has recorded as its own.
+/// The address that a claim of either kind has chosen.
 pub fn chosen_address(claim: &impl ResourceExt) -> Option<IpAddr> {
     claim.annotations().get(names::CHOSEN_ADDRESS)?.parse().ok()
 }
 
-/// Whether nothing but this finalizer holds a claim: whatever else does may use the address.
+/// Only this finalizer holds the claim. The owner of another finalizer may still use the address.
 fn is_held_by_alone(claim: &impl ResourceExt, finalizer: &str) -> bool {
     let finalizers = claim.finalizers();
     !finalizers.is_empty() && finalizers.iter().all(|name| name == finalizer)
 }
 
-/// The pool that a claim names, from which a new claim (`is_new`) can be given an address.
-///
-/// # Errors
-/// Why it can be given none, as a sentence.
+/// The pool of a claim, or a sentence that says why it cannot be used. A new claim (`is_new`)
+/// gets no address of a pool in deletion.
 fn find_pool<'a>(pool: Option<&'a IPPool>, name: &str, is_new: bool) -> Result<(&'a IPPool, Pool), String> {
     let pool = pool.ok_or_else(|| format!("no IPPool {name} in this namespace: create it"))?;
     let parsed = Pool::parse(&pool.spec).map_err(|error| format!("IPPool {name} cannot be used: {error}"))?;
@@ -84,35 +82,35 @@ fn find_pool<'a>(pool: Option<&'a IPPool>, name: &str, is_new: bool) -> Result<(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     ranges: Vec<Range>,
-    /// By name of the claim.
+    /// Reserved addresses by the names of their claims.
     pre_allocations: BTreeMap<String, IpAddr>,
     strategy: AllocationStrategy,
 }
 
-/// A pool that no address can be taken from.
+/// Why a pool cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    #[error("{field}: {value:?} is not {wanted}: correct it")]
+    #[error("{field}: {value:?} is not {wanted}: correct the IPPool")]
     Value { field: String, value: String, wanted: &'static str },
     #[error("spec.pools[{index}] has neither start nor subnet: add one of them")]
     Unbounded { index: usize },
-    #[error("spec.pools[{index}] is empty: start is above end, or outside of subnet: correct them")]
+    #[error("spec.pools[{index}] is empty, because start is above end or outside of subnet: correct them")]
     Empty { index: usize },
     #[error("spec.pools[{index}] has no end, which allocationStrategy random needs: add end or subnet")]
     Endless { index: usize },
-    #[error("spec.pools[{index}]: prefix {prefix} is longer than an IPv4 address: correct it")]
+    #[error("spec.pools[{index}]: prefix {prefix} is longer than an IPv4 address: correct the prefix")]
     Prefix { index: usize, prefix: i32 },
     #[error("spec.pools[{first}] and spec.pools[{second}] share addresses: correct one of them")]
     Overlap { first: usize, second: usize },
-    #[error("{address} of claim {claim} is in no range: add one that has it, or delete the claim")]
+    #[error("{address} of claim {claim} is in no range: add a range with it, or delete the claim")]
     InUse { claim: String, address: IpAddr },
-    #[error("spec.preAllocations[{claim}]: {address} is in no range: correct it, or add a range")]
+    #[error("spec.preAllocations[{claim}]: {address} is in no range: correct the address, or add a range")]
     OutOfBounds { claim: String, address: IpAddr },
-    #[error("spec.preAllocations[{claim}]: {address} is kept for another claim too: correct one of them")]
+    #[error("spec.preAllocations[{claim}]: {address} is reserved for another claim too: correct one of them")]
     Duplicate { claim: String, address: IpAddr },
 }
 
-/// Why a claim gets no address. The first words are those of Metal3.
+/// Why a claim gets no address. The texts begin with the words of Metal3.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
@@ -122,26 +120,24 @@ pub enum Refusal {
     #[error("Invalid ipAddress annotation {0:?}: not a valid IP address: correct or remove it")]
     BadRequest(String),
     #[error(
-        "Requested IP not available: {0} is in use, kept for another claim, or in no range: correct or remove the annotation ipAddress"
+        "Requested IP not available: {0} is in use, reserved for another claim, or in no range: correct or remove the annotation ipAddress"
     )]
     NotAvailable(IpAddr),
     #[error(
-        "PreAllocation and requested ip address are conflicting: {0} is kept for this claim: remove the annotation ipAddress"
+        "PreAllocation and requested ip address are conflicting: {0} is reserved for this claim: remove the annotation ipAddress"
     )]
     Conflicting(IpAddr),
     #[error(
-        "{0} is kept for this claim and in use by another one: delete that claim, or change spec.preAllocations of the IPPool"
+        "{0} is reserved for this claim and in use by another one: delete that claim, or change spec.preAllocations of the IPPool"
     )]
     PreAllocatedInUse(IpAddr),
     #[error(
-        "Exhausted IP Pools: {address} is free, but host {host} still uses it as the machine that it was: add a range to the IPPool, or let that host become a node again"
+        "Exhausted IP Pools: {address} is free, but host {host} still uses it as its last machine did: add a range to the IPPool, or provision that host again"
     )]
     UsedByHost { address: IpAddr, host: String },
 }
 
 impl Pool {
-    /// # Errors
-    /// [`PoolError`], which names the field and the next action.
     pub fn parse(spec: &IPPoolSpec) -> Result<Self, PoolError> {
         let ranges = spec.pools.iter().enumerate().map(|(index, range)| Range::parse(index, range, spec));
         let ranges: Vec<_> = ranges.collect::<Result<_, _>>()?;
@@ -159,8 +155,7 @@ impl Pool {
         Ok(Self { ranges, pre_allocations, strategy: spec.allocation_strategy })
     }
 
-    /// What is wrong with it although it can be used: addresses whose prefix and gateway are
-    /// not those of one range.
+    /// Checks a usable pool for addresses whose prefix and gateway are ambiguous or unknown.
     pub fn check(&self, used: &[(IpAddr, String)]) -> Result<(), PoolError> {
         for (second, range) in self.ranges.iter().enumerate() {
             if let Some(first) = self.ranges[..second].iter().position(|other| other.overlaps(range)) {
@@ -175,9 +170,9 @@ impl Pool {
         }
     }
 
-    /// The address for the claim called `claim`, which may ask for one. Of those that
-    /// nothing asks for, the ones that other hosts use (`used_by`) are left out: a host that
-    /// was cleaned has the network of its last machine until it is a node again.
+    /// Chooses the address of the claim with the name `claim`, which may request one. Without a
+    /// request, addresses that other hosts use (`used_by`) are left out, because a cleaned host
+    /// keeps the network of its last machine until it is provisioned again.
     pub fn choose_address(
         &self,
         claim: &str,
@@ -195,8 +190,8 @@ impl Pool {
             (Some(kept), _) if is_taken(kept) => Err(Refusal::PreAllocatedInUse(kept)),
             (Some(kept), _) => Ok(kept),
             (None, Some(requested)) => {
-                let is_in = self.ranges.iter().any(|range| range.contains(requested));
-                if is_in && is_free(requested) {
+                let is_in_range = self.ranges.iter().any(|range| range.contains(requested));
+                if is_in_range && is_free(requested) {
                     Ok(requested)
                 } else {
                     Err(Refusal::NotAvailable(requested))

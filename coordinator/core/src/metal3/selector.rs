@@ -1,4 +1,4 @@
-//! `hostSelector`: which hosts a machine can have, by their labels.
+//! `hostSelector`, which selects the hosts of a machine by their labels.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ enum Operation {
     Below(i64),
 }
 
-/// A selector that matches nothing, as it is written.
+/// Why a selector is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("spec.hostSelector.matchExpressions, key {key}: {problem}: correct the template")]
 pub(super) struct SelectorError {
@@ -37,7 +37,7 @@ impl Selector {
         self.0.is_empty()
     }
 
-    /// Labels that every host has which matches.
+    /// Labels that every matching host has.
     pub(super) fn equalities(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|(key, operation)| match operation {
             Operation::In(values) => match values.as_slice() {
@@ -54,51 +54,46 @@ impl Selector {
 }
 
 impl Operation {
-    /// As Kubernetes: a label that is absent is not in any set.
+    /// As in Kubernetes, an absent label is not in any set.
     fn matches(&self, value: Option<&String>) -> bool {
-        let number = || value.and_then(|text| text.parse::<i64>().ok());
         match self {
             Self::In(values) => value.is_some_and(|value| values.contains(value)),
             Self::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
             Self::Exists => value.is_some(),
             Self::Absent => value.is_none(),
-            Self::Above(bound) => number().is_some_and(|number| number > *bound),
-            Self::Below(bound) => number().is_some_and(|number| number < *bound),
+            Self::Above(bound) => parse_number(value).is_some_and(|number| number > *bound),
+            Self::Below(bound) => parse_number(value).is_some_and(|number| number < *bound),
         }
     }
 }
 
 fn parse_requirement(given: &HostRequirement) -> Result<(String, Operation), SelectorError> {
-    let failed = |problem: String| SelectorError { key: given.key.clone(), problem };
-    let values = || given.values.clone();
-    let single = || match given.values.as_slice() {
-        [value] => Ok(value.clone()),
-        _ => Err(failed(format!("operator {} takes exactly one value", given.operator))),
-    };
-    let number = || {
-        let value = single()?;
-        value.parse::<i64>().map_err(|_| failed(format!("{value:?} is not an integer")))
-    };
-    let some = |operation: Operation| {
-        if given.values.is_empty() {
-            return Err(failed(format!("operator {} takes values", given.operator)));
-        }
-        Ok(operation)
-    };
-    let operation = match given.operator.to_lowercase().as_str() {
-        "in" => some(Operation::In(values()))?,
-        "notin" => some(Operation::NotIn(values()))?,
-        "=" | "==" => Operation::In(vec![single()?]),
-        "!=" => Operation::NotIn(vec![single()?]),
-        "exists" => Operation::Exists,
-        "!" => Operation::Absent,
-        "gt" => Operation::Above(number()?),
-        "lt" => Operation::Below(number()?),
-        other => {
-            return Err(failed(format!("{other:?} is none of in, notin, exists, !, =, ==, !=, gt, lt")));
-        }
-    };
+    let operation = parse_operation(&given.operator, &given.values);
+    let operation = operation.map_err(|problem| SelectorError { key: given.key.clone(), problem })?;
     Ok((given.key.clone(), operation))
+}
+
+fn parse_operation(operator: &str, values: &[String]) -> Result<Operation, String> {
+    let name = operator.to_lowercase();
+    Ok(match (name.as_str(), values) {
+        ("in" | "notin", []) => return Err(format!("operator {operator} takes values")),
+        ("in", _) | ("=" | "==", [_]) => Operation::In(values.to_vec()),
+        ("notin", _) | ("!=", [_]) => Operation::NotIn(values.to_vec()),
+        ("exists", _) => Operation::Exists,
+        ("!", _) => Operation::Absent,
+        ("gt" | "lt", [value]) => {
+            let bound = value.parse::<i64>().map_err(|_| format!("{value:?} is not an integer"))?;
+            if name == "gt" { Operation::Above(bound) } else { Operation::Below(bound) }
+        }
+        ("=" | "==" | "!=" | "gt" | "lt", _) => {
+            return Err(format!("operator {operator} takes exactly one value"));
+        }
+        (other, _) => return Err(format!("{other:?} is none of in, notin, exists, !, =, ==, !=, gt, lt")),
+    })
+}
+
+fn parse_number(value: Option<&String>) -> Option<i64> {
+    value?.parse().ok()
 }
 
 #[cfg(test)]

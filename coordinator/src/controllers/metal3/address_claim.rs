@@ -25,13 +25,13 @@ impl Reconciled for IPAddressClaim {
         let key = Key::of(&*claim);
         let pool = addresses::find_pool(&context, &*claim);
         let reserved = addresses::find_address(&context, &*claim, pool.as_deref());
-        let given = context.cache.get::<IPAddress>(&key);
+        let allocated = context.cache.get::<IPAddress>(&key);
         let situation = Situation {
             claim: &claim,
             is_paused: context.is_paused(&*claim),
             pool: pool.as_deref(),
             reserved: reserved.as_deref(),
-            given: given.as_deref(),
+            allocated: allocated.as_deref(),
             now: context.clock.now(),
         };
         let step = decide_address_claim(&situation);
@@ -54,13 +54,17 @@ async fn apply_step(context: &Context, situation: &Situation<'_>, step: Step) ->
             Err(refusal) => refuse_claim(context, situation, &refusal).await,
         },
         Step::Reserve(address) => addresses::take_address(context, claim, &address).await.map(drop),
-        Step::Give(address) => {
+        Step::Allocate(address) => {
             metal3::create(client, &namespace, &*address).await?;
-            tracing::info!(address = address.spec.address, pool = claim.spec.pool_ref.name, "address given");
+            tracing::info!(
+                address = address.spec.address,
+                pool = claim.spec.pool_ref.name,
+                "address allocated"
+            );
             Ok(())
         }
-        Step::Renew => match situation.given {
-            Some(given) => metal3::drop_finalizer(client, given, ADDRESS_FINALIZER).await,
+        Step::Reallocate => match situation.allocated {
+            Some(allocated) => metal3::drop_finalizer(client, allocated, ADDRESS_FINALIZER).await,
             None => Ok(()),
         },
         Step::Report(projected) => status::write_status(client, claim, &projected).await.map(drop),

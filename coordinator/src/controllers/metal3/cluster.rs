@@ -24,7 +24,7 @@ impl Reconciled for Metal3Cluster {
         let cluster = cluster_key.as_ref().and_then(|cluster| context.cache.get::<Cluster>(cluster));
         let machines = cluster_key.map_or(0, |cluster| context.metal3.machines_of_cluster(&cluster).len());
         let decision = decide_cluster(&infrastructure, cluster.as_deref(), machines);
-        if decision == Decision::Show {
+        if decision == Decision::WriteStatus {
             let is_list = context.versions.cluster.version != "v1beta1";
             let now = context.clock.now();
             let projected = project_status(&infrastructure, cluster.as_deref(), machines, is_list, now);
@@ -45,8 +45,12 @@ async fn change_finalizer(
     decision: Decision,
 ) -> Result<(), StoreError> {
     match decision {
-        Decision::Hold => metal3::add_finalizer(client, infrastructure, names::CLUSTER_FINALIZER).await,
-        Decision::Forget => metal3::drop_finalizer(client, infrastructure, names::CLUSTER_FINALIZER).await,
-        Decision::Rest | Decision::Show => Ok(()),
+        Decision::AddFinalizer => {
+            metal3::add_finalizer(client, infrastructure, names::CLUSTER_FINALIZER).await
+        }
+        Decision::RemoveFinalizer => {
+            metal3::drop_finalizer(client, infrastructure, names::CLUSTER_FINALIZER).await
+        }
+        Decision::Rest | Decision::WriteStatus => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What is due for a `Metal3DataClaim`, and the status of a template.
+//! The change that is due for a `Metal3DataClaim`, and the status of a template.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataClaim
 use coordinator_api::metal3::data_template::{Metal3DataTemplate, Metal3DataTemplateStatus};
 use coordinator_api::metal3::{ObjectRef, SecretRef, names};
 use coordinator_api::names::label;
+use coordinator_api::object::Namespace;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -16,25 +17,24 @@ use super::{META_DATA, NETWORK_DATA};
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimStep {
     Rest,
-    /// Choose the lowest index that is free and record it on the claim, before
-    /// anything is created.
+    /// Choose the lowest free index and record it on the claim, before any object is created.
     Choose,
     /// Create the data of the recorded index.
     Create(Box<Metal3Data>),
     Report(Metal3DataClaimStatus),
     /// Delete the data of this name.
     Release(String),
-    /// Nothing of the claim is left.
+    /// The claim has no data any more.
     RemoveFinalizer,
 }
 
-/// Whose indexes the template shares: those of the template that it replaces.
+/// Name of the template with which a template shares its indexes, because it replaces it.
 pub fn group_of_template(template: &Metal3DataTemplate) -> String {
     let reference = template.spec.template_reference.clone().filter(|name| !name.is_empty());
     reference.unwrap_or_else(|| template.name_any())
 }
 
-/// The same for data.
+/// Group of the template from which data was rendered.
 pub fn group_of_data(data: &Metal3Data) -> String {
     let reference = data.spec.template_reference.clone().filter(|name| !name.is_empty());
     reference.unwrap_or_else(|| data.spec.template.name.clone())
@@ -45,8 +45,8 @@ pub fn data_name(template: &Metal3DataTemplate, index: i64) -> String {
     format!("{}-{index}", group_of_template(template))
 }
 
-/// Decides. `find_data` looks a `Metal3Data` up by its name; `own` is the one of this
-/// claim, by whatever name.
+/// Decides. `find_data` finds a `Metal3Data` by its name; `own` is the `Metal3Data` of this claim
+/// under any name.
 pub fn decide_claim<'a>(
     claim: &Metal3DataClaim,
     template: Option<&Metal3DataTemplate>,
@@ -76,32 +76,32 @@ pub fn decide_claim<'a>(
     match find_data(&data_name(template, index)) {
         None => ClaimStep::Create(Box::new(new_data(claim, template, index))),
         Some(data) if is_of_claim(data, claim) => {
-            let reference = ObjectRef::within(&claim.namespace().unwrap_or_default(), &data.name_any());
+            let reference = ObjectRef::within(&Namespace::of(claim), &data.name_any());
             report(claim, Metal3DataClaimStatus { rendered_data: Some(reference), error_message: None })
         }
         Some(_) => ClaimStep::Choose,
     }
 }
 
-/// Names decide: UIDs change with a restore.
+/// Compares names only, because UIDs change with a restore.
 fn is_of_claim(data: &Metal3Data, claim: &Metal3DataClaim) -> bool {
     data.spec.claim.name == claim.name_any()
 }
 
 fn new_data(claim: &Metal3DataClaim, template: &Metal3DataTemplate, index: i64) -> Metal3Data {
-    let namespace = claim.namespace().unwrap_or_default();
+    let namespace = Namespace::of(claim);
     // A claim has the name of its machine.
     let machine = claim.name_any();
     let secret = |suffix: &str| SecretRef {
         name: Some(format!("{machine}{suffix}")),
-        namespace: Some(namespace.clone()),
+        namespace: Some(namespace.to_string()),
     };
     let spec = Metal3DataSpec {
         index,
         template_reference: template.spec.template_reference.clone(),
         meta_data: template.spec.meta_data.as_ref().map(|_| secret(META_DATA.1)),
         network_data: template.spec.network_data.as_ref().map(|_| secret(NETWORK_DATA.1)),
-        claim: ObjectRef::within(&namespace, &claim.name_any()),
+        claim: ObjectRef::within(&namespace, &machine),
         template: ObjectRef::within(&namespace, &template.name_any()),
     };
     let mut data = Metal3Data::new(&data_name(template, index), spec);
@@ -125,7 +125,7 @@ pub fn labels_of_template(template: &Metal3DataTemplate) -> BTreeMap<&'static st
     cluster.map(|name| (label::CLUSTER_NAME, name)).into_iter().collect()
 }
 
-/// The status of a template whose indexes `used` have these claims.
+/// The status of a template; `used` has the used indexes with the names of their claims.
 pub fn project_template(
     template: &Metal3DataTemplate,
     used: Vec<(i64, String)>,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use coordinator_api::metal3::data_template::{KeyIndex, KeyInterface, MetaDataSpec};
-use kube::ResourceExt as _;
+use coordinator_api::object::Namespace;
 
 use super::{DataError, Sources};
 use crate::metal3::host;
 use crate::provider_id::ProviderId;
 
-/// Renders meta-data. Of items with one key the last counts, in the order of
-/// CAPM3; `providerid` is there unless an item has that key.
+/// Renders meta-data. If several items have the same key, the last item in the order of CAPM3
+/// counts. An item may override `providerid`.
 pub fn render_meta_data(
     spec: &MetaDataSpec,
     sources: &Sources<'_>,
@@ -26,11 +26,11 @@ pub fn render_meta_data(
     }
     for item in &spec.prefixes_from_ip_pool {
         let prefix = sources.address(&item.key, &item.name)?.prefix;
-        data.insert(item.key.clone(), prefix.map(|prefix| prefix.to_string()).unwrap_or_default());
+        data.insert(item.key.clone(), prefix.map_or_else(String::new, |prefix| prefix.to_string()));
     }
     for item in &spec.gateways_from_ip_pool {
-        let gateway = sources.address(&item.key, &item.name)?.gateway.clone();
-        data.insert(item.key.clone(), gateway.unwrap_or_default());
+        let gateway = sources.address(&item.key, &item.name)?.gateway.as_deref();
+        data.insert(item.key.clone(), gateway.unwrap_or("").to_owned());
     }
     for item in &spec.dns_servers_from_ip_pool {
         data.insert(item.key.clone(), sources.address(&item.key, &item.name)?.dns_servers.join(","));
@@ -39,18 +39,18 @@ pub fn render_meta_data(
         data.insert(item.key.clone(), render_index(item, sources.index));
     }
     for item in &spec.namespaces {
-        data.insert(item.key.clone(), sources.metal3_machine.namespace().unwrap_or_default());
+        data.insert(item.key.clone(), Namespace::of(sources.metal3_machine).to_string());
     }
     for item in &spec.object_names {
         data.insert(item.key.clone(), sources.name(item.object));
     }
     for item in &spec.from_labels {
-        let value = sources.labels(item.object).get(&item.label).cloned();
-        data.insert(item.key.clone(), value.unwrap_or_default());
+        let value = sources.labels(item.object).get(&item.label).map_or("", String::as_str);
+        data.insert(item.key.clone(), value.to_owned());
     }
     for item in &spec.from_annotations {
-        let value = sources.annotations(item.object).get(&item.annotation).cloned();
-        data.insert(item.key.clone(), value.unwrap_or_default());
+        let value = sources.annotations(item.object).get(&item.annotation).map_or("", String::as_str);
+        data.insert(item.key.clone(), value.to_owned());
     }
     for item in &spec.strings {
         data.insert(item.key.clone(), item.value.clone());
@@ -69,5 +69,5 @@ fn interface_mac(item: &KeyInterface, sources: &Sources<'_>) -> Result<String, D
         let mac = sources.host.spec.boot_mac_address.clone().filter(|mac| !mac.is_empty());
         return mac.ok_or_else(|| DataError::NoBootMac { item: item.key.clone() });
     }
-    sources.mac(&item.key, item.interface.as_deref().unwrap_or_default())
+    sources.mac(&item.key, item.interface.as_deref().unwrap_or(""))
 }

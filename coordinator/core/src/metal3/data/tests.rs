@@ -252,7 +252,7 @@ fn what_cannot_be_rendered_names_the_item() {
             net(json!({ "id": "n", "link": "l", "ipAddressFromIPPool": "pool-wrong" })),
         ),
         (
-            "set by a field of its own",
+            "has its own field in the template",
             json!({ "networkData": { "links": { "bonds": [{ "id": "b", "bondMode": "802.3ad", "parameters": { "mode": "x" } }] } } }),
         ),
     ] {

@@ -1,8 +1,8 @@
-//! What is due for an `IPAddressClaim` of Cluster API on an `IPPool`.
+//! The change that is due for an `IPAddressClaim` of Cluster API on an `IPPool`.
 //!
-//! Its address is taken as that of an `IPClaim` is: by creating the `IPAddress` of
-//! Metal3 whose name follows from it. What the claim is given is an `IPAddress` of
-//! Cluster API beside it, with the name of the claim.
+//! Its address is reserved like the address of an `IPClaim`: by creating the `IPAddress` of
+//! Metal3 whose name is derived from the address. The claim then gets an `IPAddress` of Cluster
+//! API with the name of the claim.
 
 use coordinator_api::capi_ipam::{
     ADDRESS_FINALIZER, CLAIM_FINALIZER, IPAddress, IPAddressClaim, IPAddressClaimStatus, IPAddressSpec,
@@ -21,13 +21,13 @@ use super::{ClaimKind, Pool, address_name, chosen_address, find_pool, is_held_by
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     pub claim: &'a IPAddressClaim,
-    /// The claim, or its Cluster.
+    /// The claim or its Cluster is paused.
     pub is_paused: bool,
     pub pool: Option<&'a IPPool>,
-    /// The `IPAddress` of Metal3 for the recorded choice, also where another claim holds it.
+    /// The `IPAddress` of Metal3 for the chosen address, even if another claim holds it.
     pub reserved: Option<&'a Reservation>,
-    /// The `IPAddress` with the name of the claim.
-    pub given: Option<&'a IPAddress>,
+    /// The `IPAddress` of Cluster API with the name of the claim.
+    pub allocated: Option<&'a IPAddress>,
     pub now: Timestamp,
 }
 
@@ -37,19 +37,20 @@ pub enum AddressClaimStep {
     Rest,
     /// Choose an address of the pool and record it on the claim.
     Choose(Pool),
-    /// Take the recorded address.
+    /// Reserve the chosen address.
     Reserve(Box<Reservation>),
-    /// Give it to the claim.
-    Give(Box<IPAddress>),
-    /// It was deleted while the claim needs it: let it go, and give it again.
-    Renew,
+    /// Create the `IPAddress` of Cluster API.
+    Allocate(Box<IPAddress>),
+    /// The `IPAddress` of Cluster API was deleted while the claim needs it: remove its finalizer,
+    /// so that it is created again.
+    Reallocate,
     Report(IPAddressClaimStatus),
-    /// Give back: what the claim was given, the `IPAddress` of Metal3 of this name, then
-    /// the finalizer.
+    /// Delete the `IPAddress` of Cluster API and the `IPAddress` of Metal3 of this name, then
+    /// remove the finalizer.
     Release(Option<String>),
 }
 
-/// Whether the claim is on an `IPPool`.
+/// The claim is on an `IPPool`.
 pub fn is_ours(claim: &IPAddressClaim) -> bool {
     let pool = &claim.spec.pool_ref;
     (pool.api_group.as_str(), pool.kind.as_str()) == ("ipam.metal3.io", kind::IP_POOL)
@@ -74,36 +75,36 @@ pub fn decide_address_claim(situation: &Situation<'_>) -> AddressClaimStep {
     match situation.reserved {
         None => AddressClaimStep::Reserve(Box::new(wanted)),
         Some(held) if is_held_by(held, ClaimKind::AddressClaim, &claim.name_any(), name) => {
-            give_address(situation, pool, &wanted)
+            allocate_address(situation, pool, &wanted)
         }
         Some(_) => AddressClaimStep::Choose(parsed),
     }
 }
 
-fn give_address(situation: &Situation<'_>, pool: &IPPool, wanted: &Reservation) -> AddressClaimStep {
+fn allocate_address(situation: &Situation<'_>, pool: &IPPool, wanted: &Reservation) -> AddressClaimStep {
     let claim = situation.claim;
     let Some(prefix) = wanted.spec.prefix else {
         let message = "the IPPool has no prefix for this address: set spec.prefix, or subnet of its range";
         return refuse(situation, Reason::AllocationFailed, message.to_owned());
     };
-    let Some(given) = situation.given else {
-        return AddressClaimStep::Give(Box::new(describe_address(claim, pool, wanted, prefix)));
+    let Some(allocated) = situation.allocated else {
+        return AddressClaimStep::Allocate(Box::new(describe_address(claim, pool, wanted, prefix)));
     };
     let is_of_claim =
-        given.spec.claim_ref.name == claim.name_any() && given.spec.pool_ref == claim.spec.pool_ref;
-    if !is_of_claim || given.spec.address != wanted.spec.address {
+        allocated.spec.claim_ref.name == claim.name_any() && allocated.spec.pool_ref == claim.spec.pool_ref;
+    if !is_of_claim || allocated.spec.address != wanted.spec.address {
         let message =
-            format!("IPAddress {} exists and is not what this claim was given: delete it", given.name_any());
+            format!("IPAddress {} exists and does not belong to this claim: delete it", allocated.name_any());
         return refuse(situation, Reason::AllocationFailed, message);
     }
-    if given.metadata.deletion_timestamp.is_some() {
-        return AddressClaimStep::Renew;
+    if allocated.metadata.deletion_timestamp.is_some() {
+        return AddressClaimStep::Reallocate;
     }
     let ready = condition_true(Type::Ready, Reason::Available, "");
-    report(situation, Some(NameRef { name: given.name_any() }), ready)
+    report(situation, Some(NameRef { name: allocated.name_any() }), ready)
 }
 
-/// The claim controls it, as Cluster API's contract has it; it can be made again.
+/// The `IPAddress` of Cluster API. By the contract of Cluster API the claim is its controller.
 fn describe_address(claim: &IPAddressClaim, pool: &IPPool, wanted: &Reservation, prefix: i32) -> IPAddress {
     let controller = claim.owner_ref(&()).map(|owner| OwnerReference { controller: Some(true), ..owner });
     let mut address = IPAddress::new(
@@ -131,7 +132,7 @@ fn release_address(situation: &Situation<'_>) -> AddressClaimStep {
     AddressClaimStep::Release(name.map(|(pool, chosen)| address_name(&pool.spec.name_prefix, chosen)))
 }
 
-/// Why the claim has no address.
+/// Reports why the claim has no address.
 pub fn refuse(situation: &Situation<'_>, reason: Reason, message: String) -> AddressClaimStep {
     report(situation, None, condition_false(Type::Ready, reason, message))
 }
@@ -182,7 +183,7 @@ mod tests {
 
     fn situation(claim: &IPAddressClaim) -> Situation<'_> {
         let now = Timestamp::UNIX_EPOCH;
-        Situation { claim, is_paused: false, pool: None, reserved: None, given: None, now }
+        Situation { claim, is_paused: false, pool: None, reserved: None, allocated: None, now }
     }
 
     fn reserved(kind: Option<&str>) -> Reservation {
@@ -193,12 +194,12 @@ mod tests {
         reserved
     }
 
-    /// What the claim is given.
-    fn given() -> IPAddress {
+    /// The allocated address.
+    fn allocated() -> IPAddress {
         let (pool, claim, held) = (with_prefix(), chosen(), reserved(Some("IPAddressClaim")));
         let situation = Situation { pool: Some(&pool), reserved: Some(&held), ..situation(&claim) };
         match decide_address_claim(&situation) {
-            AddressClaimStep::Give(address) => *address,
+            AddressClaimStep::Allocate(address) => *address,
             other => panic!("{other:?}"),
         }
     }
@@ -208,11 +209,11 @@ mod tests {
             AddressClaimStep::Rest => "rest".into(),
             AddressClaimStep::Choose(_) => "choose".into(),
             AddressClaimStep::Reserve(address) => format!("reserve {}", address.name_any()),
-            AddressClaimStep::Give(address) => format!("give {}", address.spec.address),
-            AddressClaimStep::Renew => "renew".into(),
+            AddressClaimStep::Allocate(address) => format!("allocate {}", address.spec.address),
+            AddressClaimStep::Reallocate => "reallocate".into(),
             AddressClaimStep::Report(status) => {
                 let ready = &status.conditions[0];
-                let address = status.address_ref.as_ref().map(|given| given.name.as_str());
+                let address = status.address_ref.as_ref().map(|address| address.name.as_str());
                 format!("report {} {} {}", address.unwrap_or("none"), ready.reason, ready.message)
             }
             AddressClaimStep::Release(address) => format!("release {}", address.as_deref().unwrap_or("none")),
@@ -223,32 +224,32 @@ mod tests {
     fn a_claim_goes_from_choice_to_address() {
         let (new, chosen, pool) = (claim(json!({})), chosen(), with_prefix());
         let (own, other) = (reserved(Some("IPAddressClaim")), reserved(None));
-        let (address, mut gone) = (given(), given());
+        let (address, mut gone) = (allocated(), allocated());
         gone.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        let mut foreign = given();
+        let mut foreign = allocated();
         foreign.spec.address = "10.9.9.9".into();
-        for (what, claim, reserved, given, want) in [
+        for (what, claim, reserved, allocated, want) in [
             ("new", &new, None, None, "choose"),
             ("chosen", &chosen, None, None, "reserve net-10-0-0-1"),
             ("an IPClaim of that name has it", &chosen, Some(&other), None, "choose"),
-            ("reserved", &chosen, Some(&own), None, "give 10.0.0.1"),
-            ("given", &chosen, Some(&own), Some(&address), "report claim Available "),
-            ("what it was given is deleted", &chosen, Some(&own), Some(&gone), "renew"),
+            ("reserved", &chosen, Some(&own), None, "allocate 10.0.0.1"),
+            ("allocated", &chosen, Some(&own), Some(&address), "report claim Available "),
+            ("the allocated one is deleted", &chosen, Some(&own), Some(&gone), "reallocate"),
             (
                 "an address of its name",
                 &chosen,
                 Some(&own),
                 Some(&foreign),
-                "report none AllocationFailed IPAddress claim exists and is not what this claim was given: delete it",
+                "report none AllocationFailed IPAddress claim exists and does not belong to this claim: delete it",
             ),
         ] {
-            let situation = Situation { pool: Some(&pool), reserved, given, ..situation(claim) };
+            let situation = Situation { pool: Some(&pool), reserved, allocated, ..situation(claim) };
             assert_eq!(name(&decide_address_claim(&situation)), want, "{what}");
         }
         let status = match decide_address_claim(&Situation {
             pool: Some(&pool),
             reserved: Some(&own),
-            given: Some(&address),
+            allocated: Some(&address),
             ..situation(&chosen)
         }) {
             AddressClaimStep::Report(status) => status,
@@ -259,15 +260,15 @@ mod tests {
         let again = Situation {
             pool: Some(&pool),
             reserved: Some(&own),
-            given: Some(&address),
+            allocated: Some(&address),
             ..situation(&reported)
         };
         assert_eq!(decide_address_claim(&again), AddressClaimStep::Rest, "reported");
     }
 
     #[test]
-    fn what_a_claim_is_given_follows_the_contract() {
-        let address = given();
+    fn allocated_address_follows_the_contract() {
+        let address = allocated();
         assert_eq!((address.name_any().as_str(), address.spec.claim_ref.name.as_str()), ("claim", "claim"));
         assert_eq!((address.spec.prefix, address.spec.gateway.as_deref()), (Some(24), Some("10.0.0.254")));
         assert_eq!(address.finalizers(), [ADDRESS_FINALIZER]);

@@ -1,4 +1,4 @@
-//! What is due for an `IPClaim`, and the status of an `IPPool`.
+//! The change that is due for an `IPClaim`, and the status of an `IPPool`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,6 +7,7 @@ use coordinator_api::conditions::{self, Reason, Type, condition_false, condition
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPClaimStatus, IPPool, IPPoolStatus};
 use coordinator_api::metal3::{ObjectRef, names};
 use coordinator_api::names::label;
+use coordinator_api::object::Namespace;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -17,17 +18,16 @@ use super::{ClaimKind, Pool, address_name, chosen_address, find_pool, is_held_by
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimStep {
     Rest,
-    /// Choose an address of the pool and record it on the claim, before anything
-    /// is created.
+    /// Choose an address of the pool and record it on the claim, before any object is created.
     Choose(Pool),
     /// Create the object of the recorded address.
     Create(Box<IPAddress>),
     Report(IPClaimStatus),
-    /// Give the address of this name back, then remove the finalizer.
+    /// Delete the address of this name, then remove the finalizer.
     Release(Option<String>),
 }
 
-/// Decides. `find_address` looks an `IPAddress` up by its name.
+/// Decides. `find_address` finds an `IPAddress` by its name.
 pub fn decide_claim<'a>(
     claim: &IPClaim,
     pool: Option<&IPPool>,
@@ -46,8 +46,7 @@ pub fn decide_claim<'a>(
     match find_address(&address_name(&pool.spec.name_prefix, chosen)) {
         None => ClaimStep::Create(Box::new(parsed.describe_address(pool, &claim.name_any(), chosen))),
         Some(address) if is_of_claim(address, claim) => {
-            let namespace = claim.namespace().unwrap_or_default();
-            let reference = ObjectRef::within(&namespace, &address.name_any());
+            let reference = ObjectRef::within(&Namespace::of(claim), &address.name_any());
             report(claim, IPClaimStatus { address: Some(reference), error_message: None })
         }
         Some(_) => ClaimStep::Choose(parsed),
@@ -80,11 +79,10 @@ fn report(claim: &IPClaim, status: IPClaimStatus) -> ClaimStep {
 /// Labels of a pool that belongs to a Cluster.
 pub fn labels_of_pool(pool: &IPPool) -> BTreeMap<&'static str, &str> {
     let cluster = pool.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
-    cluster.map(|name| [(label::CLUSTER_NAME, name), names::PROVIDER].into()).unwrap_or_default()
+    cluster.map_or_else(BTreeMap::new, |name| [(label::CLUSTER_NAME, name), names::PROVIDER].into())
 }
 
-/// The status of a pool whose addresses `used` are in use, with the names of
-/// their claims.
+/// The status of a pool; `used` has the used addresses with the names of their claims.
 pub fn project_pool(pool: &IPPool, used: Vec<(IpAddr, String)>, now: Timestamp) -> IPPoolStatus {
     let mut status = pool.status.clone().unwrap_or_default();
     let checked = Pool::parse(&pool.spec).and_then(|parsed| parsed.check(&used));

@@ -20,13 +20,8 @@ pub(super) struct Range {
 impl Range {
     pub(super) fn parse(index: usize, range: &AddressRange, spec: &IPPoolSpec) -> Result<Self, PoolError> {
         let field = |name: &str| format!("spec.pools[{index}].{name}");
-        let address = |name: &str, text: &Option<String>| {
-            text.as_deref()
-                .filter(|text| !text.is_empty())
-                .map(|text| parse_address(&field(name), text))
-                .transpose()
-        };
-        let (start, end) = (address("start", &range.start)?, address("end", &range.end)?);
+        let start = parse_optional(&field("start"), range.start.as_deref())?;
+        let end = parse_optional(&field("end"), range.end.as_deref())?;
         let subnet = range.subnet.as_deref().filter(|text| !text.is_empty());
         let subnet = subnet.map(|text| parse_net(&field("subnet"), text)).transpose()?;
         let first = match (start, subnet) {
@@ -45,16 +40,17 @@ impl Range {
         if is_mixed || first > last || !is_inside {
             return Err(PoolError::Empty { index });
         }
-        let gateway = address("gateway", &range.gateway)?;
-        let gateway_of_pool =
-            || spec.gateway.as_deref().map(|text| parse_address("spec.gateway", text)).transpose();
+        let gateway = match parse_optional(&field("gateway"), range.gateway.as_deref())? {
+            Some(gateway) => Some(gateway),
+            None => spec.gateway.as_deref().map(|text| parse_address("spec.gateway", text)).transpose()?,
+        };
         let (servers, place) = if range.dns_servers.is_empty() {
             (&spec.dns_servers, "spec.dnsServers".to_owned())
         } else {
             (&range.dns_servers, field("dnsServers"))
         };
-        let subnet_prefix = || subnet.map(|subnet| i32::from(subnet.prefix_len()));
-        let prefix = range.prefix.or(spec.prefix).or_else(subnet_prefix);
+        let subnet_prefix = subnet.map(|subnet| i32::from(subnet.prefix_len()));
+        let prefix = range.prefix.or(spec.prefix).or(subnet_prefix);
         if let Some(prefix) = prefix.filter(|prefix| first.is_ipv4() && *prefix > 32) {
             return Err(PoolError::Prefix { index, prefix });
         }
@@ -62,7 +58,7 @@ impl Range {
             first,
             last,
             prefix,
-            gateway: gateway.map_or_else(gateway_of_pool, |gateway| Ok(Some(gateway)))?,
+            gateway,
             dns_servers: servers.iter().map(|text| parse_address(&place, text)).collect::<Result<_, _>>()?,
         })
     }
@@ -71,12 +67,12 @@ impl Range {
         address.is_ipv4() == self.first.is_ipv4() && (self.first..=self.last).contains(&address)
     }
 
-    /// Whether an address is in both.
+    /// An address is in both ranges.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.first) || other.contains(self.first)
     }
 
-    /// Every address once, beginning with the one that `seed` selects.
+    /// Each address once, from the one that `seed` selects.
     pub(super) fn addresses_from(&self, seed: u128) -> impl Iterator<Item = IpAddr> + '_ {
         let span = to_number(self.last) - to_number(self.first);
         let start = if span == u128::MAX { seed } else { seed % (span + 1) };
@@ -109,6 +105,10 @@ fn offset(address: IpAddr, steps: u128) -> Option<IpAddr> {
             u128::from(address).checked_add(steps).map(|number| Ipv6Addr::from(number).into())
         }
     }
+}
+
+fn parse_optional(field: &str, text: Option<&str>) -> Result<Option<IpAddr>, PoolError> {
+    text.filter(|text| !text.is_empty()).map(|text| parse_address(field, text)).transpose()
 }
 
 pub(super) fn parse_address(field: &str, text: &str) -> Result<IpAddr, PoolError> {

@@ -180,7 +180,7 @@ fn unusable_pools_name_the_field() {
             json!({ "pools": [{ "subnet": "10.0.0.0/24" }], "preAllocations": { "a": "10.0.1.1" } }),
         ),
         (
-            "kept for another claim",
+            "reserved for another claim",
             json!({ "pools": [{ "subnet": "2001:db8::/64" }], "preAllocations": { "a": "2001:db8::1", "b": "2001:db8:0::1" } }),
         ),
     ] {

@@ -1,4 +1,4 @@
-//! Which hosts a machine can claim.
+//! The hosts that a machine can claim.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,22 @@ use coordinator_api::capi::Machine;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{HostSelector, Metal3Machine};
 use coordinator_api::metal3::names;
+use coordinator_api::names::label;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 
 use super::super::selector::Selector;
 use super::is_available;
 
-/// Label of Machines with the name of their `MachineDeployment`.
-const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 const CONTROL_PLANE_GROUP: &str = "controlplane.cluster.x-k8s.io/";
 
-/// Whether the host can be chosen by some machine: as CAPM3 filters.
+/// A machine can choose the host, by the rules of CAPM3.
 pub fn is_candidate(host: &BareMetalHost) -> bool {
     find_exclusion(host).is_none()
 }
 
 pub(super) fn find_exclusion(host: &BareMetalHost) -> Option<&'static str> {
-    let annotated = |key: &str| host.annotations().contains_key(key);
+    let is_annotated = |key: &str| host.annotations().contains_key(key);
     let is_reserved = host.labels().contains_key(names::NODE_REUSE);
     let status = host.status.as_ref();
     let has_error = status.is_some_and(|status| !status.error_message.is_empty());
@@ -31,8 +30,8 @@ pub(super) fn find_exclusion(host: &BareMetalHost) -> Option<&'static str> {
         (has_consumer && !is_reserved, "in use"),
         (host.metadata.deletion_timestamp.is_some(), "in deletion"),
         (has_error, "with an error"),
-        (names::HOST_PAUSES.into_iter().any(annotated), "paused"),
-        (names::HOST_UNHEALTHY.into_iter().any(annotated), "marked unhealthy"),
+        (names::HOST_PAUSES.into_iter().any(is_annotated), "paused"),
+        (names::HOST_UNHEALTHY.into_iter().any(is_annotated), "marked unhealthy"),
         (!is_reserved && !is_available(host), "not available"),
     ]
     .into_iter()
@@ -40,18 +39,17 @@ pub(super) fn find_exclusion(host: &BareMetalHost) -> Option<&'static str> {
 }
 
 pub(super) fn control_plane_of(owner: &Machine) -> Option<&OwnerReference> {
-    let is_control_plane =
-        |reference: &&OwnerReference| reference.api_version.starts_with(CONTROL_PLANE_GROUP);
-    owner.owner_references().iter().find(is_control_plane)
+    let mut owners = owner.owner_references().iter();
+    owners.find(|reference| reference.api_version.starts_with(CONTROL_PLANE_GROUP))
 }
 
-/// Which hosts a machine takes.
+/// Requirements of a machine on its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostWish {
     selector: HostSelector,
-    /// Those that are kept for its group.
+    /// Group of the machine, for whose successors hosts are kept.
     reuse: Option<String>,
-    /// It takes another one where none is there.
+    /// Preferred failure domain.
     domain: Option<String>,
 }
 
@@ -64,32 +62,32 @@ impl HostWish {
         }
     }
 
-    /// Whether hosts are kept for it by this value.
+    /// Hosts with this value are kept for the group of the machine.
     pub fn is_of_group(&self, reuse: &str) -> bool {
         self.reuse.as_deref() == Some(reuse)
     }
 
-    /// Whether a host with these labels is one of them.
+    /// The machine accepts a host with these labels.
     pub fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
         let is_selected = Selector::parse(&self.selector).is_ok_and(|selector| selector.matches(labels));
         is_selected && is_reusable(labels, self.reuse.as_deref())
     }
 }
 
-/// Whose successors hosts are kept for, as CAPM3 writes it.
+/// The group for whose successors hosts are kept, in the form of CAPM3.
 pub(super) fn reuse_value(owner: &Machine) -> Option<String> {
     if let Some(control_plane) = control_plane_of(owner) {
         return Some(format!("cp-{}", control_plane.name));
     }
-    owner.labels().get(DEPLOYMENT_NAME).map(|name| format!("md-{name}"))
+    owner.labels().get(label::DEPLOYMENT_NAME).map(|name| format!("md-{name}"))
 }
 
-/// Whether a host with these labels is kept for nothing, or for this.
+/// A host with these labels is kept for this group, or for no group.
 pub(super) fn is_reusable(labels: &BTreeMap<String, String>, reuse: Option<&str>) -> bool {
     labels.get(names::NODE_REUSE).is_none_or(|kept| Some(kept.as_str()) == reuse)
 }
 
-/// The failure domain that is preferred.
+/// The preferred failure domain.
 pub(super) fn owner_domain<'a>(machine: &'a Metal3Machine, owner: &'a Machine) -> Option<&'a str> {
     let domain = owner.spec.failure_domain.as_deref().or(machine.spec.failure_domain.as_deref());
     domain.filter(|domain| !domain.is_empty())

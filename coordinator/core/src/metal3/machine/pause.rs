@@ -1,5 +1,5 @@
-//! The pause of a Cluster on the hosts of its machines, as CAPM3 writes it: whatever drives the
-//! host stops, and `clusterctl move` goes on when it has.
+//! The pause of a Cluster on the hosts of its machines, in the form of CAPM3. The controller of the
+//! host stops, and `clusterctl move` continues after that.
 
 use coordinator_api::metal3::names;
 use coordinator_api::names::{annotation, label};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Situation, is_consumer};
 
-/// Value of the annotation that pauses a host: it was not an operator.
+/// Value of the annotation that pauses a host, which distinguishes the pause from an operator's.
 const PAUSED_BY_CLUSTER: &str = "metal3.io/capm3";
 
-/// Whether a Cluster paused the host; the pause of an operator is not ours.
+/// A Cluster paused the host. The pause of an operator is never removed.
 pub(super) fn is_paused_by_cluster(situation: &Situation<'_>) -> bool {
     find_pause(situation).is_some_and(|value| value == PAUSED_BY_CLUSTER)
 }
@@ -20,8 +20,8 @@ fn find_pause<'a>(situation: &Situation<'a>) -> Option<&'a String> {
     situation.host?.annotations().get(names::HOST_PAUSES[0])
 }
 
-/// What of the host is not as the pause of the Cluster has it. One write, so that no move sees the
-/// host between the two annotations.
+/// The change of the host that the pause of the Cluster requires. Both annotations change in one
+/// write, so that no move sees the host between them.
 pub(super) fn find_change(situation: &Situation<'_>) -> Option<Value> {
     let host = situation.host.filter(|host| is_consumer(host, situation.machine))?;
     let cluster = situation.cluster?;
