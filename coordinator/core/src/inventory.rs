@@ -1,4 +1,4 @@
-//! From a host that registers to its `MachineInventory`.
+//! The `MachineInventory` of a host that registers.
 
 pub mod template;
 
@@ -34,20 +34,19 @@ fn inventory_settings(
     registration.spec.config.as_ref()?.elemental.as_ref()?.registration.as_ref()
 }
 
-/// An inventory to be made.
+/// An inventory to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
-    /// Fixed at creation, never changed.
     pub name: String,
-    /// Labels, those of the registration and ours.
+    /// Labels of the registration, and ours.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the registration.
+    /// Annotations of the registration, and ours.
     pub annotations: BTreeMap<String, String>,
-    /// `spec.network`: the registration's, unless empty.
+    /// `spec.network` of the registration, unless empty.
     pub network: Option<NetworkTemplate>,
-    /// `spec.ipAddressPools`: the registration's.
+    /// `spec.ipAddressPools` of the registration.
     pub ip_address_pools: BTreeMap<String, Value>,
-    /// What of the registration could not be rendered for this host.
+    /// Parts of the registration that cannot be rendered for this host.
     pub skipped: Vec<Skipped>,
 }
 
@@ -55,35 +54,27 @@ pub struct Draft {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     pub key: String,
-    /// Cause and next action, for the message.
+    /// Cause, for a message.
     pub why: String,
 }
 
 /// Why a host gets no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// What is rendered is no name of a Kubernetes object.
     #[error(
         "spec.machineName of the MachineRegistration renders to {name:?}, which is no object name: add letters or digits"
     )]
-    Name {
-        /// What was rendered.
-        name: String,
-    },
+    Name { name: String },
 }
 
-/// Used when a registration names no template.
+/// Template of a registration that names none.
 const DEFAULT_NAME: &str = "m-${System Information/UUID}";
-/// Used when the host does not report what its name is made of.
+/// Template for a host that does not report the values of the registration's template.
 const RANDOM_NAME: &str = "m-${Random/UUID}";
 
-/// Renders name, labels and annotations of a new inventory. `random` feeds the
-/// keys below `Random/`: the same bytes give the same values, so that with the
-/// hash of the host's key a call that is repeated makes nothing new.
-///
-/// # Errors
-/// [`TemplateError`] when there is no name. Labels and annotations that cannot
-/// be rendered are left out and listed.
+/// Renders name, labels and annotations of a new inventory. Labels and annotations that cannot be
+/// rendered are left out and listed. `random` feeds the keys below `Random/`; a repeated call with
+/// the same bytes renders the same values.
 pub fn draft_inventory(
     registration: &MachineRegistration,
     facts: &HostFacts,
@@ -109,20 +100,17 @@ pub fn draft_inventory(
     Ok(draft)
 }
 
-/// The network of a registration for one host. An empty one is left
-/// out: the host's own is replayed.
+/// The network of a registration for one host. `None` if it is empty, so that the observed network of
+/// the host is replayed.
 fn explicit_network(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
     let RegistrationNetwork { configurator, config, ip_addresses: _ } = network;
-    let silent = *configurator == Configurator::None
-        && config.as_ref().is_none_or(|config| {
-            config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty)
-        });
-    (!silent).then(|| network.template())
+    let has_config = config.as_ref().is_some_and(|config| !crate::network::is_empty(config));
+    (has_config || *configurator != Configurator::None).then(|| network.template())
 }
 
 impl Draft {
-    /// A host that does not report what its name is made of gets a random name,
-    /// the same at each try.
+    /// A host that does not report the values of the template gets a random name, which is the same at
+    /// each attempt.
     fn render_name(&mut self, text: &str, values: &Values) -> Result<String, TemplateError> {
         let mut rendered = values.render_template(text);
         if !rendered.missing.is_empty() {

@@ -265,7 +265,7 @@ fn inventory_is_drafted_from_reported_facts() {
         ]),
         skipped: vec![
             skipped("serial", "the host does not report Product/SerialNumber"),
-            skipped("two words", "it is no key of a label or annotation"),
+            skipped("two words", "the key is not valid for a label or annotation"),
             skipped("example.com/family", "the host does not report Product/Family"),
         ],
         ..Draft::default()

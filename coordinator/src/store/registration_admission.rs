@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::registration::{LastRefusal, MachineRegistration, MachineRegistrationStatus};
-use coordinator_core::inventory::admission::Place;
+use coordinator_core::inventory::admission::Quota;
 use kube::{Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
@@ -22,16 +22,16 @@ const CACHE_INTERVAL: Duration = Duration::from_millis(20);
 pub async fn reserve_place(
     client: &Client,
     latest: impl Fn() -> Arc<MachineRegistration>,
-    find_place: impl Fn(&MachineRegistration) -> Place,
+    check_quota: impl Fn(&MachineRegistration) -> Quota,
 ) -> Result<bool, StoreError> {
-    let stopped = change_status(client, latest, |registration, status| match find_place(registration) {
-        Place::Reserve(reservations) => {
+    let stopped = change_status(client, latest, |registration, status| match check_quota(registration) {
+        Quota::Reserve(reservations) => {
             status.reservations = reservations;
             Ok(())
         }
-        place => Err(place),
+        quota => Err(quota),
     });
-    Ok(stopped.await?.is_none_or(|place| place == Place::Given))
+    Ok(stopped.await?.is_none_or(|quota| quota == Quota::Free))
 }
 
 /// Records a refused host, where `decide` says so.

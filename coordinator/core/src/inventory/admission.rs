@@ -1,5 +1,4 @@
-//! Which new hosts a `MachineRegistration` takes, and what it shows of those
-//! that were refused.
+//! Admission of new hosts by a `MachineRegistration`, and the record of refusals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,78 +11,74 @@ use proto::refusal::Refusal;
 
 use super::emulates_tpm;
 
-/// How long a place stays reserved: longer than any cache is behind, since a
-/// watch is opened again every five minutes.
+/// Lifetime of a reservation. It exceeds the lag of any cache, because a watch is opened again every
+/// five minutes.
 const RESERVATION: Duration = Duration::from_mins(10);
-/// How long a refusal is shown after it was seen last.
+/// Time for which a refusal is shown after its last occurrence.
 const SHOWN: Duration = Duration::from_mins(30);
-/// How often an unchanged refusal is written again.
+/// Interval in which an unchanged refusal is written again.
 const REFRESH: Duration = Duration::from_mins(10);
-/// The shortest time between two refusals that are written.
+/// Shortest time between two written refusals.
 const PAUSE: Duration = Duration::from_mins(1);
 
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
 
-/// When the token ceases to register new hosts.
+/// The time after which the token registers no new hosts.
 pub fn token_expiry(registration: &MachineRegistration) -> Option<Timestamp> {
     registration.spec.token_expires_at.as_ref().map(|time| time.0)
 }
 
-/// Whether its token registers no new host any more.
 pub fn is_token_expired(registration: &MachineRegistration, now: Timestamp) -> bool {
     token_expiry(registration).is_some_and(|expiry| expiry <= now)
 }
 
-/// Whether new hosts wait for an operator.
+/// New hosts wait for the approval of an operator.
 pub fn needs_approval(registration: &MachineRegistration) -> bool {
     registration.spec.approval == ApprovalPolicy::Manual
 }
 
-/// The hosts of a registration that an index knows, which may be behind.
+/// The hosts of a registration in an index, which may lag.
 pub struct Registered<'a> {
     pub count: usize,
     pub contains: &'a dyn Fn(&str) -> bool,
 }
 
-/// A place for one more host.
+/// The quota of a registration for one more host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// No quota, or the host has a place.
-    Given,
-    /// Free: these are the reservations with it, to be written with the
-    /// precondition of the registration that was read.
+pub enum Quota {
+    /// The registration has no quota, or the host counts already.
+    Free,
+    /// The host needs a reservation. The reservations are written with the precondition of the
+    /// registration that was read.
     Reserve(BTreeMap<String, Time>),
-    /// Every place is taken.
-    None,
+    Exhausted,
 }
 
-/// Decides whether there is a place for the host with this hash. A host that is
-/// in the index and reserved counts once.
-pub fn find_place(
+/// Checks the quota for the host with this hash. A host in the index with a reservation counts once.
+pub fn check_quota(
     registration: &MachineRegistration,
     registered: &Registered<'_>,
     tpm_hash: &str,
     now: Timestamp,
-) -> Place {
-    let Some(quota) = registration.spec.max_hosts else { return Place::Given };
-    let stored = registration.status.as_ref().map(|status| status.reservations.clone());
-    let mut reserved = stored.unwrap_or_default();
+) -> Quota {
+    let Some(quota) = registration.spec.max_hosts else { return Quota::Free };
+    let mut reserved =
+        registration.status.as_ref().map_or_else(BTreeMap::new, |status| status.reservations.clone());
     reserved.retain(|_, time| after(time.0, RESERVATION) > now);
     if (registered.contains)(tpm_hash) || reserved.contains_key(tpm_hash) {
-        return Place::Given;
+        return Quota::Free;
     }
     let unseen = reserved.keys().filter(|hash| !(registered.contains)(hash)).count();
     if registered.count + unseen >= usize::try_from(quota).unwrap_or(usize::MAX) {
-        return Place::None;
+        return Quota::Exhausted;
     }
     reserved.insert(tpm_hash.to_owned(), Time(now));
-    Place::Reserve(reserved)
+    Quota::Reserve(reserved)
 }
 
-/// What is to be stored of a refusal; `None` where the stored one says the same
-/// or is too recent.
+/// The refusal to store; `None` if the stored one is equal or too recent.
 pub fn record_refusal(
     registration: &MachineRegistration,
     refusal: Refusal,
@@ -104,8 +99,8 @@ pub fn record_refusal(
     is_due.then_some(new)
 }
 
-/// What a registration shows of its last refusal, and until when. One of before
-/// the registration was changed says nothing of it any more.
+/// The last refusal, and the time until which it is shown. A refusal of a former generation of the
+/// registration is not shown.
 pub fn shown_refusal(
     registration: &MachineRegistration,
     now: Timestamp,
@@ -116,7 +111,6 @@ pub fn shown_refusal(
     (is_current && until > now).then_some((refusal, until))
 }
 
-/// The condition of a refusal.
 pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
     match refusal {
         Some(LastRefusal { reason, message, .. }) => {
@@ -126,7 +120,7 @@ pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
     }
 }
 
-/// Whether the token alone admits a host.
+/// The condition about a registration whose token alone admits a host.
 pub fn admission_condition(registration: &MachineRegistration) -> ConditionUpdate {
     if emulates_tpm(registration) && !needs_approval(registration) {
         let message = "hosts may prove their identity by a key in a file and are approved automatically, so the registration URL alone gets a host admitted: set spec.approval to Manual, or use hosts with a TPM and emulate-tpm: false";
@@ -155,36 +149,35 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn place(quota: Option<u32>, reserved: &[(&str, u64)], seen: &[&str], at: u64) -> Place {
+    fn check(quota: Option<u32>, reserved: &[(&str, u64)], seen: &[&str], at: u64) -> Quota {
         let reservations: BTreeMap<_, _> =
             reserved.iter().map(|(hash, at)| ((*hash).to_owned(), Time(seconds(*at)))).collect();
         let found = registration(&json!({ "maxHosts": quota }), &json!({ "reservations": reservations }));
         let contains = |hash: &str| seen.contains(&hash);
-        find_place(&found, &Registered { count: seen.len(), contains: &contains }, "new", seconds(at))
+        check_quota(&found, &Registered { count: seen.len(), contains: &contains }, "new", seconds(at))
     }
 
     #[test]
     fn quota_counts_hosts_before_watch_shows_them() {
-        let free = |place: &Place| matches!(place, Place::Reserve(_));
         for (name, quota, reserved, seen, at, want) in [
-            ("no quota", None, &[][..], &["a"][..], 0, Some(Place::Given)),
-            ("closed", Some(0), &[], &[], 0, Some(Place::None)),
+            ("no quota", None, &[][..], &["a"][..], 0, Some(Quota::Free)),
+            ("closed", Some(0), &[], &[], 0, Some(Quota::Exhausted)),
             ("one is left", Some(2), &[], &["a"], 0, None),
-            ("full", Some(2), &[], &["a", "b"], 0, Some(Place::None)),
-            ("full with one that was just admitted", Some(2), &[("b", 0)], &["a"], 1, Some(Place::None)),
+            ("full", Some(2), &[], &["a", "b"], 0, Some(Quota::Exhausted)),
+            ("full with one that was just admitted", Some(2), &[("b", 0)], &["a"], 1, Some(Quota::Exhausted)),
             ("reserved and seen is one host", Some(2), &[("a", 0)], &["a"], 1, None),
-            ("its own reservation", Some(1), &[("new", 0)], &[], 1, Some(Place::Given)),
-            ("its own inventory", Some(1), &[], &["new"], 1, Some(Place::Given)),
+            ("its own reservation", Some(1), &[("new", 0)], &[], 1, Some(Quota::Free)),
+            ("its own inventory", Some(1), &[], &["new"], 1, Some(Quota::Free)),
             ("a reservation that came to nothing", Some(1), &[("b", 0)], &[], 600, None),
-            ("not yet", Some(1), &[("b", 0)], &[], 599, Some(Place::None)),
+            ("not yet", Some(1), &[("b", 0)], &[], 599, Some(Quota::Exhausted)),
         ] {
-            let found = place(quota, reserved, seen, at);
+            let found = check(quota, reserved, seen, at);
             match want {
                 Some(want) => assert_eq!(found, want, "{name}"),
-                None => assert!(free(&found), "{name}: {found:?}"),
+                None => assert!(matches!(found, Quota::Reserve(_)), "{name}: {found:?}"),
             }
         }
-        let Place::Reserve(stored) = place(Some(3), &[("a", 0), ("b", 500)], &[], 700) else { panic!() };
+        let Quota::Reserve(stored) = check(Some(3), &[("a", 0), ("b", 500)], &[], 700) else { panic!() };
         let hashes: Vec<_> = stored.keys().map(String::as_str).collect();
         assert_eq!(hashes, ["b", "new"], "an old one is dropped");
     }

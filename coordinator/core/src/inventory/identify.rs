@@ -1,4 +1,4 @@
-//! Who a host that registers is.
+//! Identification of a host that registers.
 
 use std::collections::BTreeSet;
 
@@ -36,9 +36,9 @@ impl KeyClass {
         inventory.labels().get(label::IDENTITY_CLASS)?.parse().ok()
     }
 
-    /// The class of a TPM that has proven its keys. `chain` is the judgement of
-    /// its certificate, `None` where the operator named no CAs. A known host
-    /// stays: its key is the same as ever.
+    /// The class of a TPM that has proven its keys. `chain` is the result of the check of its
+    /// certificate, `None` if the operator named no CAs. A known host stays admitted, because its key
+    /// is unchanged.
     pub fn of_tpm<E>(chain: Option<Result<(), E>>, is_known: bool) -> Result<Self, E> {
         match chain {
             Some(Ok(())) => Ok(Self::Hardware),
@@ -48,50 +48,49 @@ impl KeyClass {
     }
 }
 
-/// Who a host has proven to be.
+/// The proven identity of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity<'a> {
     /// `spec.tpmHash`: SHA-256 of the public key.
     pub hash: &'a str,
-    /// How the key is held.
     pub class: KeyClass,
 }
 
-/// What is known of a host that registers.
+/// Inventories that may belong to a host that registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Existing<'a> {
-    /// The inventory with its key, in any namespace.
+    /// The inventory with the key of the host, in any namespace.
     pub by_key: Option<&'a MachineInventory>,
-    /// The inventory with its name in the registration's namespace.
+    /// The inventory with the name of the host, in the namespace of the registration.
     pub by_name: Option<&'a MachineInventory>,
 }
 
-/// What a host that registers is.
+/// Result of the identification.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Identified<'a> {
-    /// New: make an inventory.
+    /// A new host needs an inventory.
     Create,
     /// The host of this inventory.
     Known(&'a MachineInventory),
-    /// The host of this inventory, whose former key was lost before anything
-    /// was installed.
+    /// The host of this inventory, which lost its former key before it was installed.
     Replaced(&'a MachineInventory),
     Refused(Refusal),
 }
 
-/// Decides who a host is: by its key, never by its name or its SMBIOS. A known
-/// key stays, whatever the registration takes of new hosts. A name goes to
-/// another key only while nothing was installed, and with the same hardware.
+/// Identifies a host by its key, never by its name or its SMBIOS UUID. A known key is accepted even if
+/// the registration admits no new hosts. Another key takes over a name only if the host was never
+/// installed and the hardware is the same.
 pub fn identify_host<'a>(
     existing: Existing<'a>,
     identity: Identity<'_>,
     hardware: &Hardware,
     registration: &MachineRegistration,
 ) -> Identified<'a> {
-    let has_key = |inventory: &&MachineInventory| inventory.spec.tpm_hash.as_deref() == Some(identity.hash);
-    // The name is looked up by a fresh read, the key by an index that may be
-    // behind: right after its first registration a host is found by name.
-    let known = existing.by_key.or(existing.by_name.filter(has_key));
+    // The index of keys may lag behind the read by name, so that a host may be found by its name alone
+    // right after its first registration.
+    let named = existing.by_name;
+    let named = named.filter(|inventory| inventory.spec.tpm_hash.as_deref() == Some(identity.hash));
+    let known = existing.by_key.or(named);
     match (known, refuse_key(identity.class, registration), existing.by_name) {
         (Some(known), _, _) => shut_out(known).map_or_else(|| Identified::Known(known), Identified::Refused),
         (None, Some(refusal), _) => Identified::Refused(refusal),
@@ -103,24 +102,22 @@ pub fn identify_host<'a>(
     }
 }
 
-/// Why the host of this inventory may not register at all. One that waits for
-/// approval may.
+/// The refusal of a host that may not register. A host that waits for approval may register.
 pub fn shut_out(inventory: &MachineInventory) -> Option<Refusal> {
     let refusal = HostRecord::parse(inventory)?.refusal();
     refusal.filter(|refusal| *refusal != Refusal::ApprovalPending)
 }
 
-/// What stays of a host that lost its key. A hint, and never an identity.
+/// Properties of a host that stay when its key is lost. They are a hint and never an identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
-    /// SMBIOS UUID, where it means something.
+    /// SMBIOS UUID, unless it is a placeholder.
     pub system_uuid: Option<String>,
-    /// Permanent addresses of the interfaces.
+    /// Permanent MAC addresses of the interfaces.
     pub macs: BTreeSet<String>,
 }
 
 impl Hardware {
-    /// Of a host that registers.
     pub fn reported(
         registration: &MachineRegistration,
         facts: &HostFacts,
@@ -139,21 +136,21 @@ impl Hardware {
         }
     }
 
-    /// What is unknown is not the same.
+    /// Unknown hardware differs from any other.
     fn is_same(&self, other: &Self) -> bool {
         self.system_uuid.is_some() && !self.macs.is_empty() && self == other
     }
 }
 
 fn permanent_macs(network: Option<&ObservedNetwork>) -> BTreeSet<String> {
-    let interfaces = network.map(|network| network.interfaces.iter()).into_iter().flatten();
+    let interfaces = network.into_iter().flat_map(|network| &network.interfaces);
     interfaces
         .filter_map(|interface| interface.permanent_mac.as_ref())
         .map(|mac| mac.to_lowercase())
         .collect()
 }
 
-/// By what its status says: a status that was lost says nothing.
+/// The status shows a host that was never installed. A lost status does not show it.
 fn was_never_installed(inventory: &MachineInventory) -> bool {
     let Some(record) = HostRecord::parse(inventory) else { return false };
     let is_begun = record.install.as_ref().is_some_and(|install| match install.state {
@@ -168,8 +165,7 @@ fn was_never_installed(inventory: &MachineInventory) -> bool {
     is_begun && is_unused && record.session.is_none() && is_usable && !record.is_deleting
 }
 
-/// Whether the registration takes this class of key; decided before anything
-/// is looked up.
+/// The refusal of a class of keys by a registration, which is decided before any look-up.
 pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option<Refusal> {
     match class {
         KeyClass::Emulated if !emulates_tpm(registration) => Some(Refusal::TpmRequired),

@@ -1,31 +1,32 @@
-//! What of a `MachineRegistration` cannot be done, told when it is written and
-//! not by each host.
+//! Check of a `MachineRegistration` for unsupported fields, when it is written and not when a host
+//! registers.
 
 use coordinator_api::network::RegistrationNetwork;
 use coordinator_api::registration::{Install, MachineRegistration, Registration, Reset};
 
 use crate::network::{self, NetworkError};
 
-/// The elemental operator's word for a random key, which is what every host has.
+/// The elemental operator's number for a random key, which every host has.
 pub const RANDOM_KEY: i64 = -1;
 
-/// What became of its fields.
+/// Unsupported fields of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// Fields that data, identity or a disk depend on: no host is created.
+    /// Cause and next action for each field that data, identity or a disk depends on; no host can
+    /// register.
     pub refused: Vec<String>,
     /// Fields without effect.
     pub ignored: Vec<&'static str>,
 }
 
 impl Judgement {
-    /// Cause and next action, when hosts cannot register.
+    /// The reason why hosts cannot register.
     pub fn refusal(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("; "))
     }
 }
 
-/// Judges every field that is accepted and does not work.
+/// Judges the accepted fields without support.
 pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
     let mut judgement = Judgement::default();
     let Some(config) = &registration.spec.config else { return judgement };
@@ -57,7 +58,7 @@ impl Judgement {
             ));
         }
         match network::template_network(&given.template()) {
-            // An operator may fill it in for each host.
+            // An operator may write the values of placeholders for each host.
             Ok(_) | Err(NetworkError::Placeholder { .. }) => {}
             Err(NetworkError::Configurator { configurator }) => self.refused.push(format!(
                 "{FIELD}.configurator is {configurator}, which is not supported: set it to none and write config as network-config v2 of cloud-init, or to nmconnections and write keyfiles of NetworkManager"
@@ -105,8 +106,8 @@ impl Judgement {
     }
 
     fn judge_install(&mut self, install: &Install) {
-        let set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        if set(&install.iso) {
+        let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        if is_set(&install.iso) {
             self.refused.push(
                 "spec.config.elemental.install.iso is not supported: name the image in system-uri".to_owned(),
             );
@@ -118,12 +119,12 @@ impl Judgement {
                 "spec.config.elemental.install.snapshotter.type is {kind:?}: set it to loopdevice or btrfs"
             ));
         }
-        for (field, is_set) in [
-            ("spec.config.elemental.install.firmware", set(&install.firmware)),
-            ("spec.config.elemental.install.tty", set(&install.tty)),
-            ("spec.config.elemental.install.config-dir", set(&install.config_dir)),
+        for (field, text) in [
+            ("spec.config.elemental.install.firmware", &install.firmware),
+            ("spec.config.elemental.install.tty", &install.tty),
+            ("spec.config.elemental.install.config-dir", &install.config_dir),
         ] {
-            if is_set {
+            if is_set(text) {
                 self.ignored.push(field);
             }
         }

@@ -1,5 +1,5 @@
-//! Labels and annotations of an inventory: those that the host states of
-//! itself, and above them those of the registration.
+//! Labels and annotations of an inventory: the facts of the host, overridden by the labels and
+//! annotations of the registration.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,19 @@ use super::identify::KeyClass;
 use super::template::{self, Values};
 use super::{Draft, Skipped, inventory_settings};
 
-/// Before what a host states, unless the registration says otherwise.
+/// Prefix of the facts of a host, unless the registration has another one.
 const DEFAULT_PREFIX: &str = "elemental.cattle.io";
 const NO_PREFIX: &str = "-";
-/// Keys that operators and controllers change: written at creation only.
+/// Prefixes of keys that are written only at creation, because operators and controllers change them.
 const OURS: [&str; 2] = ["baremetal.cluster.io/", "baremetal.alauda.io/"];
 
-/// What has changed of a host's labels and annotations.
+/// Changed labels and annotations of an inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refresh {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What templates may name.
 pub(super) fn template_values(
     registration: &MachineRegistration,
     facts: &HostFacts,
@@ -41,7 +40,7 @@ pub(super) fn template_values(
 }
 
 impl Draft {
-    /// Those of the registration win.
+    /// Sets the labels and annotations.
     pub(super) fn take_metadata(
         &mut self,
         registration: &MachineRegistration,
@@ -73,12 +72,12 @@ impl Draft {
         }
     }
 
-    /// A key that is none would make the API server refuse the inventory.
+    /// Skips an invalid key, because the API server would reject the inventory.
     fn check_key(&mut self, key: &str) -> Option<String> {
         if template::is_key(key) {
             return Some(key.to_owned());
         }
-        let why = "it is no key of a label or annotation".to_owned();
+        let why = "the key is not valid for a label or annotation".to_owned();
         self.skipped.push(Skipped { key: key.to_owned(), why });
         None
     }
@@ -102,8 +101,7 @@ fn prefixed(registration: &MachineRegistration, key: &str) -> String {
     }
 }
 
-/// The annotations that the elemental operator's client sends; what the host
-/// does not know is left out.
+/// The annotations that the elemental operator's client sends. Unknown facts are left out.
 fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, String)> {
     let os = facts.operating_system.clone().unwrap_or_default();
     let OperatingSystem { name, version, version_id, id, pretty_name, image, cpe_name } = os;
@@ -122,7 +120,7 @@ fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, 
         ("os.cpe-name", cpe_name),
         ("registration-ip", facts.registration_address.clone()),
     ];
-    // Of an agent that states nothing of itself there is nothing to show.
+    // An agent that reports no facts shows no class either.
     if stated.iter().any(|(_, text)| !text.is_empty()) {
         stated.push(("auth", auth.to_owned()));
     }
@@ -130,39 +128,44 @@ fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, 
     stated
 }
 
-/// What of an inventory differs from what its registration and its host say
-/// now; `None` where nothing does. Random parts stay as they were drawn, and
-/// keys that the registration does not name any more stay.
+/// The labels and annotations that registration and host now render differently; `None` if there is
+/// none. Random values stay, as do keys that the registration no longer names.
 pub fn refresh_inventory(
     registration: &MachineRegistration,
     inventory: &MachineInventory,
     facts: &HostFacts,
 ) -> Option<Refresh> {
     let class = KeyClass::of(inventory).unwrap_or(KeyClass::Emulated);
-    let hash = inventory.spec.tpm_hash.as_deref().unwrap_or_default();
     let mut random = [0; 32];
-    // The hash is what new hosts draw from.
-    let _ = hex::decode_to_slice(hash, &mut random);
+    // New hosts draw random values from the hash, too.
+    if let Some(hash) = &inventory.spec.tpm_hash {
+        let _ = hex::decode_to_slice(hash, &mut random);
+    }
     let values = template_values(registration, facts, random);
     let mut now = Draft::default();
     now.take_metadata(registration, facts, class, &values);
     let spec = &registration.spec;
-    let changed = |new: BTreeMap<String, String>,
-                   old: &BTreeMap<String, String>,
-                   templates: &BTreeMap<String, String>| {
-        let is_due = |key: &String, text: &String| {
-            let is_drawn = templates.get(key).is_some_and(|text| template::is_random(text));
-            let is_ours = OURS.iter().any(|prefix| key.starts_with(prefix));
-            old.get(key) != Some(text) && !is_ours && !(is_drawn && old.contains_key(key))
-        };
-        new.into_iter().filter(|(key, text)| is_due(key, text)).collect::<BTreeMap<_, _>>()
-    };
     let refresh = Refresh {
-        labels: changed(now.labels, inventory.labels(), &spec.machine_inventory_labels),
-        annotations: changed(now.annotations, inventory.annotations(), &spec.machine_inventory_annotations),
+        labels: select_changed(now.labels, inventory.labels(), &spec.machine_inventory_labels),
+        annotations: select_changed(
+            now.annotations,
+            inventory.annotations(),
+            &spec.machine_inventory_annotations,
+        ),
     };
     debug_assert!(!refresh.annotations.contains_key(annotation::APPROVAL));
     (refresh != Refresh::default()).then_some(refresh)
+}
+
+type Texts = BTreeMap<String, String>;
+
+fn select_changed(new: Texts, old: &Texts, templates: &Texts) -> Texts {
+    let changed = new.into_iter().filter(|(key, text)| {
+        let is_drawn = templates.get(key).is_some_and(|text| template::is_random(text));
+        let is_ours = OURS.iter().any(|prefix| key.starts_with(prefix));
+        old.get(key) != Some(text) && !is_ours && !(is_drawn && old.contains_key(key))
+    });
+    changed.collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! `${System Information/UUID}` and similar templates, and the names that result from
-//! them. The keys are elemental-operator's.
+//! Templates such as `${System Information/UUID}`, and the names that result from them. The keys are
+//! the keys of the elemental operator.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-/// Longest name and label value: a Secret, a Node and their suffixes fit too.
+/// Longest name and label value. Names of a Secret and a Node, with their suffixes, fit too.
 const LONGEST: usize = 58;
 
-/// What a template may name.
+/// Values of the keys in templates.
 pub struct Values {
     facts: BTreeMap<String, String>,
     random: [u8; 32],
@@ -17,7 +17,7 @@ pub struct Values {
 /// A template with its values in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// Keys without a value stand for nothing.
+    /// Text with the values in place; a key without value is empty.
     pub text: String,
     /// Keys without a value.
     pub missing: Vec<String>,
@@ -29,7 +29,7 @@ impl Values {
         Self { facts, random }
     }
 
-    /// Nothing but the keys below `Random/`: `no-smbios`.
+    /// Only the keys below `Random/`, for `no-smbios`.
     pub fn with_random(random: [u8; 32]) -> Self {
         Self::new(BTreeMap::new(), random)
     }
@@ -58,7 +58,7 @@ impl Values {
         }
     }
 
-    /// A key has the same value at every place.
+    /// Derives the value from the key, so that a key has the same value everywhere.
     fn draw_random(&self, key: &str, kind: &str) -> Option<String> {
         let mut digest: [u8; 32] = Sha256::new_with_prefix(self.random).chain_update(key).finalize().into();
         match kind.split_once('/') {
@@ -82,13 +82,12 @@ impl Values {
     }
 }
 
-/// Whether a template has a part that is drawn: it is rendered once.
+/// The template has a random part, and is therefore rendered only once.
 pub fn is_random(template: &str) -> bool {
     template.split("${").skip(1).any(|part| part.trim_start().starts_with("Random/"))
 }
 
-/// The name of an object: lower case, and nothing but letters, digits, dots
-/// and single dashes.
+/// The name of an object in lower case, of letters, digits, dots and single dashes.
 pub fn sanitise_name(text: &str) -> String {
     sanitise_text(text, ".").to_ascii_lowercase()
 }
@@ -98,13 +97,12 @@ pub fn sanitise_label(text: &str) -> String {
     sanitise_text(text, "._")
 }
 
-/// The value of an annotation: one line.
+/// The value of an annotation, without control characters.
 pub fn sanitise_annotation(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Cut after trimming, as the field does it, and then trimmed once more: a
-/// dash at the end would make the name invalid.
+/// Trims the text before and after it is cut, because a dash at the end would make the name invalid.
 fn sanitise_text(text: &str, kept: &str) -> String {
     let mut result = String::with_capacity(text.len());
     for c in text.chars() {
@@ -113,31 +111,33 @@ fn sanitise_text(text: &str, kept: &str) -> String {
             result.push(c);
         }
     }
-    let odd = |c: char| !c.is_ascii_alphanumeric();
-    let trimmed = result.trim_matches(odd);
-    trimmed[..trimmed.len().min(LONGEST)].trim_end_matches(odd).to_owned()
+    let trimmed = result.trim_matches(is_separator);
+    trimmed[..trimmed.len().min(LONGEST)].trim_end_matches(is_separator).to_owned()
 }
 
-/// Whether text is an RFC 1123 subdomain.
+fn is_separator(c: char) -> bool {
+    !c.is_ascii_alphanumeric()
+}
+
+/// The text is an RFC 1123 subdomain.
 pub fn is_name(text: &str) -> bool {
-    let part = |part: &str| {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !part.is_empty() && part.bytes().all(allowed) && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(part)
+    text.len() <= 253
+        && text.split('.').all(|part| {
+            !part.is_empty()
+                && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+        })
 }
 
-/// Whether text is a key of a label or annotation; one that is not would make
-/// the API server refuse the whole inventory.
+/// The text is a valid key of a label or annotation.
 pub fn is_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let odd = |c: char| !c.is_ascii_alphanumeric();
     prefix.is_none_or(is_name)
         && (1..=63).contains(&name.len())
-        && name.chars().all(allowed)
-        && !name.starts_with(odd)
-        && !name.ends_with(odd)
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && !name.starts_with(is_separator)
+        && !name.ends_with(is_separator)
 }
 
 #[cfg(test)]

@@ -44,14 +44,14 @@ pub(super) async fn admit_host(
         let key = HostKey { namespace: key.namespace.clone(), tpm_hash: hash.to_owned() };
         notifications.is_registered(&name, &key)
     };
-    let find_place = |registration: &MachineRegistration| {
+    let check_quota = |registration: &MachineRegistration| {
         let count = notifications.count_registered(&key.namespace, &name);
         let registered = Registered { count, contains: &is_registered };
-        admission::find_place(registration, &registered, &key.tpm_hash, context.now())
+        admission::check_quota(registration, &registered, &key.tpm_hash, context.now())
     };
     let _turn = context.quota_turn.lock().await;
     let latest = || context.latest_registration(registration);
-    if registration_admission::reserve_place(&context.client, latest, find_place).await? {
+    if registration_admission::reserve_place(&context.client, latest, check_quota).await? {
         return Ok(());
     }
     let detail = format!("the MachineRegistration {name} takes {quota} hosts, and has them");
