@@ -1,9 +1,9 @@
-//! What a TPM 2.0 proves: that its endorsement key is one of a TPM, that the
-//! attestation key is in the same TPM, and that both answer now, on this
-//! connection, for this certificate request.
+//! The proof of a TPM 2.0: the endorsement key belongs to a TPM, the attestation key is in the
+//! same TPM, and both answer now, on this connection, for this certificate request.
 //!
-//! [`keys`] judges public areas, [`proof`] the credential and the quote,
-//! [`chain`] the vendor's certificate, [`boot`] what an installed system shows later. Every input is bounded before it is parsed.
+//! [`keys`] judges the public areas, [`proof`] the credential and the quote, [`chain`] the vendor's
+//! certificate, and [`boot`] the later boot of the installed system. Every input is bounded before
+//! it is parsed.
 
 pub mod boot;
 pub mod chain;
@@ -23,24 +23,21 @@ use chain::verify_chain;
 pub use keys::{AttestationKey, EndorsementKey, KeyFault, KeyRole};
 pub use proof::{Expected, QuoteFault, Quoted, verify_proof};
 
-/// A TPM that has opened a registration, and what its answer is compared with.
+/// A TPM that has opened a registration, with the inputs of the check of its answer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opened {
     pub endorsement: EndorsementKey,
-    /// The key that quotes.
+    /// The key that signs quotes.
     pub key: AttestationKey,
-    /// As the host sent it, DER; empty where there is none.
+    /// DER from the host; empty if the TPM has no certificate.
     certificate: Vec<u8>,
-    /// What the credential holds.
+    /// Content of the credential.
     credential: [u8; CREDENTIAL_BYTES],
 }
 
 impl Opened {
-    /// Judges the keys of a TPM whose host claims the identity `public_key`.
-    /// `credential` is fresh randomness.
-    ///
-    /// # Errors
-    /// [`AttestationError`] when the keys can prove nothing.
+    /// Judges the keys of a TPM whose host claims the identity `public_key`. `credential` is fresh
+    /// randomness.
     pub fn parse(
         keys: &TpmKeys,
         public_key: &[u8],
@@ -54,7 +51,7 @@ impl Opened {
         Ok(Self { endorsement, key, certificate: certificate.clone(), credential })
     }
 
-    /// Verifies the answer. `binding` is that of this connection (`proto::proof::tpm_binding`).
+    /// Verifies the answer. `binding` is `proto::proof::tpm_binding` of this connection.
     pub fn verify_answer(
         &self,
         binding: &[u8; 32],
@@ -66,7 +63,7 @@ impl Opened {
         verify_proof(expected, proof, &quote.attest, &quote.signature)
     }
 
-    /// Verifies the vendor's certificate against the operator's CAs, PEM.
+    /// Verifies the vendor's certificate against the PEM of the operator's CAs.
     pub fn verify_certificate(&self, authorities: &[u8], now: Timestamp) -> Result<(), AttestationError> {
         verify_chain(&self.endorsement, &self.certificate, authorities, now).map_err(AttestationError::Chain)
     }
@@ -75,28 +72,24 @@ impl Opened {
 /// Why a TPM is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttestationError {
-    /// Longer than any TPM makes it.
+    /// Longer than the output of any TPM.
     #[error("{what} has {bytes} bytes, {max} are allowed")]
     TooLarge { what: &'static str, bytes: usize, max: usize },
-    /// Not the structure that it must be, or more than that.
+    /// Not the expected structure, or followed by other bytes.
     #[error("{what} cannot be parsed")]
     Malformed { what: &'static str },
     /// A key that proves nothing.
     #[error("the {role} {fault}")]
-    Key {
-        role: KeyRole,
-        /// What is wrong with it.
-        fault: KeyFault,
-    },
+    Key { role: KeyRole, fault: KeyFault },
     /// The host claims an identity that its TPM does not have.
     #[error("the identity that the host claims is not that of its endorsement key")]
     ForeignIdentity,
-    /// No TPM holds both keys, or the message is of another connection.
+    /// No TPM holds both keys, or the message belongs to another connection.
     #[error("the credential was not activated for this connection by the TPM that holds both keys")]
     Credential,
     #[error("the quote of the TPM {0}")]
     Quote(QuoteFault),
-    /// An installed system that does not prove its boot.
+    /// The installed system does not prove its boot.
     #[error("the boot of the installed system is not proven: {0}")]
     Boot(BootFault),
     /// The certificate of the endorsement key.
@@ -105,7 +98,6 @@ pub enum AttestationError {
 }
 
 impl AttestationError {
-    /// How the host is refused.
     pub const fn refusal(&self) -> Refusal {
         match self {
             Self::TooLarge { .. } | Self::Malformed { .. } => Refusal::BadRequest,
@@ -115,7 +107,6 @@ impl AttestationError {
         }
     }
 
-    /// What the operator does about it.
     pub const fn next_action(&self) -> &'static str {
         match self {
             Self::Quote(QuoteFault::Registers) => {
@@ -137,7 +128,7 @@ fn check_size(what: &'static str, bytes: &[u8], max: usize) -> Result<(), Attest
     Ok(())
 }
 
-/// A structure that fills `bytes`.
+/// Parses a structure that fills `bytes`.
 fn parse_structure<T: TpmUnmarshal>(what: &'static str, bytes: &[u8]) -> Result<T, AttestationError> {
     check_size(what, bytes, TPM_STRUCTURE_BYTES)?;
     match T::unmarshal(bytes) {

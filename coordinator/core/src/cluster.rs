@@ -1,4 +1,4 @@
-//! Whether a cluster's infrastructure is there.
+//! The infrastructure of a cluster.
 
 mod endpoint;
 
@@ -18,42 +18,40 @@ use serde_json::{Value, json};
 use crate::load_balancer::Internal;
 pub use endpoint::EndpointAnswer;
 
-/// What to do with a `BaremetalCluster`.
+/// The change that is due for a `BaremetalCluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Write the endpoint of the load balancer into the spec.
     Fill(Endpoint),
-    /// Nothing but the status.
+    /// Only the status is written.
     Rest,
-    /// Reconciliation is switched off.
     Paused,
-    /// The annotation `cluster.x-k8s.io/managed-by` is set: nothing is written.
+    /// Nothing is written because the annotation `cluster.x-k8s.io/managed-by` is set.
     ExternallyManaged,
-    /// No Cluster owns it yet.
+    /// No Cluster owns the object yet.
     OwnerMissing,
     /// Neither endpoint nor load balancer is named.
     EndpointMissing,
-    /// Nothing would serve the endpoint of that load balancer.
+    /// The hosts cannot hold the endpoint of the load balancer.
     Unsupported,
 }
 
-/// Cluster API takes no more failure domains in the status of a Cluster.
+/// Limit of Cluster API for the failure domains in the status of a Cluster.
 const MOST_DOMAINS: usize = 100;
 
-/// Where reconciliation is switched off.
 pub const PAUSED_MESSAGE: &str =
     "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
 
-/// Whether reconciliation of an object is switched off, or it was moved to another
-/// management cluster: what remains of it for a moment shows no claim.
+/// The object is paused, or it was moved to another management cluster: until `clusterctl`
+/// deletes the remaining object, its annotations show no claim.
 pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
     let annotations = object.annotations();
     [annotation::PAUSED, annotation::DELETE_FOR_MOVE].into_iter().any(|key| annotations.contains_key(key))
         || cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
 }
 
-/// The Cluster whose Nodes are left by Cluster API: it deletes those of a Cluster that
-/// names a control plane. Of a Cluster in deletion all Nodes go.
+/// The Cluster, if its Nodes stay after their machines: Cluster API deletes the Nodes only if the
+/// Cluster names a control plane. With a Cluster in deletion all its Nodes go.
 pub fn leftover_cluster(cluster: Option<&Cluster>) -> Option<String> {
     let cluster = cluster?;
     let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
@@ -71,8 +69,7 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
         return Decision::OwnerMissing;
     }
     let balancer = cluster.spec.control_plane_load_balancer.as_ref();
-    let is_internal = |balancer: &&LoadBalancer| balancer.kind == LoadBalancerType::Internal;
-    if balancer.filter(is_internal).is_some_and(|balancer| Internal::parse(balancer).is_none()) {
+    if balancer.is_some_and(|balancer| is_internal(balancer) && Internal::parse(balancer).is_none()) {
         return Decision::Unsupported;
     }
     if cluster.spec.control_plane_endpoint.is_some() {
@@ -84,17 +81,16 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     }
 }
 
-/// What a decision leaves to the status.
+/// Inputs of the status beside the decision.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// As [`render_domains`] gives them.
+    /// Result of [`render_domains`].
     pub domains: Option<Value>,
     pub endpoint: EndpointAnswer,
-    /// Until then nothing has to answer at the endpoint.
+    /// The endpoint has to answer only after that.
     pub is_control_plane_initialized: bool,
 }
 
-/// The status that follows.
 pub fn cluster_status(
     cluster: &BaremetalCluster,
     decision: &Decision,
@@ -104,13 +100,13 @@ pub fn cluster_status(
     let mut status = cluster.status.clone().unwrap_or_default();
     let mut updates = vec![paused_condition(*decision == Decision::Paused)];
     updates.extend(endpoint::endpoint_conditions(decision, &observed));
-    // Whether anything answers there is for conditions alone: machines come first.
+    // `ready` does not depend on an answer at the endpoint, because machines are created first.
     match decision {
         Decision::Fill(_) | Decision::Rest => {
             status.ready = true;
             status.initialization = Some(Initialization { provisioned: Some(true) });
         }
-        // Cluster API has acted on `initialization`: it is not taken back.
+        // `initialization` stays because Cluster API has acted on it.
         Decision::EndpointMissing | Decision::Unsupported => status.ready = false,
         Decision::Paused | Decision::ExternallyManaged | Decision::OwnerMissing => {}
     }
@@ -123,17 +119,21 @@ pub fn cluster_status(
     status
 }
 
-/// What is unknown until the first decision about it.
+/// Conditions that are `Unknown` until their first decision.
 fn decided_types(cluster: &BaremetalCluster) -> Vec<Type> {
-    let balancer = cluster.spec.control_plane_load_balancer.as_ref();
-    let is_internal = balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal);
-    let of_hosts = [Type::NetworkDeviceReady, Type::NetworkConfigValid, Type::LoadBalancerReady];
-    let always = [Type::Ready, Type::EndpointReady];
-    always.into_iter().chain(of_hosts.into_iter().filter(|_| is_internal)).collect()
+    let mut types = vec![Type::Ready, Type::EndpointReady];
+    if cluster.spec.control_plane_load_balancer.as_ref().is_some_and(is_internal) {
+        types.extend([Type::NetworkDeviceReady, Type::NetworkConfigValid, Type::LoadBalancerReady]);
+    }
+    types
 }
 
-/// As Cluster API reads failure domains at `version`: a list, or at v1beta1 a map
-/// by name. The values tell whether a domain is for the control plane.
+fn is_internal(balancer: &LoadBalancer) -> bool {
+    balancer.kind == LoadBalancerType::Internal
+}
+
+/// Failure domains in the form of Cluster API's `version`: a list, or at v1beta1 a map by name.
+/// The value of a domain is true if the domain is for the control plane.
 pub fn render_domains(domains: &BTreeMap<String, bool>, version: &str) -> Option<Value> {
     let domains = select_domains(domains);
     if domains.is_empty() {
@@ -146,8 +146,8 @@ pub fn render_domains(domains: &BTreeMap<String, bool>, version: &str) -> Option
     Some(domains.into_iter().map(|(name, is)| json!({ "name": name, "controlPlane": is })).collect())
 }
 
-/// As many as fit, by name: those of the control plane before others, since Cluster API places by
-/// them.
+/// As many domains as fit, in the order of their names. Domains of the control plane take
+/// precedence because Cluster API places machines by them.
 fn select_domains(domains: &BTreeMap<String, bool>) -> Vec<(&String, &bool)> {
     let mut selected: Vec<_> = domains.iter().collect();
     selected.sort_by_key(|(_, is_control_plane)| !**is_control_plane);
@@ -156,7 +156,7 @@ fn select_domains(domains: &BTreeMap<String, bool>) -> Vec<(&String, &bool)> {
     selected
 }
 
-/// The status where the API server refused what was decided.
+/// The status after the API server refused the change.
 pub fn failed_status(
     cluster: &BaremetalCluster,
     failed: ConditionUpdate,
@@ -170,7 +170,7 @@ pub fn failed_status(
     status
 }
 
-/// The condition `Paused`, which Cluster API wants on every object.
+/// The condition `Paused`, which Cluster API expects on every object.
 pub fn paused_condition(is_paused: bool) -> ConditionUpdate {
     if is_paused {
         condition_true(Type::Paused, Reason::Paused, PAUSED_MESSAGE)

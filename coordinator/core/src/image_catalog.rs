@@ -1,45 +1,44 @@
-//! From the version of a Machine to the OS image that carries it.
+//! The image catalog, which maps the version of a Machine to an OS image.
 
 use std::collections::BTreeMap;
 
 use proto::plan::Image;
 
-/// Keys listed in one message; more are counted.
+/// Bound of the keys in one message; the others are counted.
 const MAX_LISTED: usize = 10;
 
-/// Sources that are no registry's: a directory, a file, a channel of images.
+/// Sources without a registry: a directory, a file, a channel of images.
 const LOCAL: [&str; 3] = ["dir:", "file:", "channel:"];
-/// Sources of a registry; without one of them the reference means the same.
+/// Sources of a registry, which a reference may omit.
 const REMOTE: [&str; 4] = ["oci://", "docker://", "oci:", "docker:"];
 
-/// Why a version has no image. Each is cured by a change of the catalog or of
-/// the Cluster, and nothing has to be deleted.
+/// Why a version has no image. A change of the catalog or of the Cluster is enough to correct
+/// each error; no object has to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// The version is no key, and there is no default: an image of another
-    /// version would make a node that the control plane may refuse.
+    /// The version is no key. There is no default image, because the control plane may reject a
+    /// node of another version.
     #[error(
-        "the image catalog has no key {version:?}{own_key}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine goes on by itself"
+        "the image catalog has no key {version:?}{own_key}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine continues automatically"
     )]
     Miss {
         /// `spec.version` of the Machine.
         version: String,
-        /// The key for the architecture of the host, for the message.
+        /// Text about the key for the architecture of the host.
         own_key: String,
-        /// Keys of the catalog, for the message.
+        /// Text about the keys of the catalog.
         known: String,
     },
-    /// The reference has no host, and nothing else names one.
+    /// Neither the reference nor the Cluster names a registry.
     #[error(
         "image {image} of version {version} names no registry: write it with its registry into the image catalog, or set the annotation cpaas.io/registry-address of the Cluster"
     )]
     RegistryMissing {
         /// `spec.version` of the Machine.
         version: String,
-        /// As the catalog has it.
+        /// Reference in the catalog.
         image: String,
     },
-    /// The reference is none.
     #[error(
         "the image of version {version} in the image catalog is not usable ({source}): correct it in the ConfigMap elemental-image-catalog in the coordinator's namespace, or in the one that --image-catalog names"
     )]
@@ -50,9 +49,9 @@ pub enum ImageError {
     },
 }
 
-/// The image of a version: the catalog's, on `registry` where one is given, whatever
-/// host it names itself. Name, tag and digest stay. The key `VERSION_ARCHITECTURE`, as in
-/// `v1.36.3_arm64`, comes before `VERSION` where the host reported that architecture.
+/// The image of a version. `registry` replaces the registry of the catalog's reference; name,
+/// tag and digest stay. If the host reported an architecture, the key `VERSION_ARCHITECTURE`,
+/// for example `v1.36.3_arm64`, takes precedence over `VERSION`.
 pub fn resolve_image(
     catalog: &BTreeMap<String, String>,
     version: &str,
@@ -60,52 +59,44 @@ pub fn resolve_image(
     registry: Option<&str>,
 ) -> Result<Image, ImageError> {
     let own_key = architecture.map(|architecture| format!("{version}_{architecture}"));
-    let miss = || ImageError::Miss {
-        version: version.to_owned(),
-        own_key: own_key.as_ref().map(|key| format!(" and no key {key:?}")).unwrap_or_default(),
-        known: list_known(catalog),
-    };
     let own_image = own_key.as_ref().and_then(|key| catalog.get(key));
-    let image = own_image.or_else(|| catalog.get(version)).ok_or_else(miss)?.trim();
+    let image = own_image.or_else(|| catalog.get(version)).ok_or_else(|| ImageError::Miss {
+        version: version.to_owned(),
+        own_key: own_key.as_ref().map_or_else(String::new, |key| format!(" and no key {key:?}")),
+        known: list_known(catalog),
+    })?;
+    let image = image.trim();
     let invalid = |source| ImageError::Invalid { version: version.to_owned(), source };
     let (scheme, reference) = split_image(image);
-    // A reference that is none must not become one by the registry before it.
+    // The registry must not turn an invalid reference into a valid one.
     Image::parse(reference).map_err(invalid)?;
     let registry = registry.map(registry_address).filter(|registry| !registry.is_empty());
     if LOCAL.contains(&scheme) || (registry.is_none() && has_host(reference)) {
         return Image::parse(image).map_err(invalid);
     }
-    let reference = match reference.split_once('/') {
-        Some((_, path)) if has_host(reference) => path,
-        _ => reference,
-    };
     let registry = registry.ok_or_else(|| ImageError::RegistryMissing {
         version: version.to_owned(),
         image: image.to_owned(),
     })?;
-    Image::parse(&format!("{scheme}{registry}/{reference}")).map_err(invalid)
+    Image::parse(&format!("{scheme}{registry}/{}", strip_host(reference))).map_err(invalid)
 }
 
-/// The reference as registries know it; `None` where no registry is asked.
+/// The reference without its source; `None` for an image without registry.
 pub fn registry_reference(image: &str) -> Option<&str> {
     let (scheme, reference) = split_image(image);
     (!LOCAL.contains(&scheme)).then_some(reference)
 }
 
-/// The parts of a reference of a registry that stay when its host is replaced.
+/// Parts of a reference that stay if its registry is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageName<'a> {
     pub path: &'a str,
     pub tag: Option<&'a str>,
 }
 
-/// `None` where no registry is asked.
+/// `None` for an image without registry.
 pub(crate) fn parse_name(image: &str) -> Option<ImageName<'_>> {
-    let reference = registry_reference(image.trim())?;
-    let path = match reference.split_once('/') {
-        Some((_, path)) if has_host(reference) => path,
-        _ => reference,
-    };
+    let path = strip_host(registry_reference(image.trim())?);
     let path = path.split_once('@').map_or(path, |(path, _)| path);
     Some(match path.split_once(':') {
         Some((path, tag)) => ImageName { path, tag: Some(tag) },
@@ -114,13 +105,19 @@ pub(crate) fn parse_name(image: &str) -> Option<ImageName<'_>> {
 }
 
 fn split_image(image: &str) -> (&str, &str) {
-    let schemes = || LOCAL.into_iter().chain(REMOTE);
-    let scheme = schemes().find(|scheme| image.starts_with(scheme)).unwrap_or_default();
-    image.split_at(scheme.len())
+    let scheme = LOCAL.into_iter().chain(REMOTE).find(|scheme| image.starts_with(scheme));
+    image.split_at(scheme.map_or(0, str::len))
 }
 
-/// Docker's rule: the part before the first slash is a host when it has a dot
-/// or a port, or is localhost. Without a slash there is only a name and a tag.
+fn strip_host(reference: &str) -> &str {
+    match reference.split_once('/') {
+        Some((_, path)) if has_host(reference) => path,
+        _ => reference,
+    }
+}
+
+/// Docker's rule: the part before the first slash is a host if it has a dot or a port, or is
+/// `localhost`. A reference without slash has only a name and a tag.
 fn has_host(reference: &str) -> bool {
     reference.split_once('/').is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
 }
@@ -224,7 +221,7 @@ mod tests {
             assert_eq!(
                 resolve_image(&catalog, "v1.3-1", None, None).unwrap_err().to_string(),
                 format!(
-                    "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine goes on by itself"
+                    "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine continues automatically"
                 )
             );
         }

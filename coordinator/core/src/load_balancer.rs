@@ -1,8 +1,8 @@
-//! Who holds the address of a cluster's internal endpoint: one duty for each
-//! control-plane host, and the conditions that show how far the hosts are.
+//! The internal endpoint of a cluster: one duty for each control-plane host, and the conditions
+//! that show the progress of the hosts.
 //!
-//! The hosts decide among themselves which of them holds the address; here is
-//! only decided who takes part, at which address and in which order.
+//! The hosts elect the holder of the address among themselves. This module only decides which
+//! hosts are members, at which addresses and in which order.
 
 mod conditions;
 mod member;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use coordinator_api::cluster::{BaremetalCluster, LoadBalancer, LoadBalancerType};
 use coordinator_api::inventory::{LoadBalancerDuty, LoadBalancerStatus};
 use coordinator_api::network::ObservedNetwork;
+use coordinator_api::object::Key;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -26,39 +27,38 @@ pub use conditions::{find_holder, holds_endpoint, ignored_condition, is_other_en
 pub use member::{DeviceProblem, find_address};
 use new_members::{NewMemberWait, hold_new_members};
 
-/// Router id of a cluster that names none: VRRP has 1 to 255.
+/// Router id of a cluster that names none. VRRP allows 1 to 255.
 const DEFAULT_ROUTER_ID: i32 = 51;
-/// Hosts whose networks differ share no broadcast domain; of clusters without
-/// hosts the usual size of one is assumed.
+/// Assumed prefix lengths of the network of a cluster without hosts, for IPv4 and IPv6.
 const USUAL_PREFIXES: (u8, u8) = (24, 64);
 
-/// A control-plane machine with a host, as far as its duty depends on it.
+/// A control-plane machine with a host, reduced to the inputs of its duty.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// Name of the `MachineInventory`.
     pub host: &'a str,
     /// Name of the machine, and when it was created.
     pub machine: (&'a str, Option<Timestamp>),
-    /// What the host reported last, else what it registered with.
+    /// The newest report of the host, else the report of its registration.
     pub network: Option<&'a ObservedNetwork>,
-    /// `networkDevice` of the pool's member, else of the cluster.
+    /// `networkDevice` of the pool member, else of the cluster.
     pub network_device: Option<&'a str>,
-    /// The duty that was announced to it, and how far it is.
+    /// The announced duty and its state.
     pub known: Option<&'a LoadBalancerStatus>,
-    /// Generation of the duty that it stated to carry.
+    /// Generation of the duty that the host states to carry.
     pub carried_generation: i64,
-    /// Whether a duty reaches it now.
+    /// A duty reaches the host now.
     pub is_attached: bool,
 }
 
 impl Candidate<'_> {
-    /// The oldest machine is first.
+    /// Sort key with the oldest machine first.
     fn age(&self) -> (Timestamp, String) {
         (self.machine.1.unwrap_or(Timestamp::MAX), self.machine.0.to_owned())
     }
 }
 
-/// The load balancer of a cluster whose hosts are one.
+/// The endpoint of a cluster whose hosts hold its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Internal {
     pub address: IpAddr,
@@ -67,8 +67,7 @@ pub struct Internal {
 }
 
 impl Internal {
-    /// `None` where the load balancer is outside the cluster, or its host is no
-    /// IP address.
+    /// `None` if the load balancer is external, or its host is no IP address.
     pub fn parse(balancer: &LoadBalancer) -> Option<Self> {
         let address = balancer.host.parse().ok().filter(|_| balancer.kind == LoadBalancerType::Internal)?;
         let router_id = balancer.vrid.filter(|id| (1..=255).contains(id)).unwrap_or(DEFAULT_ROUTER_ID);
@@ -80,48 +79,48 @@ impl Internal {
     }
 }
 
-/// What is due for a load balancer.
+/// The members of an endpoint, and the problems to show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// The members, in the order in which they take over.
+    /// Members in the order of their precedence.
     pub members: Vec<Member>,
-    /// Hosts that cannot be members; one that is keeps its former place.
+    /// Hosts with an unusable network. A former member keeps its place.
     pub problems: Vec<(String, DeviceProblem)>,
-    /// An older cluster that has the same address and port.
+    /// An older cluster with the same address and port.
     pub address_taken: Option<String>,
-    /// Clusters of the same network with the same router id.
+    /// Clusters in the same network with the same router id.
     pub router_id_shared: Vec<String>,
-    /// The router id stays the former one until this host can be told another.
+    /// Reason why the former router id stays in use.
     pub router_id_waits: Option<RouterIdWait>,
-    /// A host that is no member yet: one that is away does not know it.
+    /// Reason why a host is not a member yet.
     pub new_member_waits: Option<NewMemberWait>,
 }
 
-/// A candidate that has a place among the members.
+/// A candidate with a place among the members.
 struct Placed<'a> {
     candidate: &'a Candidate<'a>,
     address: IpAddr,
     interface: &'a str,
 }
 
-/// A member that would not hear the others while they use another router id.
+/// A member that is not attached and would not hear members with another router id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterIdWait {
     pub host: String,
-    /// The router id that it knows.
+    /// The router id of its newest duty.
     pub router_id: i32,
 }
 
-/// A host that takes part.
+/// A host that can hold the address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     pub host: String,
     pub duty: LoadBalancerDuty,
-    /// It differs from the one that was announced.
+    /// The duty differs from the announced one.
     pub is_new: bool,
 }
 
-/// The network of the address: that of the members, else one of the usual size.
+/// The network of the address: the network of the members, else a network of the usual size.
 pub fn find_network(internal: Internal, candidates: &[Candidate<'_>]) -> Option<IpNet> {
     member::find_network(candidates, internal.address).or_else(|| {
         let prefix = if internal.address.is_ipv4() { USUAL_PREFIXES.0 } else { USUAL_PREFIXES.1 };
@@ -129,8 +128,8 @@ pub fn find_network(internal: Internal, candidates: &[Candidate<'_>]) -> Option<
     })
 }
 
-/// Decides who takes part. `neighbours` are the clusters that may have its address or
-/// its router id; others do no harm.
+/// Decides the members. `neighbours` contains all clusters that may have the same address or
+/// router id.
 pub fn decide_members(
     cluster: &BaremetalCluster,
     internal: Internal,
@@ -161,8 +160,8 @@ pub fn decide_members(
             vrid: router_id,
             interface: (*interface).to_owned(),
             members: addresses.clone(),
-            position: i32::try_from(position).unwrap_or_default(),
-            // kubeadm init reaches its own API server by the address.
+            position: i32::try_from(position).unwrap_or(i32::MAX),
+            // kubeadm init reaches its own API server at the address.
             holds_first: placed.len() == 1,
         };
         decision.members.push(renumber(candidate, duty));
@@ -170,7 +169,8 @@ pub fn decide_members(
     decision
 }
 
-/// A place for each candidate that has an address; the others keep former ones that are free.
+/// Gives a place to each candidate with an address. The other candidates keep their former
+/// places, unless another candidate has the address.
 fn place_candidates<'a>(
     ordered: &[&'a Candidate<'a>],
     internal: Internal,
@@ -180,7 +180,7 @@ fn place_candidates<'a>(
     let mut assessed = Vec::new();
     for candidate in ordered {
         let found = member::find_address(candidate.network, candidate.network_device, internal.address);
-        let interface = candidate.network_device.unwrap_or_default();
+        let interface = candidate.network_device.unwrap_or("");
         assessed.push(match found {
             Ok(address) if !taken.insert(address) => Err(DeviceProblem::AddressShared(address)),
             Ok(address) => Ok(Placed { candidate, address, interface }),
@@ -202,8 +202,9 @@ fn place_candidates<'a>(
     placed
 }
 
-/// The place of a member that has one, while another one cannot be used: a name that is mistyped
-/// takes the endpoint of no cluster away. A host that lost its interface holds nothing by itself.
+/// The former place of a member whose network is not usable now, so that a mistyped
+/// `networkDevice` does not take the endpoint down. A host without the interface cannot hold the
+/// address in any case.
 fn find_former_place<'a>(candidate: &'a Candidate<'a>, internal: Internal) -> Option<Placed<'a>> {
     let duty = &candidate.known?.duty;
     let own = duty.members.get(usize::try_from(duty.position).ok()?)?;
@@ -211,49 +212,47 @@ fn find_former_place<'a>(candidate: &'a Candidate<'a>, internal: Internal) -> Op
     Some(Placed { candidate, address, interface: &duty.interface })
 }
 
-/// Members with different router ids do not hear each other, and each of them holds the address:
-/// the change begins when all members can be told.
+/// Members with different router ids do not hear each other, so that each of them would hold the
+/// address. Therefore the router id changes only while all members are attached.
 fn find_router_id_wait<'a>(
     internal: Internal,
     members: impl Iterator<Item = &'a Candidate<'a>> + Clone,
 ) -> Option<RouterIdWait> {
-    let known = |candidate: &Candidate<'_>| {
-        let duty = candidate.known.map(|known| &known.duty).filter(|duty| !duty.address.is_empty());
-        duty.map(|duty| duty.vrid)
-    };
-    let has_begun = members.clone().any(|candidate| known(candidate) == Some(internal.router_id));
+    let has_begun = members.clone().any(|candidate| known_router_id(candidate) == Some(internal.router_id));
     let mut away = members.filter(|candidate| !candidate.is_attached && !has_begun);
     away.find_map(|candidate| {
-        let router_id = known(candidate)?;
+        let router_id = known_router_id(candidate)?;
         Some(RouterIdWait { host: candidate.host.to_owned(), router_id })
     })
 }
 
-/// The same duty keeps its generation; another one gets the next. One that the
-/// host carries and the status lost is replaced by a newer one.
+fn known_router_id(candidate: &Candidate<'_>) -> Option<i32> {
+    candidate.known.map(|known| &known.duty).filter(|duty| !duty.address.is_empty()).map(|duty| duty.vrid)
+}
+
+/// An unchanged duty keeps its generation; a changed duty gets the next one. A duty that the host
+/// carries but the status lost is replaced by a newer one.
 fn renumber(candidate: &Candidate<'_>, duty: LoadBalancerDuty) -> Member {
-    let announced = candidate.known.map(|known| &known.duty);
-    let same = |announced: &&LoadBalancerDuty| {
-        announced.generation >= candidate.carried_generation
-            && **announced == LoadBalancerDuty { generation: announced.generation, ..duty.clone() }
-    };
     let host = candidate.host.to_owned();
-    if let Some(announced) = announced.filter(same) {
+    let announced = candidate.known.map(|known| &known.duty);
+    if let Some(announced) = announced
+        && announced.generation >= candidate.carried_generation
+        && *announced == (LoadBalancerDuty { generation: announced.generation, ..duty.clone() })
+    {
         return Member { host, duty: announced.clone(), is_new: false };
     }
     let newest = announced.map_or(0, |announced| announced.generation).max(candidate.carried_generation);
     Member { host, duty: LoadBalancerDuty { generation: newest.saturating_add(1), ..duty }, is_new: true }
 }
 
-/// The empty duty for a host that is no member any more; `None` where it has
-/// none.
+/// The empty duty of a host that is no longer a member; `None` if the host has no duty.
 pub fn end_duty(known: Option<&LoadBalancerStatus>, carried_generation: i64) -> Option<LoadBalancerDuty> {
     let announced = &known.filter(|known| !known.duty.address.is_empty())?.duty;
     let generation = announced.generation.max(carried_generation).saturating_add(1);
     Some(LoadBalancerDuty { generation, ..LoadBalancerDuty::default() })
 }
 
-/// The message that carries a duty; `None` where its numbers are none.
+/// The message that carries a duty; `None` if a number is out of range.
 pub fn message_of(duty: &LoadBalancerDuty) -> Option<wire::LoadBalancerDuty> {
     Some(wire::LoadBalancerDuty {
         generation: u64::try_from(duty.generation).ok().filter(|generation| *generation > 0)?,
@@ -267,17 +266,8 @@ pub fn message_of(duty: &LoadBalancerDuty) -> Option<wire::LoadBalancerDuty> {
     })
 }
 
-fn age(cluster: &BaremetalCluster) -> (Option<Timestamp>, String, String) {
-    let created = cluster.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    (created, cluster.namespace().unwrap_or_default(), cluster.name_any())
-}
-
-fn full_name(cluster: &BaremetalCluster) -> String {
-    format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
-}
-
-fn is_same(one: &BaremetalCluster, other: &BaremetalCluster) -> bool {
-    one.namespace() == other.namespace() && one.name_any() == other.name_any()
+fn age(cluster: &BaremetalCluster) -> (Option<Timestamp>, Key) {
+    (cluster.metadata.creation_timestamp.as_ref().map(|time| time.0), Key::of(cluster))
 }
 
 fn find_older(
@@ -285,12 +275,13 @@ fn find_older(
     internal: Internal,
     neighbours: &[Arc<BaremetalCluster>],
 ) -> Option<String> {
-    let mut older = neighbours.iter().filter(|other| !is_same(cluster, other) && age(other) < age(cluster));
+    let own = Key::of(cluster);
+    let mut older = neighbours.iter().filter(|other| Key::of(&***other) != own && age(other) < age(cluster));
     let taken = older.find(|other| {
         let found = Internal::of_cluster(other);
         found.is_some_and(|found| found.address == internal.address && found.port == internal.port)
-    });
-    taken.map(|other| full_name(other))
+    })?;
+    Some(Key::of(&**taken).to_string())
 }
 
 fn find_shared(
@@ -300,13 +291,13 @@ fn find_shared(
     neighbours: &[Arc<BaremetalCluster>],
 ) -> Vec<String> {
     let network = find_network(internal, candidates);
-    let shared = neighbours.iter().filter(|other| !is_same(cluster, other)).filter(|other| {
+    let shared = neighbours.iter().filter(|other| {
         Internal::of_cluster(other).is_some_and(|found| {
             found.router_id == internal.router_id
                 && network.is_some_and(|network| network.contains(&found.address))
         })
     });
-    let mut names: Vec<_> = shared.map(|other| full_name(other)).collect();
-    names.sort_unstable();
-    names
+    let own = Key::of(cluster);
+    let keys: BTreeSet<_> = shared.map(|other| Key::of(&**other)).filter(|key| *key != own).collect();
+    keys.iter().map(ToString::to_string).collect()
 }

@@ -1,4 +1,4 @@
-//! How far a seed image is, and how long it may be downloaded.
+//! The progress of a seed image, and the lifetime of its download.
 
 pub mod base;
 mod catalog;
@@ -21,50 +21,50 @@ pub use catalog::project_fit;
 pub use replicas::{BaseRecord, ReplicaBases, base_to_hold, find_waiting};
 pub use status::seed_image_status;
 
-/// What to do with a `SeedImage`.
+/// The change that is due for a `SeedImage`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It cannot be made as it is written.
+    /// The spec cannot be built.
     Refuse(&'static str),
-    /// Its registration is not there or not ready.
+    /// The registration does not exist or is not ready.
     AwaitRegistration,
-    /// Close the open download and set the building condition: a large base takes
+    /// Close the open download and set the building condition, because a large base takes
     /// minutes.
     Begin,
-    /// Make it, or make sure that it is still what it should be.
+    /// Build the image, or check that the built one is current.
     Build,
-    /// Its time is over: close the download.
+    /// Close the download because its lifetime is over.
     Expire,
 }
 
-/// Which base ISO an image is made from.
+/// The base ISO of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The one that is there, when there is one.
+    /// The base ISO that the replica holds, if any.
     Kept,
-    /// What the server has now.
+    /// The base ISO that its source has now.
     Fresh,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It cannot be made as it is written.
+    /// The spec cannot be built.
     Refused(&'static str),
-    /// Its registration is not there or not ready.
+    /// The registration of this name does not exist or is not ready.
     NoRegistration(String),
     /// The base ISO is being fetched.
     Started,
-    /// It is made; these other replicas cannot serve it yet.
+    /// The image is built, but these other replicas cannot serve it yet.
     AwaitReplicas(BaseRecord, Vec<String>),
-    /// The base ISO is not there or not usable.
+    /// The base ISO is missing or not usable.
     Failed(Reason, String),
-    /// It can be downloaded.
+    /// The image can be downloaded.
     Completed(Download),
-    /// Its time is over.
+    /// The lifetime of the download is over.
     Expired,
 }
 
-/// Where it can be downloaded.
+/// An open download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
     /// `https://host:port`.
@@ -73,7 +73,6 @@ pub struct Download {
     pub token: String,
     /// Name of the file.
     pub file: String,
-    /// What it is made from.
     pub base: BaseRecord,
 }
 
@@ -88,29 +87,28 @@ pub fn decide_build(
     if let Err(refusal) = base::check_base(&image.spec) {
         return Decision::Refuse(refusal.0);
     }
-    let asked = is_asked(image);
-    if !asked && is_over(image, now) {
+    let is_asked = is_asked(image);
+    if !is_asked && is_over(image, now) {
         return Decision::Expire;
     }
-    let ready =
-        |status: &coordinator_api::registration::MachineRegistrationStatus| status.registration_url.is_some();
     let granted = registration.filter(|registration| is_granted(image, registration));
-    if !granted.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
+    let status = granted.and_then(|registration| registration.status.as_ref());
+    if !status.is_some_and(|status| status.registration_url.is_some()) {
         return Decision::AwaitRegistration;
     }
-    let begun = match recorded_state(image) {
+    let has_begun = match recorded_state(image) {
         None | Some(SeedImageState::NotStarted) => false,
-        // A correction of what failed is shown as started at once.
+        // A corrected image is shown as started at once.
         Some(SeedImageState::Failed) => is_current(image),
         Some(SeedImageState::Initialized | SeedImageState::Started | SeedImageState::Completed) => {
-            !asked || is_current(image)
+            !is_asked || is_current(image)
         }
     };
-    if begun { Decision::Build } else { Decision::Begin }
+    if has_begun { Decision::Build } else { Decision::Begin }
 }
 
 impl Decision {
-    /// What the status says of it; `None` while the outcome of the build decides.
+    /// The progress to show; `None` while the outcome of the build decides it.
     pub fn progress(&self, registration: &str) -> Option<Progress> {
         match self {
             Self::Refuse(why) => Some(Progress::Refused(why)),
@@ -122,8 +120,8 @@ impl Decision {
     }
 }
 
-/// The download of what was built: its token is the one that is open, or a new one, because to
-/// begin closes it.
+/// The download of a built image. It keeps the token of an open download; [`Decision::Begin`]
+/// closes a download, so that a new token is needed.
 pub fn open_download(
     image: &SeedImage,
     server_url: &str,
@@ -134,11 +132,11 @@ pub fn open_download(
     Download { server_url: server_url.to_owned(), token: open.unwrap_or_else(new_token), file, base }
 }
 
-/// Whether the image may carry the token of the registration.
+/// The image may carry the token of the registration.
 fn is_granted(image: &SeedImage, registration: &MachineRegistration) -> bool {
     let (own, other) = (&image.metadata.namespace, &registration.metadata.namespace);
     let listed = registration.annotations().get(annotation::SEED_IMAGE_NAMESPACES);
-    let mut listed = listed.map(String::as_str).unwrap_or_default().split(',').map(str::trim);
+    let mut listed = listed.into_iter().flat_map(|namespaces| namespaces.split(',')).map(str::trim);
     own == other || own.as_deref().is_some_and(|own| listed.any(|namespace| namespace == own))
 }
 
@@ -146,42 +144,41 @@ fn recorded_state(image: &SeedImage) -> Option<SeedImageState> {
     image.status.as_ref().and_then(|status| status.state)
 }
 
-/// Whether the status was decided on this spec. Asking for a rebuild
-/// changes the spec, so that a request that was served differs from a new one.
+/// The status was decided on this spec. A request for a rebuild changes the spec, so that an
+/// answered request differs from a new one.
 fn is_current(image: &SeedImage) -> bool {
     let observed = image.status.as_ref().and_then(|status| status.observed_generation);
     observed.is_some() && observed == image.metadata.generation
 }
 
-/// Whether `spec.retriggerBuild` is still to be done. It is done once for each
-/// change of the spec, also when it cannot be taken back: a token that is
-/// recreated for ever could never be used.
+/// `spec.retriggerBuild` is still due. A rebuild is done once for each change of the spec, even if
+/// the field cannot be reset: a token that is recreated again and again could never be used.
 pub fn is_asked(image: &SeedImage) -> bool {
     let done =
         is_current(image) && (recorded_state(image) == Some(SeedImageState::Completed) || has_expired(image));
     image.spec.retrigger_build && !done
 }
 
-/// Whether `spec.retriggerBuild` is done and still there. It is taken back only
-/// after the new token is in the status: a crash before does all of it again.
+/// `spec.retriggerBuild` is done and still set. The field is reset only after the status has the
+/// new token, so that a crash in between repeats the rebuild.
 pub fn is_answered(image: &SeedImage) -> bool {
     image.spec.retrigger_build && !is_asked(image)
 }
 
-/// Which base ISO to make it from. A fresh one is fetched once: while other replicas fetch it,
-/// the status names it.
+/// The base ISO to build from. A fresh one is fetched once; the status names it while other
+/// replicas fetch it.
 pub fn base_image(image: &SeedImage) -> Base {
     let is_fetched = recorded_base(image).is_some();
     if is_asked(image) && !is_fetched { Base::Fresh } else { Base::Kept }
 }
 
-/// The base ISO that the status names, as long as it was decided on this spec.
+/// The base ISO that the status names, if the status was decided on this spec.
 pub fn recorded_base(image: &SeedImage) -> Option<BaseRecord> {
     image.status.as_ref().filter(|_| is_current(image)).and_then(BaseRecord::of)
 }
 
-/// Whether it may be downloaded as `file` now. Beside the status, which may
-/// lag, this checks what invalidates a link.
+/// The image may be downloaded as `file` now. The status may lag, therefore all conditions of a
+/// download are checked again.
 pub fn may_download(
     image: &SeedImage,
     registration: Option<&MachineRegistration>,
@@ -189,17 +186,16 @@ pub fn may_download(
     now: Timestamp,
 ) -> bool {
     let url = image.status.as_ref().and_then(|status| status.download_url.as_deref());
-    let named = url.and_then(|url| url.rsplit('/').next()).is_some_and(|last| last == file);
-    named
+    url.and_then(|url| url.rsplit('/').next()).is_some_and(|last| last == file)
         && recorded_state(image) == Some(SeedImageState::Completed)
         && decide_build(image, registration, now) == Decision::Build
 }
 
-/// How long the download stays open; `None` is for ever, or not yet open.
+/// Remaining lifetime of the download; `None` if it is unlimited, or the download is not open.
 pub fn remaining_lifetime(image: &SeedImage, now: Timestamp) -> Option<Duration> {
     let minutes = u64::try_from(image.spec.cleanup_after_minutes).ok().filter(|minutes| *minutes > 0)?;
     let opened = image.status.as_ref()?.opened.as_ref()?.0;
-    let open = Duration::try_from(now.duration_since(opened)).unwrap_or_default();
+    let open = Duration::try_from(now.duration_since(opened)).unwrap_or(Duration::ZERO);
     Some(Duration::from_secs(minutes * 60).saturating_sub(open))
 }
 

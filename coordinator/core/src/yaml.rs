@@ -1,19 +1,19 @@
-//! YAML that every reader reads alike.
+//! YAML that YAML 1.1 and YAML 1.2 read alike.
 //!
-//! cloud-init reads YAML 1.1, where `52:54:00:00:00:01` is a number to the base
-//! of sixty, `0644` is octal, `no` is false and `2026-01-01` a date. So every
-//! text that is not plainly a word is quoted.
+//! cloud-init reads YAML 1.1, in which `52:54:00:00:00:01` is a number to the base of sixty,
+//! `0644` is octal, `no` is false and `2026-01-01` is a date. Therefore every text that is not
+//! plainly a word is quoted.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_norway::{Error, Number, Value};
 
-/// A document in block style; maps keep the order of `value`.
+/// Renders a document in block style; maps keep the order of `value`.
 pub(crate) fn to_yaml(value: &impl Serialize) -> Result<String, Error> {
     let mut text = String::new();
     write_node(&mut text, &serde_norway::to_value(value)?, 0);
-    // A collection starts with the line break that a key before it would need.
+    // A collection starts with the line break that follows a key.
     Ok(text.trim_start().to_owned() + "\n")
 }
 
@@ -25,7 +25,7 @@ fn write_node(text: &mut String, value: &Value, indent: usize) {
                 let _ = write!(text, "\n{:indent$}", "");
                 write_node(text, key, indent);
                 text.push(':');
-                // A list has the indent of its key, a map two more.
+                // A list has the indent of its key; a map has two more.
                 write_value(text, value, if value.is_sequence() { indent } else { indent + 2 });
             }
         }
@@ -48,18 +48,18 @@ fn write_node(text: &mut String, value: &Value, indent: usize) {
 }
 
 fn write_value(text: &mut String, value: &Value, indent: usize) {
-    let filled = |value: &Value| match value {
+    let is_block = match value {
         Value::Mapping(map) => !map.is_empty(),
         Value::Sequence(items) => !items.is_empty(),
         _ => false,
     };
-    if !filled(value) {
+    if !is_block {
         text.push(' ');
     }
     write_node(text, value, indent);
 }
 
-/// YAML 1.1 recognises a float by its point, and its exponent by a sign.
+/// Adds the point and the sign of the exponent, without which YAML 1.1 reads no float.
 fn number_text(number: &Number) -> String {
     let text = number.to_string();
     match text.split_once('e') {
@@ -72,7 +72,7 @@ fn number_text(number: &Number) -> String {
     }
 }
 
-/// Whether each YAML reads the text as a string without quotes.
+/// Both versions of YAML read the text as a string without quotes.
 pub(crate) fn is_word(text: &str) -> bool {
     let special = ["true", "false", "yes", "no", "on", "off", "y", "n", "null"];
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
@@ -80,8 +80,8 @@ pub(crate) fn is_word(text: &str) -> bool {
         && !special.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// A double-quoted scalar that YAML 1.1, YAML 1.2 and JSON read alike. Line
-/// separators that only YAML 1.1 has are escaped: it would fold them.
+/// A double-quoted scalar that YAML 1.1, YAML 1.2 and JSON read alike. Line separators of YAML
+/// 1.1 are escaped because YAML 1.1 folds them.
 pub(crate) fn quote_text(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -175,7 +175,7 @@ impl Extraction {
         let is_file = is_file && entry.size() > head.len() as u64;
         let Some(path) = seen.filter(|_| is_file) else { return Ok(()) };
         entry.read_exact(&mut head)?;
-        if !head.ends_with(MAGIC) || !self.search.note_iso(&path) {
+        if !head.ends_with(MAGIC) || !self.search.record_iso(&path) {
             return Ok(());
         }
         let mut writer = Writer::create(&self.ledger, self.limit)?;

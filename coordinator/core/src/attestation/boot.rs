@@ -1,6 +1,6 @@
-//! What the installed system of a host with a TPM shows before it may receive plans:
-//! that the host was booted since the live system registered. A boot id is the
-//! host's own word; a reset of the TPM is not.
+//! The proof of a boot. Before the installed system of a host with a TPM receives plans, it proves
+//! that the host was booted since the live system registered. A boot id is no proof because the
+//! host chooses it; a reset of the TPM is a proof.
 
 use ::proto::tpm::PCRS;
 use ::proto::v1alpha1::BootProof;
@@ -12,19 +12,18 @@ use super::{AttestationError, AttestationKey, Quoted};
 /// Why a boot is not proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootFault {
-    /// There is no quote.
+    /// The host sent no quote.
     #[error("the host sent no quote of its TPM")]
     Missing,
-    /// By a key that the registration did not prove.
+    /// The registration proved another key.
     #[error("the quote is by another key than that of the registration")]
     OtherKey,
-    /// No boot in between.
+    /// The host was not booted since the registration.
     #[error("the TPM was not reset since the live system registered")]
     NoReset,
 }
 
 impl BootFault {
-    /// What the operator does about it.
     pub const fn next_action(self) -> &'static str {
         match self {
             Self::Missing => {
@@ -40,13 +39,13 @@ impl BootFault {
     }
 }
 
-/// What a registration of the live system leaves for [`verify_boot`].
+/// The record of a live system's registration, which [`verify_boot`] compares later.
 pub fn describe_live_tpm(key: &AttestationKey, quoted: Quoted) -> LiveTpm {
     LiveTpm { attestation_key: hex::encode(&key.name), reset_count: quoted.resets }
 }
 
-/// Verifies that the host was booted since `live`. `binding` is that of this connection
-/// (`proto::proof::boot_binding`).
+/// Verifies that the host was booted since `live`. `binding` is `proto::proof::boot_binding` of
+/// this connection.
 pub fn verify_boot(
     live: &LiveTpm,
     shown: Option<&BootProof>,
@@ -59,7 +58,7 @@ pub fn verify_boot(
         return Err(AttestationError::Boot(BootFault::OtherKey));
     }
     let quoted = verify_quote(&key, &PCRS, binding, &quote.attest, &quote.signature)?;
-    // A TPM that is cleared counts from the beginning, and root on the host can clear it.
+    // The count has to rise: root on the host can clear the TPM, which restarts the count.
     if quoted.resets <= live.reset_count {
         return Err(AttestationError::Boot(BootFault::NoReset));
     }

@@ -1,5 +1,4 @@
-//! The vendor's certificate of an endorsement key, against the CAs that an
-//! operator trusts.
+//! The vendor's certificate of an endorsement key, verified against the CAs of the operator.
 
 use ::proto::tpm::pkcs1_rsa;
 use jiff::Timestamp;
@@ -13,43 +12,36 @@ use super::EndorsementKey;
 /// tcg-kp-EKCertificate, 2.23.133.8.1.
 const ENDORSEMENT_USAGE: &[u8] = &[0x67, 0x81, 0x05, 0x08, 0x01];
 
-/// What is wrong with the certificate of an endorsement key.
+/// Fault of the certificate of an endorsement key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
-    /// The TPM carries none.
     #[error("is missing in the TPM, and the Secret tpm-ca asks for one")]
     Missing,
-    /// Not X.509.
     #[error("cannot be parsed")]
     Malformed,
-    /// A certificate of another TPM.
+    /// The certificate belongs to another TPM.
     #[error("is for another key")]
     ForeignKey,
-    /// The operator's Secret holds no CA.
     #[error("cannot be checked: the Secret tpm-ca holds no certificate of a CA under the key tls.crt")]
     NoAuthority,
-    /// Its issuer is in the Secret, but may not sign.
+    /// The issuer is in the Secret, but may not sign.
     #[error("is signed by a certificate of the Secret tpm-ca that {0}")]
     BadAuthority(&'static str),
-    /// The `notAfter` of the certificate has passed.
     #[error("has expired")]
     Expired,
-    /// Its `notBefore` is to come.
     #[error("is not valid yet")]
     NotYetValid,
-    /// It has the name of a CA of the Secret, but not its signature.
+    /// The certificate names a CA of the Secret that did not sign it.
     #[error("is forged: its signature is not by the CA that it names")]
     Forged,
-    /// No CA of the Secret signed it.
     #[error("is not signed by a CA of the Secret tpm-ca")]
     UnknownIssuer,
-    /// It is no certificate of an endorsement key.
     #[error("is not one of an endorsement key: {0}")]
     Unusable(String),
 }
 
-/// Verifies that `certificate` is of this key and signed by one of
-/// `authorities`, PEM; each of them is trusted by itself, root or not.
+/// Verifies that `certificate` belongs to the key and is signed by one of the PEM `authorities`.
+/// Each authority is a trust anchor, even if it is no root.
 pub fn verify_chain(
     key: &EndorsementKey,
     certificate: &[u8],
@@ -63,7 +55,7 @@ pub fn verify_chain(
     if !rest.is_empty() {
         return Err(ChainFault::Malformed);
     }
-    // Some vendors call the algorithm RSAES-OAEP: only the key is compared.
+    // Only the key is compared, because some vendors name the algorithm RSAES-OAEP.
     if *leaf.public_key().subject_public_key.data != *pkcs1_rsa(key.modulus()) {
         return Err(ChainFault::ForeignKey);
     }
@@ -72,7 +64,7 @@ pub fn verify_chain(
     verify_path(certificate, &trusted, now)
 }
 
-/// The certificates that may sign now. The issuer's own fault is told.
+/// The authorities that may sign now. A fault of the issuer itself is an error.
 fn choose_authorities<'a>(
     leaf: &X509Certificate<'_>,
     authorities: &'a [CertificateDer<'a>],
@@ -89,19 +81,19 @@ fn choose_authorities<'a>(
             Some(_) => {}
         }
     }
-    let has_issuer = |authority: &&CertificateDer<'_>| {
+    let has_issuer = trusted.iter().any(|authority| {
         x509_parser::parse_x509_certificate(authority)
             .is_ok_and(|(_, parsed)| parsed.subject().as_raw() == leaf.issuer().as_raw())
-    };
+    });
     match fault_of_issuer {
-        // A renewed CA stands beside its former certificate.
-        Some(fault) if !trusted.iter().any(has_issuer) => Err(ChainFault::BadAuthority(fault)),
+        // The Secret may hold a renewed CA beside its former certificate.
+        Some(fault) if !has_issuer => Err(ChainFault::BadAuthority(fault)),
         _ if trusted.is_empty() => Err(ChainFault::NoAuthority),
         _ => Ok(trusted),
     }
 }
 
-/// Why a certificate may not sign others at `now`.
+/// The reason why a certificate may not sign others at `now`.
 fn find_fault(authority: &X509Certificate<'_>, now: Timestamp) -> Option<&'static str> {
     let may_sign = match authority.key_usage() {
         Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
@@ -128,7 +120,7 @@ fn verify_path(
         authorities.iter().filter_map(|authority| anchor_from_trusted_cert(authority).ok()).collect();
     let certificate = CertificateDer::from(certificate);
     let leaf = EndEntityCert::try_from(&certificate).map_err(|error| name_fault(&error))?;
-    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let seconds = u64::try_from(now.as_second()).unwrap_or(0);
     let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
     let usage = KeyUsage::required_if_present(ENDORSEMENT_USAGE);
     leaf.verify_for_usage(ALL_VERIFICATION_ALGS, &anchors, &[], time, usage, None, None)

@@ -1,4 +1,4 @@
-//! The two keys, by their public areas.
+//! The public areas of the two keys.
 
 use std::fmt;
 
@@ -12,12 +12,11 @@ use tpm2_protocol::data::{
 
 use super::{AttestationError, parse_structure};
 
-/// Which of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRole {
     /// The identity of the TPM.
     Endorsement,
-    /// The key that quotes.
+    /// The key that signs quotes.
     Attestation,
 }
 
@@ -30,19 +29,16 @@ impl fmt::Display for KeyRole {
     }
 }
 
-/// What is wrong with a key.
+/// Fault of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
-    /// Another kind, length or exponent.
     #[error("is not RSA with 2048 bits and the exponent 65537")]
     Kind,
-    /// Its name is not by SHA-256.
     #[error("has a name by another hash than SHA-256")]
     NameHash,
-    /// An attribute is missing, or one that it must not have is set.
+    /// A required attribute is missing, or a forbidden one is set.
     #[error("does not have the attribute {0} as it must")]
     Attribute(&'static str),
-    /// Another policy than the TCG's.
     #[error("has another policy than the TCG's template")]
     Policy,
     #[error("has another scheme than it must")]
@@ -65,8 +61,8 @@ const ATTRIBUTES: [(TpmaObject, &str); 11] = [
     (TpmaObject::DECRYPT, "decrypt"),
     (TpmaObject::SIGN_ENCRYPT, "sign"),
 ];
-/// Without each of them, an attestation key may have been made elsewhere, be
-/// copied, or sign what no TPM made.
+/// Required attributes of an attestation key. A key that lacks one of them may have been created
+/// outside the TPM, may be copied, or may sign data that no TPM created.
 const ATTESTATION_SET: [TpmaObject; 5] = [
     TpmaObject::FIXED_TPM,
     TpmaObject::FIXED_PARENT,
@@ -74,34 +70,30 @@ const ATTESTATION_SET: [TpmaObject; 5] = [
     TpmaObject::RESTRICTED,
     TpmaObject::SIGN_ENCRYPT,
 ];
-/// With it, the key would be a storage key.
+/// Forbidden attribute of an attestation key, because it makes the key a storage key.
 const ATTESTATION_CLEAR: [TpmaObject; 1] = [TpmaObject::DECRYPT];
 
-/// An endorsement key by the TCG's default template.
+/// An endorsement key of the TCG's default template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndorsementKey {
     modulus: [u8; RSA_BYTES],
 }
 
-/// A restricted signing key of some TPM.
+/// A restricted signing key of a TPM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttestationKey {
     pub(super) modulus: [u8; RSA_BYTES],
-    /// SHA-256 of the public area behind the identifier of the hash.
+    /// Identifier of the hash, and SHA-256 of the public area.
     pub name: Vec<u8>,
 }
 
 impl EndorsementKey {
-    /// Parses and judges a `TPMT_PUBLIC`.
-    ///
-    /// # Errors
-    /// [`AttestationError`] when it is not by the TCG's default template.
+    /// Parses a `TPMT_PUBLIC`, and checks it against the TCG's default template.
     pub fn parse(public: &[u8]) -> Result<Self, AttestationError> {
         let public: TpmtPublic = parse_structure("the endorsement key", public)?;
         judge_endorsement(&public).map_err(fault_of(KeyRole::Endorsement))
     }
 
-    /// The modulus of the RSA key.
     pub const fn modulus(&self) -> &[u8; RSA_BYTES] {
         &self.modulus
     }
@@ -116,17 +108,14 @@ impl EndorsementKey {
         proof::identity(&self.public_key())
     }
 
-    /// Whether the host that claims `public_key` names this key.
+    /// Checks that the host claims this key.
     pub fn check_claim(&self, public_key: &[u8]) -> Result<(), AttestationError> {
         if self.public_key() == public_key { Ok(()) } else { Err(AttestationError::ForeignIdentity) }
     }
 }
 
 impl AttestationKey {
-    /// Parses and judges a `TPMT_PUBLIC`.
-    ///
-    /// # Errors
-    /// [`AttestationError`] when its signature over a quote would prove nothing.
+    /// Parses a `TPMT_PUBLIC`, and checks that its signature over a quote is a proof.
     pub fn parse(public: &[u8]) -> Result<Self, AttestationError> {
         let parsed: TpmtPublic = parse_structure("the attestation key", public)?;
         let modulus = judge_attestation(&parsed).map_err(fault_of(KeyRole::Attestation))?;
@@ -190,7 +179,7 @@ fn judge_attestation(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], KeyFault> {
     Ok(modulus)
 }
 
-/// What both keys have in common. An exponent of zero is the default one.
+/// The common checks of both keys. An exponent of zero stands for the default one.
 fn judge_rsa(public: &TpmtPublic) -> Result<([u8; RSA_BYTES], TpmsRsaParms), KeyFault> {
     let (TpmuPublicParms::Rsa(parameters), TpmuPublicId::Rsa(modulus)) = (&public.parameters, &public.unique)
     else {

@@ -1,4 +1,4 @@
-//! The answer to a challenge: an activated credential, and a quote.
+//! The answer to a challenge: an activated credential and a quote.
 
 use std::collections::BTreeSet;
 
@@ -12,37 +12,33 @@ use ::proto::limits::TPM_STRUCTURE_BYTES;
 
 /// The exponent of every key that [`AttestationKey`] accepts.
 const EXPONENT: [u8; 3] = [1, 0, 1];
-/// Bytes of a digest of the registers.
+/// Size of the digest of the registers.
 const DIGEST_BYTES: usize = 32;
 
-/// What is wrong with a quote.
+/// Fault of a quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteFault {
-    /// No TPM made it.
     #[error("was not made by a TPM")]
     Magic,
-    /// An attestation of something else.
     #[error("is an attestation of another kind")]
     Kind,
-    /// Of another connection, challenge or certificate request.
     #[error("is for another challenge, connection or certificate request")]
     Nonce,
-    /// Of other registers or another bank.
     #[error("covers other registers than were asked for, or another bank than SHA-256")]
     Registers,
     #[error("is signed with another algorithm than RSASSA with SHA-256")]
     Algorithm,
-    /// By another key, or altered.
+    /// Signed by another key, or altered.
     #[error("is not signed by the attestation key")]
     Signature,
 }
 
-/// What an answer must fit.
+/// Expected properties of an answer.
 #[derive(Clone, Copy)]
 pub struct Expected<'a> {
-    /// What the credential holds.
+    /// Content of the credential.
     pub credential: &'a [u8; CREDENTIAL_BYTES],
-    /// The key that quotes.
+    /// The key that signs quotes.
     pub key: &'a AttestationKey,
     /// Registers of the SHA-256 bank.
     pub pcrs: &'a [u32],
@@ -50,20 +46,16 @@ pub struct Expected<'a> {
     pub binding: &'a [u8; 32],
 }
 
-/// What a TPM has quoted.
+/// Content of a valid quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quoted {
     /// Digest of the registers.
     pub registers: [u8; DIGEST_BYTES],
-    /// How often the TPM was reset, as by each boot of its host.
+    /// Number of resets of the TPM; each boot of the host is one.
     pub resets: u32,
 }
 
 /// Verifies the answer of a TPM.
-///
-/// # Errors
-/// [`AttestationError::Credential`], [`AttestationError::Quote`], and those of
-/// inputs that are too large or cannot be parsed.
 pub fn verify_proof(
     expected: Expected<'_>,
     mac: &[u8],
@@ -71,16 +63,12 @@ pub fn verify_proof(
     signature: &[u8],
 ) -> Result<Quoted, AttestationError> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, expected.credential);
-    // In constant time.
+    // `hmac::verify` compares in constant time.
     hmac::verify(&key, expected.binding, mac).map_err(|_| AttestationError::Credential)?;
     verify_quote(expected.key, expected.pcrs, expected.binding, attest, signature)
 }
 
-/// Verifies a quote of these registers over `binding` by that key.
-///
-/// # Errors
-/// [`AttestationError::Quote`], and those of inputs that are too large or cannot be
-/// parsed.
+/// Verifies that `key` signed a quote of these registers over `binding`.
 pub fn verify_quote(
     key: &AttestationKey,
     pcrs: &[u32],

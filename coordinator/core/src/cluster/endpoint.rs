@@ -9,36 +9,32 @@ use crate::host::Problem;
 
 const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
 
-/// What the API server behind the endpoint said when it was asked.
+/// Answer of the API server behind the endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum EndpointAnswer {
     #[default]
     NotAsked,
-    /// There is nothing to ask it with.
+    /// The coordinator has no credentials to ask with.
     Unasked(Problem),
     Answered,
     Silent(Problem),
 }
 
-/// Until the control plane is initialized, an endpoint that is known is enough for
-/// `Ready`: the API server comes with the first machine.
+/// `Ready` needs no answer of the endpoint until the control plane is initialized, because the
+/// first machine brings the API server.
 pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> Vec<ConditionUpdate> {
-    let both =
-        |endpoint: ConditionUpdate| vec![ConditionUpdate { kind: Type::Ready, ..endpoint.clone() }, endpoint];
     match decision {
         Decision::Paused | Decision::ExternallyManaged => vec![],
         Decision::OwnerMissing => {
             let message = "no Cluster names this object in spec.infrastructureRef yet: create the Cluster, or correct the reference";
             vec![condition_false(Type::Ready, Reason::OwnerWaiting, message)]
         }
-        Decision::EndpointMissing => both(condition_false(
-            Type::EndpointReady,
-            Reason::EndpointMissing,
-            "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
-        )),
-        Decision::Unsupported => {
-            both(condition_false(Type::EndpointReady, Reason::FieldUnsupported, UNSUPPORTED_MESSAGE))
+        Decision::EndpointMissing => {
+            let message =
+                "no endpoint is named: set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer";
+            both_false(Reason::EndpointMissing, message)
         }
+        Decision::Unsupported => both_false(Reason::FieldUnsupported, UNSUPPORTED_MESSAGE),
         Decision::Fill(_) | Decision::Rest => {
             let answer = answer_condition(&observed.endpoint);
             let known = condition_true(Type::Ready, Reason::EndpointKnown, "");
@@ -51,6 +47,10 @@ pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> V
             [ready].into_iter().chain(answer).collect()
         }
     }
+}
+
+fn both_false(reason: Reason, message: &str) -> Vec<ConditionUpdate> {
+    [Type::Ready, Type::EndpointReady].map(|kind| condition_false(kind, reason, message)).into()
 }
 
 fn answer_condition(answer: &EndpointAnswer) -> Option<ConditionUpdate> {

@@ -1,4 +1,4 @@
-//! What the conditions of a cluster say about its load balancer.
+//! Conditions of a cluster about its load balancer.
 
 use std::net::IpAddr;
 
@@ -6,29 +6,30 @@ use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterSpec, LoadBalan
 use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::LoadBalancerReport;
 
-use super::{Candidate, Decision, DeviceProblem, Member};
+use super::{Candidate, Decision, DeviceProblem};
 
 /// The conditions of a cluster with an internal endpoint.
 pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> Vec<ConditionUpdate> {
     vec![device_condition(decision), config_condition(decision), balancer_condition(decision, candidates)]
 }
 
-/// The condition about fields without effect: those of the other type of load
-/// balancer, and `networkType`.
+/// The condition about fields without effect: fields of the other type of load balancer, and
+/// `networkType`.
 pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     let spec = &cluster.spec;
     let balancer = spec.control_plane_load_balancer.as_ref();
     let is_internal = is_internal(spec);
     let has_vrid = balancer.is_some_and(|balancer| balancer.vrid.is_some());
-    let is_named = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
+    let has_device = spec.network_device.as_ref().is_some_and(|name| !name.is_empty());
+    let has_network_type = spec.network_type.as_ref().is_some_and(|name| !name.is_empty());
     let fields = [
         (
             is_other_endpoint(spec),
             "spec.controlPlaneLoadBalancer (the nodes use controlPlaneEndpoint, which differs: create the cluster with one of the two)",
         ),
         (!is_internal && has_vrid, "spec.controlPlaneLoadBalancer.vrid (only with type Internal)"),
-        (!is_internal && is_named(&spec.network_device), "spec.networkDevice (only with type Internal)"),
-        (is_named(&spec.network_type), "spec.networkType (install a network in the workload cluster)"),
+        (!is_internal && has_device, "spec.networkDevice (only with type Internal)"),
+        (has_network_type, "spec.networkType (install a network in the workload cluster)"),
     ];
     let ignored: Vec<_> =
         fields.into_iter().filter_map(|(is_ignored, field)| is_ignored.then_some(field)).collect();
@@ -39,15 +40,15 @@ pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
 }
 
-/// Whether the load balancer is at another place than the endpoint that was set. A name may
-/// stand for an address.
+/// The load balancer has another address or port than the endpoint. A name and an address are
+/// not compared, because the name may resolve to the address.
 pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
     let (Some(endpoint), Some(balancer)) = (&spec.control_plane_endpoint, &spec.control_plane_load_balancer)
     else {
         return false;
     };
-    let address = |host: &str| host.parse::<IpAddr>().ok();
-    let has_other_host = match (address(&endpoint.host), address(&balancer.host)) {
+    let addresses = [&endpoint.host, &balancer.host].map(|host| host.parse::<IpAddr>().ok());
+    let has_other_host = match addresses.into() {
         (Some(endpoint), Some(balancer)) => endpoint != balancer,
         (None, None) => !endpoint.host.eq_ignore_ascii_case(&balancer.host),
         _ => false,
@@ -55,7 +56,7 @@ pub fn is_other_endpoint(spec: &BaremetalClusterSpec) -> bool {
     has_other_host || endpoint.port != balancer.port
 }
 
-/// Whether hosts are to hold the endpoint of the cluster.
+/// The hosts hold the endpoint of the cluster.
 pub fn holds_endpoint(spec: &BaremetalClusterSpec) -> bool {
     is_internal(spec) && !is_other_endpoint(spec)
 }
@@ -65,7 +66,7 @@ fn is_internal(spec: &BaremetalClusterSpec) -> bool {
     balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal)
 }
 
-/// `networkDevice` of the members.
+/// The condition about `networkDevice` of the members.
 fn device_condition(decision: &Decision) -> ConditionUpdate {
     let found = decision.problems.iter().find_map(|(host, problem)| match problem {
         DeviceProblem::Missing { device, found } => Some((
@@ -98,7 +99,7 @@ fn config_condition(decision: &Decision) -> ConditionUpdate {
         let (reason, message) = match problem {
             DeviceProblem::NoReport => (
                 Reason::NetworkUnknown,
-                format!("host {host} has reported no network: it takes part once it has"),
+                format!("host {host} has reported no network: it becomes a member when it reports one"),
             ),
             DeviceProblem::NoAddress { device } => {
                 let place = device.as_deref().unwrap_or("the interface that routes to the endpoint");
@@ -124,14 +125,14 @@ fn config_condition(decision: &Decision) -> ConditionUpdate {
     }
     if let Some(wait) = &decision.router_id_waits {
         let message = format!(
-            "vrid stays {} until host {} is attached, which does not know another one and would hold the address beside the others: check that it is powered and reaches the coordinator",
+            "vrid stays {} until host {} is attached, because that host would hold the address beside the others if they used another vrid: check that it is powered and reaches the coordinator",
             wait.router_id, wait.host
         );
         return invalid(Reason::DutyUnconfirmed, message);
     }
     if let Some(wait) = &decision.new_member_waits {
         let message = format!(
-            "host {} takes no part until host {} is attached, which does not know it and would hold the address beside it: check that it is powered and reaches the coordinator, or delete its Machine",
+            "host {} becomes a member when host {} is attached, because that host does not know it and would hold the address beside it: check that it is powered and reaches the coordinator, or delete its Machine",
             wait.host, wait.away
         );
         return invalid(Reason::DutyUnconfirmed, message);
@@ -139,18 +140,18 @@ fn config_condition(decision: &Decision) -> ConditionUpdate {
     condition_true(Type::NetworkConfigValid, Reason::NetworkConfigAccepted, "")
 }
 
-/// What each member reported of its newest duty.
+/// The report of each member about its newest duty.
 fn member_reports<'a>(
     decision: &'a Decision,
     candidates: &[Candidate<'a>],
 ) -> Vec<(&'a str, Option<&'a LoadBalancerReport>)> {
-    let report = |member: &'a Member| {
+    let reports = decision.members.iter().map(|member| {
         let candidate = candidates.iter().find(|candidate| candidate.host == member.host);
         let report = candidate.and_then(|candidate| candidate.known?.state.as_ref());
         let current = report.filter(|report| report.generation == member.duty.generation);
         (member.host.as_str(), current)
-    };
-    decision.members.iter().map(report).collect()
+    });
+    reports.collect()
 }
 
 fn list_holders<'a>(reports: &[(&'a str, Option<&LoadBalancerReport>)]) -> Vec<&'a str> {
@@ -158,8 +159,7 @@ fn list_holders<'a>(reports: &[(&'a str, Option<&LoadBalancerReport>)]) -> Vec<&
     held.map(|(host, _)| *host).collect()
 }
 
-/// The host that holds the address, where one does. While it moves there may be two
-/// reports: then nothing is said.
+/// The host that holds the address; `None` while two hosts report it because it moves.
 pub fn find_holder<'a>(decision: &'a Decision, candidates: &[Candidate<'a>]) -> Option<&'a str> {
     match list_holders(&member_reports(decision, candidates)).as_slice() {
         [holder] => Some(holder),
@@ -167,7 +167,7 @@ pub fn find_holder<'a>(decision: &'a Decision, candidates: &[Candidate<'a>]) -> 
     }
 }
 
-/// Whether a member holds the address.
+/// The condition about the holder of the address.
 fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> ConditionUpdate {
     let not_ready = |reason, message| condition_false(Type::LoadBalancerReady, reason, message);
     if decision.members.is_empty() {

@@ -1,4 +1,4 @@
-//! By which address a host is a member.
+//! The address of a host as a member.
 
 use std::net::IpAddr;
 
@@ -11,21 +11,20 @@ use crate::network::is_special;
 /// Why a host cannot be a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceProblem {
-    /// Nothing is known of its network.
+    /// The host has reported no network.
     NoReport,
-    /// It has no such interface.
+    /// The host has no such interface.
     Missing { device: String, found: String },
-    /// Its addresses belong to the bond or bridge.
+    /// The interface is a member of a bond or bridge, which has the addresses.
     IsSlave { device: String, master: String },
-    /// Nothing there has an address of the family.
+    /// No usable interface has an address of the endpoint's family.
     NoAddress { device: Option<String> },
     /// Another member has the same address.
     AddressShared(IpAddr),
 }
 
-/// The address of a host that its peers know: on the named interface, else on
-/// the one whose network contains the endpoint, else on that of the default
-/// route.
+/// The address by which peers know a host: on the named interface, else on the interface whose
+/// network contains the endpoint, else on the interface of the default route.
 pub fn find_address(
     network: Option<&ObservedNetwork>,
     device: Option<&str>,
@@ -34,18 +33,14 @@ pub fn find_address(
     let network = network.ok_or(DeviceProblem::NoReport)?;
     if let Some(device) = device {
         let interface = find_device(network, device)?;
-        let none = || DeviceProblem::NoAddress { device: Some(device.to_owned()) };
-        return find_net(interface, endpoint).map(|net| net.addr()).ok_or_else(none);
+        let net = find_net(interface, endpoint);
+        let missing = DeviceProblem::NoAddress { device: Some(device.to_owned()) };
+        return net.map(|net| net.addr()).ok_or(missing);
     }
     let connected = network.interfaces.iter().filter_map(|interface| find_net(interface, endpoint));
     let connected = connected.filter(|net| net.contains(&endpoint)).max_by_key(IpNet::prefix_len);
-    let routed = || {
-        let name = default_interface(network, endpoint)?;
-        let interface = network.interfaces.iter().find(|interface| interface.name == name)?;
-        find_net(interface, endpoint)
-    };
-    let found = connected.or_else(routed).map(|net| net.addr());
-    found.ok_or(DeviceProblem::NoAddress { device: None })
+    let found = connected.or_else(|| find_net(default_interface(network, endpoint)?, endpoint));
+    found.map(|net| net.addr()).ok_or(DeviceProblem::NoAddress { device: None })
 }
 
 fn find_device<'a>(
@@ -57,13 +52,13 @@ fn find_device<'a>(
         let found = names.take(16).collect::<Vec<_>>().join(", ");
         return Err(DeviceProblem::Missing { device: device.to_owned(), found });
     };
-    match interface.master.as_deref().filter(|master| !master.is_empty()) {
+    match interface.master_name() {
         Some(master) => Err(DeviceProblem::IsSlave { device: device.to_owned(), master: master.to_owned() }),
         None => Ok(interface),
     }
 }
 
-/// The first address of the endpoint's family, one in its network before others.
+/// The first address in the endpoint's network, else the first one of the endpoint's family.
 fn find_net(interface: &ObservedInterface, endpoint: IpAddr) -> Option<IpNet> {
     let nets = interface.addresses.iter().filter_map(|address| address.parse::<IpNet>().ok());
     let usable: Vec<IpNet> = nets
@@ -74,12 +69,14 @@ fn find_net(interface: &ObservedInterface, endpoint: IpAddr) -> Option<IpNet> {
 }
 
 /// The interface of the default route with the lowest metric.
-fn default_interface(network: &ObservedNetwork, endpoint: IpAddr) -> Option<&str> {
+fn default_interface(network: &ObservedNetwork, endpoint: IpAddr) -> Option<&ObservedInterface> {
     let all = if endpoint.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-    let is_default =
-        |destination: &str| destination == all || (destination == "default" && endpoint.is_ipv4());
-    let routes = network.routes.iter().filter(|route| is_default(&route.destination));
-    routes.min_by_key(|route| route.metric.unwrap_or_default())?.interface.as_deref()
+    let routes = network
+        .routes
+        .iter()
+        .filter(|route| route.destination == all || (route.destination == "default" && endpoint.is_ipv4()));
+    let name = routes.min_by_key(|route| route.metric.unwrap_or(0))?.interface.as_deref()?;
+    network.interfaces.iter().find(|interface| interface.name == name)
 }
 
 /// The network of the members that contains the endpoint.

@@ -1,47 +1,44 @@
-//! Hosts that become members beside ones that cannot be told.
+//! New members wait for members that are not attached and do not know them.
 
 use super::{Internal, Placed};
 
-/// A host that a member does not know: neither hears the other, and each would hold the address.
+/// A host that a member does not know. The two do not hear each other, so that each of them would
+/// hold the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMemberWait {
     pub host: String,
-    /// The member that is told when it is attached.
+    /// The member that gets the new duty when it is attached.
     pub away: String,
 }
 
-/// Takes out those that a member does not know which is not attached. A new member has no API
-/// server for minutes: it loses nothing by the wait.
+/// Removes the new members that some member neither knows nor can be told. The wait costs a new
+/// member nothing, because its API server needs minutes to start.
 pub(super) fn hold_new_members(placed: &mut Vec<Placed<'_>>, internal: Internal) -> Option<NewMemberWait> {
     let address = internal.address.to_string();
-    // One whose status was lost may carry a duty, and states it when it is attached.
-    let is_member = |place: &Placed<'_>| match place.candidate.known {
-        Some(known) => known.duty.address == address,
-        None => place.candidate.carried_generation > 0 || !place.candidate.is_attached,
-    };
-    let (members, new_members): (Vec<_>, Vec<_>) = std::mem::take(placed).into_iter().partition(is_member);
-    let find_away = |new_member: &Placed<'_>| {
-        let away =
-            members.iter().find(|member| !member.candidate.is_attached && !knows(member, new_member))?;
-        Some(NewMemberWait {
-            host: new_member.candidate.host.to_owned(),
-            away: away.candidate.host.to_owned(),
-        })
-    };
-    let (mut wait, mut known) = (None, vec![]);
+    let (members, new_members): (Vec<_>, Vec<_>) =
+        std::mem::take(placed).into_iter().partition(|place| match place.candidate.known {
+            Some(known) => known.duty.address == address,
+            // A host without status may carry a duty, which it states when it is attached.
+            None => place.candidate.carried_generation > 0 || !place.candidate.is_attached,
+        });
+    let mut wait = None;
     for new_member in new_members {
-        match find_away(&new_member) {
-            Some(found) => wait = wait.or(Some(found)),
-            None => known.push(new_member),
+        let mut away = members.iter().filter(|member| !member.candidate.is_attached);
+        match away.find(|member| !knows(member, &new_member)) {
+            Some(away) if wait.is_none() => {
+                let (host, away) = (new_member.candidate.host.to_owned(), away.candidate.host.to_owned());
+                wait = Some(NewMemberWait { host, away });
+            }
+            Some(_) => {}
+            None => placed.push(new_member),
         }
     }
     placed.extend(members);
-    placed.extend(known);
     placed.sort_by_key(|place| place.candidate.age());
     wait
 }
 
-/// Whether the member has confirmed a duty that has the new one.
+/// The member has confirmed a duty that contains the new one.
 fn knows(member: &Placed<'_>, new_member: &Placed<'_>) -> bool {
     member.candidate.known.is_some_and(|known| {
         let is_confirmed = known

@@ -250,7 +250,7 @@ fn new_member_waits_until_others_know_it() {
         assert_eq!(decision.members.len(), want, "{name}");
         let shown = project_conditions(&decision, &candidates);
         let valid = shown.into_iter().find(|update| update.kind == Type::NetworkConfigValid).unwrap();
-        let is_waiting = valid.message.starts_with("host c takes no part until host a is attached");
+        let is_waiting = valid.message.starts_with("host c becomes a member when host a is attached");
         assert_eq!((valid.reason == Reason::DutyUnconfirmed, is_waiting), (want == 2, want == 2), "{name}");
     }
     // After a restore: what was announced is not known, and some are told again before others.

@@ -1,4 +1,4 @@
-//! What `spec.baseImage` names.
+//! The base ISO that `spec.baseImage` names.
 
 use http::Uri;
 use oci_spec::distribution::Reference;
@@ -7,18 +7,18 @@ use coordinator_api::seed_image::SeedImageSpec;
 
 use super::platform::Platform;
 
-/// Where a base ISO is.
+/// Source of a base ISO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseSource {
     /// A file in a layer of an OCI image.
     Image(Reference),
     /// A file on an http(s) server.
     Url(Uri),
-    /// A file of the coordinator's own system: an absolute path.
+    /// Absolute path of a file in the coordinator's container.
     File(String),
 }
 
-/// Why a base cannot be used as it is written: the next action.
+/// Why a base cannot be used, with the next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BaseRefusal(pub &'static str);
@@ -27,8 +27,8 @@ const UNKNOWN: BaseRefusal = BaseRefusal(
     "spec.baseImage is no OCI reference, no http(s) URL and no file:/// path of a base ISO: correct it",
 );
 
-/// A text with one of the schemes `oci://`, `http://`, `https://` and `file://` is
-/// what its scheme says, a text without a scheme an OCI reference.
+/// Parses a URL with the scheme `oci`, `http`, `https` or `file`. A text without a scheme is an OCI
+/// reference.
 pub fn parse_base(text: &str) -> Result<BaseSource, BaseRefusal> {
     match text.split_once("://") {
         None => parse_reference(text),
@@ -50,16 +50,16 @@ fn parse_reference(text: &str) -> Result<BaseSource, BaseRefusal> {
     Ok(BaseSource::Image(reference))
 }
 
-/// What no field of the spec contradicts.
+/// The source of the base, checked against the other fields of the spec.
 pub fn check_base(spec: &SeedImageSpec) -> Result<BaseSource, BaseRefusal> {
-    let text = spec.base_image.as_deref().unwrap_or_default();
+    let text = spec.base_image.as_deref().unwrap_or("");
     if text.is_empty() {
         return Err(BaseRefusal(
             "spec.baseImage is empty: give an OCI reference, an http(s) URL or a file:/// path of a base ISO",
         ));
     }
-    let platform = spec.target_platform.as_deref().unwrap_or_default();
-    if !platform.is_empty() && Platform::parse(platform).is_none() {
+    let mut platforms = spec.target_platform.iter().filter(|platform| !platform.is_empty());
+    if platforms.any(|platform| Platform::parse(platform).is_none()) {
         return Err(BaseRefusal(
             "spec.targetPlatform is not supported: use linux/amd64 or linux/arm64, or remove it",
         ));

@@ -1,5 +1,5 @@
-//! Whether a base belongs to an image of the image catalog: the ISO of an image is in the repository of
-//! the same name with `-iso`, under the same tag.
+//! Comparison of a base with the image catalog. The ISO of an image is in the repository of the same
+//! name with `-iso`, under the same tag.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,18 @@ use jiff::Timestamp;
 use super::base::{BaseSource, parse_base};
 use crate::image_catalog::{ImageName, list_known, parse_name};
 
-/// End of the names of repositories with ISOs.
+/// Suffix of the names of repositories with ISOs.
 const ISO: &str = "-iso";
 
-/// Shows in `status` whether the base fits; a URL, a file and an empty catalog cannot be compared.
+/// Sets the condition about the base in `status`. A URL and a file cannot be compared, nor can any
+/// base if the catalog is empty.
 pub fn project_fit(
     status: &mut SeedImageStatus,
     image: &SeedImage,
     catalog: &BTreeMap<String, String>,
     now: Timestamp,
 ) {
-    let base = image.spec.base_image.as_deref().unwrap_or_default();
+    let base = image.spec.base_image.as_deref().unwrap_or("");
     match compare_base(base, catalog) {
         Some(update) => {
             let generation = image.metadata.generation;
@@ -46,8 +47,8 @@ fn compare_base(base: &str, catalog: &BTreeMap<String, String>) -> Option<Condit
     Some(condition_false(Type::BaseImageInCatalog, Reason::BaseImageUnlisted, message))
 }
 
-/// Whatever registry both are on: an entry may get one, and a path there, from the Cluster. Tags differ
-/// only where both have one.
+/// The base is the ISO of `image`. Registries are not compared, because the Cluster may name a
+/// registry and a path on it. Tags are compared only if both references have one.
 fn is_iso_of(base: ImageName<'_>, image: ImageName<'_>) -> bool {
     let path = base.path.strip_suffix(ISO).unwrap_or(base.path);
     let before = path.strip_suffix(image.path);

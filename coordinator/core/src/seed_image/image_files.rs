@@ -1,45 +1,44 @@
-//! Which file of an image is the base ISO.
+//! The search for the base ISO among the files of an image.
 //!
-//! Layers are looked at from the top down, so that what an upper layer hides is
-//! known when a lower one has it. Nothing is unpacked: a path is only compared.
+//! Layers are read from the top down, so that the search knows the files that upper layers hide.
+//! Nothing is unpacked; paths are only compared.
 
 use std::collections::HashMap;
 
-/// Where images of base ISOs have them.
+/// Conventional directory of the base ISO.
 const CONVENTION: &str = "elemental-iso";
-/// Bytes of names that one image may have.
+/// Bound of the names of one image, in bytes.
 const NAMES: usize = 32 << 20;
-/// Names in a message.
+/// Bound of the names in a message.
 const LISTED: usize = 10;
-/// Linux has no longer path.
+/// Longest path of Linux.
 const PATH: usize = 4096;
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// The names of an image are more than can be compared.
+/// The names of an image exceed their bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyNames;
 
-/// No file, or several.
+/// No file, or several ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// The first of them.
+    /// The first files.
     pub names: Vec<String>,
     pub more: usize,
 }
 
-/// What an entry of a layer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     Directory,
     Other,
 }
 
-/// What an entry hides in lower layers.
+/// Effect of an entry on lower layers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cover {
-    itself: bool,
-    below: bool,
+    hides_itself: bool,
+    hides_below: bool,
 }
 
 /// The search of one image.
@@ -67,59 +66,57 @@ impl Ambiguous {
 }
 
 impl Search {
-    /// The path that an entry has in the image, unless an upper layer hides it or
-    /// it is none.
+    /// Records an entry, and returns its path in the image. `None` if an upper layer hides the
+    /// entry, or it is no file or directory of the image.
     pub fn see_entry(&mut self, path: &str, kind: EntryKind) -> Result<Option<String>, TooManyNames> {
         let Some(path) = normalize_path(path) else { return Ok(None) };
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
-        let join = |name: &str| if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") };
         if name == OPAQUE {
-            self.cover(parent.to_owned(), Cover { itself: false, below: true })?;
+            self.cover(parent.to_owned(), Cover { hides_itself: false, hides_below: true })?;
             return Ok(None);
         }
         if let Some(removed) = name.strip_prefix(WHITEOUT) {
-            self.cover(join(removed), Cover { itself: true, below: true })?;
+            let removed = if parent.is_empty() { removed.to_owned() } else { format!("{parent}/{removed}") };
+            self.cover(removed, Cover { hides_itself: true, hides_below: true })?;
             return Ok(None);
         }
         let is_visible = !self.is_hidden(&path);
-        self.cover(path.clone(), Cover { itself: true, below: kind == EntryKind::Other })?;
+        self.cover(path.clone(), Cover { hides_itself: true, hides_below: kind == EntryKind::Other })?;
         Ok(is_visible.then_some(path))
     }
 
-    /// A visible file is an ISO; whether it is the one to keep, instead of any that
-    /// was kept before.
-    pub fn note_iso(&mut self, path: &str) -> bool {
+    /// Records a visible ISO. Returns true if the caller has to keep this ISO instead of an earlier
+    /// one.
+    pub fn record_iso(&mut self, path: &str) -> bool {
         let is_conventional = path.split_once('/').is_some_and(|(directory, name)| {
             directory == CONVENTION && !name.contains('/') && name.to_ascii_lowercase().ends_with(".iso")
         });
-        let kept = self.conventional.count() == 0 && (is_conventional || self.others.count() == 0);
+        let is_kept = self.conventional.count() == 0 && (is_conventional || self.others.count() == 0);
         if is_conventional {
             self.conventional.add(path);
         } else {
             self.others.add(path);
         }
-        kept
+        is_kept
     }
 
-    /// What follows is of the layer below.
+    /// Ends a layer; the next entries belong to the layer below.
     pub fn end_layer(&mut self) {
         for (path, cover) in self.layer.drain(..) {
             let known = self.upper.entry(path).or_default();
-            *known = Cover { itself: known.itself || cover.itself, below: known.below || cover.below };
+            known.hides_itself |= cover.hides_itself;
+            known.hides_below |= cover.hides_below;
         }
     }
 
-    /// Whether the file that is kept is the one.
-    ///
-    /// # Errors
-    /// Those that are there, when it is not one.
+    /// Checks that the kept file is the only candidate.
     pub fn finish(self) -> Result<(), Ambiguous> {
         let found = if self.conventional.count() > 0 { self.conventional } else { self.others };
         if found.count() == 1 { Ok(()) } else { Err(found) }
     }
 
     fn cover(&mut self, path: String, cover: Cover) -> Result<(), TooManyNames> {
-        // An entry of a map and its key take more than the name.
+        // An entry of the map takes more memory than the name.
         self.bytes += path.len() + 64;
         if self.bytes > NAMES {
             return Err(TooManyNames);
@@ -129,15 +126,13 @@ impl Search {
     }
 
     fn is_hidden(&self, path: &str) -> bool {
-        let is_covered = |path: &str| self.upper.get(path).is_some_and(|cover| cover.below);
         let ancestors = path.match_indices('/').map(|(at, _)| &path[..at]);
-        self.upper.get(path).is_some_and(|cover| cover.itself)
-            || is_covered("")
-            || ancestors.into_iter().any(is_covered)
+        self.upper.get(path).is_some_and(|cover| cover.hides_itself)
+            || ancestors.chain([""]).any(|path| self.upper.get(path).is_some_and(|cover| cover.hides_below))
     }
 }
 
-/// Without a leading slash; `None` for the root and for what leaves it.
+/// The path without a leading slash; `None` for the root and for a path out of the image.
 fn normalize_path(path: &str) -> Option<String> {
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     let is_path = !parts.is_empty() && !parts.contains(&"..") && path.len() <= PATH;
@@ -158,7 +153,7 @@ mod tests {
             for path in *layer {
                 let kind = if path.ends_with('/') { EntryKind::Directory } else { EntryKind::Other };
                 let Some(visible) = search.see_entry(path, kind).unwrap() else { continue };
-                if kind == EntryKind::Other && search.note_iso(&visible) {
+                if kind == EntryKind::Other && search.record_iso(&visible) {
                     kept = Some(visible);
                 }
             }

@@ -1,4 +1,4 @@
-//! Which hosts a base image is for.
+//! The platform of a base image.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// Of programs for an architecture, as the kernel and Rust name it.
+    /// The platform of an architecture by its name in the kernel and in Rust.
     pub fn of_architecture(name: &str) -> Option<Self> {
         name_architecture(name).and_then(Self::of_image)
     }
 
-    /// Of `spec.targetPlatform`, as images and as `elemental` name it.
+    /// Parses `spec.targetPlatform`, with the architecture's name in images or in `elemental`.
     pub fn parse(text: &str) -> Option<Self> {
         let architecture = text.strip_prefix("linux/")?;
         Self::of_image(architecture).or_else(|| Self::of_architecture(architecture))
@@ -29,7 +29,7 @@ impl Platform {
         [Self::Amd64, Self::Arm64].into_iter().find(|platform| platform.architecture() == architecture)
     }
 
-    /// As images name it.
+    /// Name of the architecture in images.
     pub fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",

@@ -1,4 +1,4 @@
-//! Credentials for a registry, out of a pull Secret.
+//! Credentials for a registry in a pull Secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use oci_spec::distribution::Reference;
 use serde::Deserialize;
+use serde_json::Value;
 
 const TYPE: &str = "kubernetes.io/dockerconfigjson";
 const KEY: &str = ".dockerconfigjson";
-/// Names of one registry.
+/// Names of Docker Hub.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// What a registry asks for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub username: String,
-    /// Never in a log.
+    /// `Debug` omits the password, so that no log contains it.
     pub password: String,
 }
 
@@ -31,23 +31,30 @@ impl fmt::Debug for Credentials {
 /// Why a pull Secret has no credentials for an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullSecretError {
-    /// Another type: its contents are not looked at.
     #[error("is not of type {TYPE}")]
     Type,
-    /// Its key is not there or not JSON of that form.
     #[error("has no key {KEY} of the form that `kubectl create secret docker-registry` writes")]
     Format,
-    /// It is for other registries.
     #[error("has no credentials for {registry}")]
     Missing { registry: String },
-    /// An identity token, or nothing.
+    /// The entry has an identity token, or nothing.
     #[error("has no user name and password for {registry}")]
     Incomplete { registry: String },
 }
 
 #[derive(Deserialize)]
-struct Document {
-    auths: BTreeMap<String, Entry>,
+struct Document<E> {
+    auths: BTreeMap<String, E>,
+}
+
+impl<E> Document<E> {
+    fn find_entry(&self, image: &Reference) -> Result<&E, PullSecretError> {
+        let rated = self.auths.iter().filter_map(|(key, entry)| Some((rate_key(key, image)?, entry)));
+        let (_, entry) = rated
+            .max_by_key(|(rating, _)| *rating)
+            .ok_or_else(|| PullSecretError::Missing { registry: image.registry().to_owned() })?;
+        Ok(entry)
+    }
 }
 
 #[derive(Deserialize)]
@@ -57,48 +64,36 @@ struct Entry {
     auth: Option<String>,
 }
 
-/// The credentials of the entry that fits the image best: its registry, and the
-/// longest path of it.
+/// The credentials of the entry that matches the image best: its registry and the longest path.
 pub fn find_credentials(secret: &Secret, image: &Reference) -> Result<Credentials, PullSecretError> {
     if secret.type_.as_deref() != Some(TYPE) {
         return Err(PullSecretError::Type);
     }
     let data = secret.data.as_ref().and_then(|data| data.get(KEY)).ok_or(PullSecretError::Format)?;
-    let document: Document = serde_json::from_slice(&data.0).map_err(|_| PullSecretError::Format)?;
-    let fitting = document.auths.iter().filter_map(|(key, entry)| Some((rate_key(key, image)?, entry)));
-    let registry = || image.registry().to_owned();
-    let (_, entry) = fitting
-        .max_by_key(|(rating, _)| *rating)
-        .ok_or_else(|| PullSecretError::Missing { registry: registry() })?;
-    read_entry(entry).ok_or_else(|| PullSecretError::Incomplete { registry: registry() })
+    let document: Document<Entry> = serde_json::from_slice(&data.0).map_err(|_| PullSecretError::Format)?;
+    let entry = document.find_entry(image)?;
+    read_entry(entry).ok_or_else(|| PullSecretError::Incomplete { registry: image.registry().to_owned() })
 }
 
-/// The `config.json` of a client that needs the entry for this image alone;
-/// `None` where the Secret has no credentials at all.
+/// The `config.json` of a client that pulls only this image; `None` if the Secret has no credentials
+/// at all.
 pub fn docker_config(secret: &Secret, image: &Reference) -> Result<Option<Vec<u8>>, PullSecretError> {
-    #[derive(Deserialize)]
-    struct Whole {
-        auths: BTreeMap<String, serde_json::Value>,
-    }
     let Some(data) = secret.data.as_ref().and_then(|data| data.get(KEY)) else { return Ok(None) };
-    let whole: Whole = serde_json::from_slice(&data.0).map_err(|_| PullSecretError::Format)?;
-    let fitting = whole.auths.iter().filter_map(|(key, entry)| Some((rate_key(key, image)?, entry)));
+    let document: Document<Value> = serde_json::from_slice(&data.0).map_err(|_| PullSecretError::Format)?;
+    let entry = document.find_entry(image)?;
     let registry = image.registry();
-    let (_, entry) = fitting
-        .max_by_key(|(rating, _)| *rating)
-        .ok_or_else(|| PullSecretError::Missing { registry: registry.to_owned() })?;
-    // Clients look it up by the registry alone, the one of Docker by its address.
+    // Clients look credentials up by the registry, and those of Docker Hub by its address.
     let key = if DOCKER_HUB.contains(&registry) { "https://index.docker.io/v1/" } else { registry };
     let config = serde_json::json!({ "auths": { key: entry } });
     Ok(Some(config.to_string().into_bytes()))
 }
 
-/// How well a key fits: whether the host is written out, and the length of the
-/// path.
+/// The rating of a key: a host without wildcard before others, then the longest path. `None` if the
+/// key does not match.
 fn rate_key(key: &str, image: &Reference) -> Option<(bool, usize)> {
     let key = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     let (host, path) = key.split_once('/').unwrap_or((key, ""));
-    // `docker login` writes the address of the API.
+    // `docker login` writes the path of the API.
     let path = path.trim_end_matches('/');
     let path = if matches!(path, "v1" | "v2") { "" } else { path };
     let repository = image.repository();
@@ -112,12 +107,11 @@ fn is_same_registry(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || [one, other].iter().all(|name| DOCKER_HUB.contains(name))
 }
 
-/// `*` stands for one part of the name, as in the kubelet.
+/// `*` stands for one part of the name, as for the kubelet.
 fn matches_host(pattern: &str, host: &str) -> bool {
-    let split = |name: &str| name.split('.').map(str::to_ascii_lowercase).collect::<Vec<_>>();
-    let (pattern, host) = (split(pattern), split(host));
-    let pairs = pattern.iter().zip(&host);
-    pattern.len() == host.len() && pairs.into_iter().all(|(part, found)| part == "*" || part == found)
+    let [pattern, host] = [pattern, host].map(|name| name.split('.').collect::<Vec<_>>());
+    let mut pairs = pattern.iter().zip(&host);
+    pattern.len() == host.len() && pairs.all(|(part, found)| *part == "*" || part.eq_ignore_ascii_case(found))
 }
 
 fn read_entry(entry: &Entry) -> Option<Credentials> {
@@ -126,8 +120,9 @@ fn read_entry(entry: &Entry) -> Option<Credentials> {
         let (username, password) = text.split_once(':')?;
         Some(Credentials { username: username.to_owned(), password: password.to_owned() })
     });
-    let parts = || Some(Credentials { username: entry.username.clone()?, password: entry.password.clone()? });
-    whole.or_else(parts).filter(|found| !found.username.is_empty() && !found.password.is_empty())
+    let parts = entry.username.clone().zip(entry.password.clone());
+    let parts = parts.map(|(username, password)| Credentials { username, password });
+    whole.or(parts).filter(|found| !found.username.is_empty() && !found.password.is_empty())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which base ISO a seed image is made from, and which replicas can serve it.
+//! The base ISO of a seed image, and the replicas that can serve it.
 
 use std::collections::BTreeSet;
 
@@ -8,33 +8,33 @@ use jiff::Timestamp;
 
 use super::{Decision, decide_build, recorded_base, recorded_state};
 
-/// A base ISO, by its content.
+/// A base ISO, identified by its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseRecord {
     /// `sha256:` and hexadecimal digits.
     pub digest: String,
-    /// Digest of the manifest, where it is from an image of a registry: a tag may be moved.
+    /// Digest of the manifest if the ISO is from an image of a registry, because a tag may move.
     pub manifest: Option<String>,
 }
 
 impl BaseRecord {
-    /// The one that a status names.
+    /// The base ISO that a status names.
     pub fn of(status: &SeedImageStatus) -> Option<Self> {
         let digest = status.base_digest.clone()?;
         Some(Self { digest, manifest: status.base_manifest_digest.clone() })
     }
 }
 
-/// What a live replica of the coordinator announces.
+/// Announcement of a live replica of the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaBases {
     pub replica: String,
-    /// Digests of the base ISOs that it holds.
+    /// Digests of its base ISOs.
     pub digests: BTreeSet<String>,
 }
 
-/// The replicas that an image waits for before its download is opened, in the order of their names. A
-/// download that is open stays open: a replica that starts later fetches the base.
+/// The replicas that need the base before the download opens, in the order of their names. An open
+/// download stays open, because a replica that starts later fetches the base.
 pub fn find_waiting(image: &SeedImage, base: &BaseRecord, others: &[ReplicaBases]) -> Vec<String> {
     let named = image.status.as_ref().and_then(|status| status.base_digest.as_ref());
     let is_open = recorded_state(image) == Some(SeedImageState::Completed);
@@ -47,7 +47,7 @@ pub fn find_waiting(image: &SeedImage, base: &BaseRecord, others: &[ReplicaBases
     waiting
 }
 
-/// The base ISO that every replica is to hold for an image: it is made, or may be downloaded.
+/// The base ISO that every replica holds while the image is being built or can be downloaded.
 pub fn base_to_hold(
     image: &SeedImage,
     registration: Option<&MachineRegistration>,

@@ -1,4 +1,4 @@
-//! The status of a seed image: a projection of how far it is.
+//! The status of a seed image, a projection of its progress.
 
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
@@ -7,17 +7,17 @@ use coordinator_api::names::annotation;
 use coordinator_api::seed_image::{SeedImage, SeedImageSpec, SeedImageState, SeedImageStatus, default_size};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
 use super::{BaseRecord, Download, Progress};
 
-/// The status that follows.
 pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
     let mut status = image.status.clone().unwrap_or_default();
     let (state, reason, message) = describe_progress(progress);
     status.state = Some(state);
     let download = find_download(progress);
-    let url = download.map(|d| format!("{}/elemental/seedimage/{}/{}", d.server_url, d.token, d.file));
+    let url = download.map(|download| {
+        format!("{}/elemental/seedimage/{}/{}", download.server_url, download.token, download.file)
+    });
     status.checksum_url = url.as_ref().map(|url| format!("{url}.sha256"));
     status.download_url = url;
     status.download_token = download.map(|download| download.token.clone());
@@ -33,11 +33,12 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
     status
 }
 
-/// Fields that are accepted for upstream's manifests. Its default of `size` is on every object.
+/// Fields that are accepted from upstream's manifests and have no effect. Every object has upstream's
+/// default of `size`.
 fn list_ignored(spec: &SeedImageSpec) -> Vec<&'static str> {
     let has_container = spec.build_container.as_ref().is_some_and(|container| !container.is_null());
-    let is_default = |size: &Value| size.as_str() == Some("6Gi") || Some(size) == default_size().as_ref();
-    let has_size = spec.size.as_ref().is_some_and(|size| !is_default(size));
+    let size = spec.size.as_ref().filter(|size| size.as_str() != Some("6Gi"));
+    let has_size = size.is_some() && size != default_size().as_ref();
     let fields = [("spec.buildContainer", has_container), ("spec.size", has_size)];
     fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
 }
@@ -49,7 +50,7 @@ fn describe_progress(progress: &Progress) -> (SeedImageState, Reason, String) {
             SeedImageState::NotStarted,
             Reason::RegistrationNotFound,
             format!(
-                "MachineRegistration {name} is not there, not ready, or of another namespace without a grant: create it, correct spec.registrationRef, or list the namespace in its annotation {}",
+                "MachineRegistration {name} does not exist, is not ready, or is in another namespace without a grant: create it, correct spec.registrationRef, or list the namespace in its annotation {}",
                 annotation::SEED_IMAGE_NAMESPACES
             ),
         ),
@@ -62,7 +63,7 @@ fn describe_progress(progress: &Progress) -> (SeedImageState, Reason, String) {
             SeedImageState::Started,
             Reason::SeedImageBuildOngoing,
             format!(
-                "the base ISO {} is being fetched by {} of the coordinator, too: where this lasts, their logs have the cause; spec.retriggerBuild fetches what its source has now",
+                "the base ISO {} is still being fetched by {} of the coordinator: if this takes long, read the cause in their logs, or set spec.retriggerBuild to fetch the ISO again",
                 base.digest,
                 replicas.join(", ")
             ),
@@ -72,7 +73,7 @@ fn describe_progress(progress: &Progress) -> (SeedImageState, Reason, String) {
         Progress::Expired => (
             SeedImageState::NotStarted,
             Reason::SeedImageBuildDeadline,
-            "cleanupAfterMinutes is over: set spec.retriggerBuild to open the download again".to_owned(),
+            "the time of spec.cleanupAfterMinutes is over: set spec.retriggerBuild to open the download again".to_owned(),
         ),
     }
 }
@@ -111,7 +112,7 @@ fn project_conditions(progress: &Progress, reason: Reason, message: &str) -> [Co
             condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
             condition_false(Type::SeedImageReady, reason, message),
         ],
-        // The cause itself; the other condition has upstream's reasons alone.
+        // `Ready` has the cause; `SeedImageReady` has only upstream's reasons.
         Progress::Failed(cause, _) => [
             condition_false(Type::Ready, *cause, message),
             condition_false(Type::SeedImageReady, reason, message),
