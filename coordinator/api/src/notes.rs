@@ -41,32 +41,10 @@ impl fmt::Display for HostNote<'_> {
 }
 
 impl<'a> HostNote<'a> {
-    /// Reads a note; `None` for a note of another Event.
-    pub fn parse(note: &'a str) -> Option<Self> {
-        if let Some(host) = note.strip_prefix(CLAIMED) {
-            return Some(Self::Claimed { host });
-        }
-        let rest = note.strip_prefix(PLAN)?;
-        if let Some((plan, host)) = rest.split_once(FOR_HOST) {
-            return Some(Self::Assigned { plan, host });
-        }
-        Some(Self::Custom { plan: rest.strip_suffix(OF_OPERATOR)? })
-    }
-
-    /// The host, if the note names one.
-    pub fn host(self) -> Option<&'a str> {
-        match self {
-            Self::Claimed { host } | Self::Assigned { host, .. } => Some(host),
-            Self::Custom { .. } => None,
-        }
-    }
-
-    /// The plan, if one was assigned.
-    pub fn plan(self) -> Option<&'a str> {
-        match self {
-            Self::Assigned { plan, .. } | Self::Custom { plan } => Some(plan),
-            Self::Claimed { .. } => None,
-        }
+    /// The host that a note names.
+    pub fn read_host(note: &'a str) -> Option<&'a str> {
+        let plan = note.strip_prefix(PLAN).and_then(|rest| rest.split_once(FOR_HOST));
+        note.strip_prefix(CLAIMED).or(plan.map(|(_, host)| host))
     }
 }
 
@@ -75,17 +53,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_are_read_as_they_were_written() {
+    fn hosts_are_read_as_they_were_written() {
         let notes = [
-            HostNote::Claimed { host: "h" },
-            HostNote::Assigned { plan: "clean-1", host: "h" },
-            HostNote::Custom { plan: "custom-1" },
+            (HostNote::Claimed { host: "h" }, Some("h")),
+            (HostNote::Assigned { plan: "clean-1", host: "h" }, Some("h")),
+            (HostNote::Custom { plan: "custom-1" }, None),
         ];
-        for note in notes {
-            assert_eq!(HostNote::parse(&note.to_string()), Some(note));
+        for (note, host) in notes {
+            assert_eq!(HostNote::read_host(&note.to_string()), host, "{note}");
         }
         for other in ["", "plan clean-1", "UID of the machine was updated"] {
-            assert_eq!(HostNote::parse(other), None, "{other}");
+            assert_eq!(HostNote::read_host(other), None, "{other}");
         }
     }
 }

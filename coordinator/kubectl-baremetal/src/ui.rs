@@ -1,8 +1,8 @@
-//! A page on loopback that follows the fleet.
+//! A page on loopback that follows the fleet (decision 37).
 //!
-//! [`follow`] owns the objects and answers questions about them; [`model`] makes lines of
-//! objects and tells which changed, [`timeline`] the life of a host; [`serve`] and [`gate`]
-//! are the server of the page, [`assets`] the page. No Secret is read.
+//! [`follow`] owns the objects and answers questions about them. [`model`] makes lines of objects
+//! and finds the lines that changed; [`timeline`] draws the life of a host. [`serve`] and [`gate`]
+//! are the server, [`assets`] the files of the page. No Secret is read.
 
 mod assets;
 mod events;
@@ -12,7 +12,6 @@ mod line;
 mod model;
 mod serve;
 mod timeline;
-mod trace;
 
 pub(crate) use follow::Follower;
 pub(crate) use serve::{Page, serve};

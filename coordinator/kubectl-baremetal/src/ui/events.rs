@@ -1,24 +1,25 @@
-//! Events of the coordinator, by the objects that they are about.
+//! Events of the coordinator by object, as the API server keeps them (for an hour).
 
 use std::collections::{BTreeMap, HashMap};
 
 use coordinator_api::notes::HostNote;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 
 use crate::fleet::{Id, Kind};
 use crate::view::EventView;
 
-/// Events that are kept of one object.
+/// Bound of the Events of one object.
 const KEPT: usize = 64;
 
-/// Events by object, each with what it says.
+/// Events by object, and by their own name.
 #[derive(Debug, Default)]
 pub(super) struct EventLog(HashMap<Id, BTreeMap<String, EventView>>);
 
 impl EventLog {
-    /// Takes an Event up; the answer is the objects that it is about.
+    /// Inserts an Event, and returns the objects that it is about.
     pub(super) fn insert(&mut self, event: &Event) -> Vec<Id> {
         let targets = list_targets(event);
         for id in &targets {
@@ -26,13 +27,12 @@ impl EventLog {
             events.insert(event.name_any(), EventView::read(event));
             if events.len() > KEPT {
                 let oldest = events.iter().min_by_key(|(_, event)| event.last).map(|(name, _)| name.clone());
-                oldest.and_then(|name| events.remove(&name));
+                oldest.map(|name| events.remove(&name));
             }
         }
         targets
     }
 
-    /// The API server keeps Events for an hour.
     pub(super) fn remove(&mut self, event: &Event) {
         for id in list_targets(event) {
             if let Some(events) = self.0.get_mut(&id) {
@@ -62,18 +62,17 @@ impl EventView {
     }
 }
 
-/// The object, and the host that the note names.
+/// The object of an Event, and the host that the note names.
 fn list_targets(event: &Event) -> Vec<Id> {
-    let regarding = event.regarding.as_ref();
-    let known = regarding.and_then(|object| {
-        let kind = Kind::of(object.kind.as_deref()?)?;
-        Some(Id::new(kind, object.namespace.as_deref().unwrap_or_default(), object.name.as_deref()?))
-    });
-    let Some(id) = known else { return vec![] };
-    let note = event.note.as_deref().and_then(HostNote::parse);
-    let host = note.and_then(HostNote::host);
+    let Some(id) = event.regarding.as_ref().and_then(read_reference) else { return vec![] };
+    let host = event.note.as_deref().and_then(HostNote::read_host);
     let host = host.map(|host| Id::new(Kind::MachineInventory, &id.namespace, host));
     std::iter::once(id).chain(host).collect()
+}
+
+fn read_reference(object: &ObjectReference) -> Option<Id> {
+    let kind = Kind::of(object.kind.as_deref()?)?;
+    Some(Id::new(kind, object.namespace.as_deref().unwrap_or(""), object.name.as_deref()?))
 }
 
 #[cfg(test)]

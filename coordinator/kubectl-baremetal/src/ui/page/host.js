@@ -1,4 +1,4 @@
-// A host: what it waits for, its newest plan, and its life.
+// A host: the next action, facts, and the timeline with the newest plan.
 
 import { age, badge, coalesce, el, formatSpan, read, withCommands } from "./dom.js";
 
@@ -19,7 +19,7 @@ function drawFacts(host) {
 }
 
 function drawAdvice(host) {
-  if (host.attention === "none") return el("p", { class: "advice none" }, "All is as intended: there is nothing to do.");
+  if (host.attention === "none") return el("p", { class: "advice none" }, "The host is as intended: there is nothing to do.");
   return el(
     "section",
     { class: `advice ${host.attention}`, "aria-label": "What to do" },
@@ -29,20 +29,18 @@ function drawAdvice(host) {
 }
 
 function drawStep(step) {
-  const took = step.since && step.until ? formatSpan(step.since, step.until) : "";
-  const since = step.since && !step.until ? age(step.since, "for ") : took;
+  const detail = [step.attempt > 1 && `attempt ${step.attempt}`, step.lastFailure].filter(Boolean).join(": ");
   return el(
     "li",
     { class: step.state },
-    el("span", { class: "mark", "aria-hidden": "true" }, MARKS[step.state] ?? "·"),
+    el("span", { class: "mark", "aria-hidden": "true" }, MARKS[step.state]),
     el("span", { class: "step" }, step.name),
     el("span", { class: "unseen" }, step.state),
-    el("span", { class: "detail" }, step.detail === step.state ? "" : step.detail),
-    el("span", { class: "time" }, since),
+    el("span", { class: "detail" }, detail),
   );
 }
 
-function drawMoment(moment) {
+function drawMoment(moment, steps) {
   const span = moment.lasts && moment.since
     ? moment.until ? formatSpan(moment.since, moment.until) : age(moment.since, "for ")
     : "";
@@ -54,7 +52,7 @@ function drawMoment(moment) {
     el("div", {},
       el("p", {}, el("b", {}, moment.title), " ", el("span", { class: "span" }, span)),
       moment.detail && el("p", { class: "detail" }, moment.detail),
-      moment.steps && el("ol", { class: "steps" }, moment.steps.map(drawStep))),
+      moment.topic === "plan" && steps.length > 0 ? el("ol", { class: "steps" }, steps.map(drawStep)) : ""),
   );
 }
 
@@ -82,21 +80,22 @@ export function openHost({ namespace, name }) {
     const host = await read(path);
     if (!host) {
       state.replaceChildren();
-      body.replaceChildren(el("p", { class: "empty" }, "The MachineInventory does not exist, or may not be read."));
+      body.replaceChildren(el("p", { class: "empty" }, "The MachineInventory does not exist or cannot be read."));
       return;
     }
     const isOpen = body.querySelector("details.conditions")?.open ?? false;
     state.replaceChildren(badge(host.state, host.attention), host.reason && el("span", { class: "reason" }, host.reason));
     const conditions = drawConditions(host.conditions);
     conditions.open = isOpen;
+    const steps = host.newestPlan?.steps ?? [];
     const logs = `\`kubectl baremetal logs -n ${namespace} ${name}\``;
     body.replaceChildren(
       drawAdvice(host),
       drawFacts(host),
       el("section", { "aria-labelledby": "life" },
         el("h2", { id: "life" }, "Timeline"),
-        el("ol", { class: "timeline" }, host.timeline.map(drawMoment))),
-      host.newestPlan ? el("p", { class: "hint" }, "What the steps printed: ", withCommands(logs)) : "",
+        el("ol", { class: "timeline" }, host.timeline.map((moment) => drawMoment(moment, steps)))),
+      host.newestPlan ? el("p", { class: "hint" }, "Outputs of the steps: ", withCommands(logs)) : "",
       conditions,
     );
   });
