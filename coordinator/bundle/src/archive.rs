@@ -1,11 +1,10 @@
-//! Archives with nothing of the machine that made them: no times, no owners but those given.
+//! Archives that are the same bytes on every machine: they have no times and only the given owners.
 
 use std::io::{self, Write as _};
 
 use flate2::{Compression, GzBuilder};
 use tar::{Builder, EntryType, Header};
 
-/// One entry of an archive.
 #[derive(Debug, Clone)]
 pub struct Entry {
     path: String,
@@ -32,10 +31,7 @@ impl Entry {
     }
 }
 
-/// A tar archive of `entries`, in the order of their paths.
-///
-/// # Errors
-/// When a path is too long.
+/// A tar archive of `entries`, in the order of their paths. A path that is too long is an error.
 pub fn tar(mut entries: Vec<Entry>) -> io::Result<Vec<u8>> {
     entries.sort_by(|left, right| left.path.cmp(&right.path));
     let mut builder = Builder::new(Vec::new());
@@ -55,7 +51,6 @@ pub fn tar(mut entries: Vec<Entry>) -> io::Result<Vec<u8>> {
     builder.into_inner()
 }
 
-/// The same bytes, compressed.
 pub fn gzip(content: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     encoder.write_all(content)?;

@@ -1,20 +1,13 @@
-//! SBOMs of single programs. `cargo cyclonedx` resolves the features of the whole workspace, so that it names
-//! packages that only other programs are made of; and it sees no library beside the crates.
+//! The SBOM of a single program. `cargo cyclonedx` resolves the features of the whole workspace, so
+//! that its SBOM names packages of other programs; and it knows no library beside the crates.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::contents::{Package, has_package};
+use crate::packages::{LIBRARIES, Package, has_package};
 
-/// A library that each program is linked to, and its licence.
-pub const LIBRARIES: [(&str, &str); 2] =
-    [("glibc", "LGPL-2.1-or-later"), ("libgcc", "GPL-3.0-or-later WITH GCC-exception-3.1")];
-
-/// The SBOM of the program that is made of `packages` and of the libraries in these versions.
-///
-/// # Errors
-/// When the text is no JSON.
+/// The SBOM of the program that is made of `packages`, and of the libraries in these versions.
 pub fn reduce_bill(
     text: &str,
     packages: &BTreeSet<Package>,
@@ -58,7 +51,8 @@ fn remove_references(bill: &mut Value, removed: &BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contents::{check_bill, parse_tree};
+    use crate::contents::check_bill;
+    use crate::packages::parse_tree;
 
     #[test]
     fn bill_names_the_packages_of_one_program() {

@@ -1,5 +1,5 @@
-//! The Helm chart: `coordinator/chart`, and templates made of the same manifests that `clusterctl`
-//! installs.
+//! The Helm chart: the files of `coordinator/chart`, and templates made of the manifests that
+//! `clusterctl` installs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::components::{Error, Sources};
 /// The namespace of the manifests, and the name of the catalog there.
 const NAMESPACE: &str = "baremetal-system";
 const CATALOG: &str = "elemental-image-catalog";
-/// The namespace that `one-namespace.yaml` has as an example.
+/// The namespace that `one-namespace.yaml` names as an example.
 const EXAMPLE: &str = "fleet";
 
 impl Sources {
@@ -46,7 +46,7 @@ impl Sources {
     fn definitions(&self, directory: &str) -> Result<String, Error> {
         let mut text = String::new();
         for file in self.list(directory)? {
-            // A definition that goes takes its objects with it.
+            // Helm keeps the definitions, because a deleted definition deletes its objects.
             let keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
             text += "---\n";
             text += &escape_template(&self.text(&file)?).replacen("metadata:\n", keep, 1);
@@ -96,7 +96,7 @@ fn render_when(condition: &str, text: &str) -> String {
     format!("{{{{- if {condition} }}}}\n{text}\n{{{{- end }}}}\n")
 }
 
-/// Text of a manifest is no template.
+/// The text of a manifest with its braces kept, because Helm reads braces as a template.
 fn escape_template(text: &str) -> String {
     text.replace("{{", r#"{{ "{{" }}"#)
 }

@@ -1,5 +1,5 @@
-//! What runs the provider, for `clusterctl`: the manifests of `coordinator/config` with the labels and
-//! variables that it expects.
+//! The components of the provider for `clusterctl`: the manifests of `coordinator/config` with the
+//! labels and variables that `clusterctl` expects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use serde_norway::Value;
 
 use crate::{IMAGE, VERSION};
 
-/// By this label `clusterctl` finds what belongs to a provider.
+/// The label by which `clusterctl` finds the objects of a provider.
 const PROVIDER: (&str, &str) = ("cluster.x-k8s.io/provider", "infrastructure-baremetal");
-/// By this label of a node a Deployment says which programs its image has.
+/// The label of a node by which a Deployment selects the architecture of its image.
 const ARCHITECTURE: &str = "kubernetes.io/arch";
-/// Files of `coordinator/templates` that are released as they are.
+/// Files of `coordinator/templates` that are released without a change.
 const TEMPLATES: [&str; 5] = [
     "cluster-template.yaml",
     "cluster-template-vip.yaml",
@@ -23,34 +23,30 @@ const TEMPLATES: [&str; 5] = [
     "clusterclass-baremetal.yaml",
 ];
 
-/// A source could not be read or is not as expected.
+/// A source cannot be read, or lacks a field.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is missing.
     #[error("read {}", .0.display())]
     Read(PathBuf, #[source] std::io::Error),
-    /// A file is no YAML.
     #[error("parse {}", .0.display())]
     Parse(PathBuf, #[source] serde_norway::Error),
-    /// A document could not be written as YAML.
     #[error("write YAML")]
     Write(#[from] serde_norway::Error),
-    /// The place of a variable is not there.
+    /// A manifest lacks the field that a variable replaces.
     #[error("no {place} in the {kind} of coordinator/config/manager.yaml")]
     Place {
-        /// Kind of the object.
         kind: &'static str,
         /// Path to the field.
         place: String,
     },
 }
 
-/// Which kinds of Metal3 a set of manifests serves.
+/// The kinds of Metal3 that a set of manifests serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metal3 {
-    /// None; `--metal3=hosts` needs a role more.
+    /// No kind; `--metal3=hosts` needs one more role.
     Off,
-    /// All, with their definitions.
+    /// All kinds, with their definitions.
     Full,
 }
 
@@ -59,18 +55,17 @@ pub enum Metal3 {
 pub struct Sources(PathBuf);
 
 impl Sources {
-    /// Those of the checkout that this was built from.
+    /// The sources that this program was built from.
     pub fn of_checkout() -> Self {
         Self(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
     }
 
-    /// The text of one file.
     pub fn text(&self, file: &str) -> Result<String, Error> {
         let path = self.0.join(file);
         std::fs::read_to_string(&path).map_err(|error| Error::Read(path, error))
     }
 
-    /// Names of the files of a directory, in order.
+    /// Sorted names of the files of a directory.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
         let path = self.0.join(directory);
         let entries = path.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -83,14 +78,14 @@ impl Sources {
         Ok(names)
     }
 
-    /// The documents of one file.
+    /// The YAML documents of a file.
     pub fn documents(&self, file: &str) -> Result<Vec<Value>, Error> {
         let text = self.text(file)?;
         let documents = serde_norway::Deserializer::from_str(&text).map(Value::deserialize);
         documents.collect::<Result<_, _>>().map_err(|error| Error::Parse(self.0.join(file), error))
     }
 
-    /// All objects of an installation, each behind what it needs.
+    /// All objects of an installation, each behind the objects that it needs.
     pub fn objects(&self, metal3: Metal3) -> Result<Vec<Value>, Error> {
         let mut files = vec!["config/rbac.yaml".to_owned(), "config/all-namespaces.yaml".to_owned()];
         files.extend(self.list("config/crd")?);
@@ -120,8 +115,11 @@ impl Sources {
         let deployment = documents.iter().find(|document| kind(document) == "Deployment");
         let selector = deployment.and_then(|found| found["spec"]["template"]["spec"].get("nodeSelector"));
         let architecture = selector.and_then(|selector| selector.get(ARCHITECTURE)?.as_str());
-        let place = || format!("nodeSelector {ARCHITECTURE}");
-        Ok(architecture.ok_or_else(|| Error::Place { kind: "Deployment", place: place() })?.to_owned())
+        let architecture = architecture.ok_or_else(|| {
+            let place = format!("nodeSelector {ARCHITECTURE}");
+            Error::Place { kind: "Deployment", place }
+        });
+        Ok(architecture?.to_owned())
     }
 
     /// The components of the provider for `clusterctl`.
@@ -139,7 +137,7 @@ impl Sources {
         Ok(text)
     }
 
-    /// The files of a release by name: what a repository of `clusterctl` holds for one version.
+    /// The files that a repository of `clusterctl` has for one version, by name.
     pub fn repository(&self) -> Result<BTreeMap<&'static str, String>, Error> {
         let mut files = BTreeMap::from([
             ("metadata.yaml", self.text("config/metadata.yaml")?),
@@ -157,7 +155,7 @@ fn kind(object: &Value) -> &str {
     object.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Text that is written like a variable and is none: `$$` is a dollar sign.
+/// Escapes text that looks like a variable: `$$` stands for a dollar sign.
 fn escape_variables(value: &mut Value) {
     match value {
         Value::String(text) => *text = text.replace("${", "$${"),
@@ -176,7 +174,7 @@ fn add_label(object: &mut Value) {
     }
 }
 
-/// Places of an object, and the variables there.
+/// The fields of an object that become variables, and their values.
 fn list_variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
     let mode = match metal3 {
         Metal3::Off => "off",
@@ -187,7 +185,7 @@ fn list_variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
         "Deployment" => vec![
             ("/spec/replicas", "${BAREMETAL_REPLICAS:=2}".to_owned()),
             ("/spec/template/spec/containers/0/image", format!("${{BAREMETAL_IMAGE:={IMAGE}}}")),
-            // Without a default: no URL but the site's own is right.
+            // The URL has no default, because each site has its own.
             ("/spec/template/spec/containers/0/args/0", "--server-url=${BAREMETAL_SERVER_URL}".to_owned()),
             ("/spec/template/spec/containers/0/args/1", format!("--metal3=${{BAREMETAL_METAL3:={mode}}}")),
             (
@@ -199,7 +197,7 @@ fn list_variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Replaces the value at a path, which has to be there.
+/// Replaces the value at a path that has to exist.
 fn set_value(object: &mut Value, place: &str, value: String) -> Result<(), Error> {
     let kind = if kind(object) == "Service" { "Service" } else { "Deployment" };
     let mut at = Some(object);

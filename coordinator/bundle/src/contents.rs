@@ -1,35 +1,21 @@
-//! Whether SBOMs of a release name the packages that its programs are made of and no others, whether its
-//! licences name all of them, and whether the programs name paths of the machine that built them.
+//! Checks of a release: each SBOM names the packages of its program and no others, the licences name
+//! all of them, and no program names a path of the machine that built it.
 
 use std::collections::BTreeSet;
 
 use memchr::memmem;
 use serde::Deserialize;
 
-use crate::bill::LIBRARIES;
+use crate::packages::{LIBRARIES, Package, has_package};
 
-/// Programs of a release: the title of their licences, which is their package, and the name of their SBOM.
+/// Programs of a release. The package of a program is the title of its licences; the SBOM has
+/// another name.
 pub const PROGRAMS: [(&str, &str); 3] = [
     ("agent", "baremetal-agent"),
     ("coordinator", "baremetal-coordinator"),
     ("kubectl-baremetal", "kubectl-baremetal"),
 ];
 
-/// A package of a program.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Package {
-    name: String,
-    version: String,
-    /// It is one of this checkout: it has the licence of the checkout, and needs no notice.
-    is_own: bool,
-}
-
-/// Whether a component of this name and version is one of the packages.
-pub fn has_package(packages: &BTreeSet<Package>, name: Option<&str>, version: Option<&str>) -> bool {
-    packages.iter().any(|package| (name, version) == (Some(&package.name), Some(&package.version)))
-}
-
-/// What is read of an SBOM.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Bill {
@@ -53,22 +39,7 @@ struct Component {
     licenses: Vec<serde_json::Value>,
 }
 
-/// The packages of `cargo tree --prefix none --format {p}`: a name, a version behind `v`, and of packages
-/// of the checkout their path.
-pub fn parse_tree(text: &str) -> BTreeSet<Package> {
-    let parse = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (name, version) = (words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned());
-        Some(Package { name, version, is_own: words.any(|word| word.starts_with("(/")) })
-    };
-    text.lines().filter_map(parse).collect()
-}
-
-/// What is wrong with an SBOM in `CycloneDX` of a program that is made of `packages`; `paths` are those of the
-/// machine.
-///
-/// # Errors
-/// When the text is no SBOM.
+/// The faults of the SBOM of a program that is made of `packages`. `paths` are paths of the machine.
 pub fn check_bill(
     text: &str,
     packages: &BTreeSet<Package>,
@@ -103,20 +74,19 @@ pub fn check_bill(
     Ok(wrong)
 }
 
-/// The paths of the machine that are in a file of a release. Of programs: without the prefixes of the Makefile the compiler writes
-/// them into messages of panics.
+/// The paths of the machine that a file of a release names. Programs name such paths in messages of
+/// panics if the compiler did not get the prefixes of the Makefile.
 pub fn find_paths<'a>(file: &[u8], paths: &[&'a str]) -> Vec<&'a str> {
-    let is_inside = |path: &&&str| memmem::find(file, path.as_bytes()).is_some();
-    paths.iter().filter(is_inside).copied().collect()
+    paths.iter().filter(|path| memmem::find(file, path.as_bytes()).is_some()).copied().collect()
 }
 
-/// The packages without an entry among the licences of one program: the part behind `# PROGRAM`, where each
-/// entry is a line of name, version and repository.
+/// The packages without an entry among the licences of a program, which stand behind `# PROGRAM`.
+/// An entry is a line of name, version and repository.
 pub fn check_notices(text: &str, program: &str, packages: &BTreeSet<Package>) -> Vec<String> {
     let mut entries = BTreeSet::new();
     let mut is_inside = false;
     for line in text.lines() {
-        // A licence may have a line that begins so.
+        // Other lines that begin with `# ` belong to a licence.
         let title = line.strip_prefix("# ");
         if let Some(title) = title.filter(|title| PROGRAMS.iter().any(|(known, _)| known == title)) {
             is_inside = title == program;
@@ -126,9 +96,9 @@ pub fn check_notices(text: &str, program: &str, packages: &BTreeSet<Package>) ->
             entries.extend(words.next().zip(words.next()));
         }
     }
-    let is_missing =
-        |package: &&Package| !package.is_own && !entries.contains(&(&*package.name, &*package.version));
-    let missing = packages.iter().filter(is_missing);
+    let missing = packages
+        .iter()
+        .filter(|package| !package.is_own && !entries.contains(&(&*package.name, &*package.version)));
     missing.map(|package| format!("{} {} has no entry", package.name, package.version)).collect()
 }
 
@@ -137,6 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::packages::parse_tree;
 
     const TREE: &str =
         "agent v0.1.0 (/checkout/agent)\nserde v1.0.1\nserde_derive v1.0.2 (proc-macro)\nserde v1.0.1 (*)\n";

@@ -1,8 +1,8 @@
-//! The image of the coordinator as an archive of an OCI layout: what `skopeo copy oci-archive:`,
+//! The image of the coordinator as an archive of an OCI layout, which `skopeo copy oci-archive:`,
 //! `podman load`, `docker load` and `ctr images import` read.
 //!
-//! The documents are written here and not by the types of `oci-spec`: those keep labels in hash maps,
-//! which have another order in each run.
+//! The documents are not written by the types of `oci-spec`, because these keep labels in hash maps
+//! whose order differs from run to run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,9 +22,9 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Beginning of the epoch: the image has no time, so that it is the same tomorrow.
+/// The beginning of the epoch, so that the image is the same bytes on every day.
 const CREATED: &str = "1970-01-01T00:00:00Z";
-/// The user and group that the coordinator runs as; the Deployment names them too.
+/// User and group of the coordinator, which the Deployment names too.
 pub const USER: u64 = 65532;
 const COORDINATOR: &str = "usr/bin/baremetal-coordinator";
 const AGENT: &str = "usr/share/baremetal/baremetal-agent";
@@ -32,46 +32,36 @@ const NOTICES: &str = "usr/share/doc/baremetal/THIRD-PARTY-LICENSES.txt";
 const CACHE: &str = "var/cache/baremetal-coordinator/";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// The image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program is no ELF file.
     #[error("the {0} is no program: name the file that cargo built")]
     NoProgram(&'static str, #[source] object::Error),
-    /// The image has no loader and no libraries.
+    /// The image has neither loader nor libraries.
     #[error(
         "the {0} is linked dynamically, and may find no libraries where it runs: build it by `make release`"
     )]
     Dynamic(&'static str),
-    /// No image of ours is made for it.
     #[error("the {what} is built for {found:?}: build it for x86_64 or aarch64")]
-    Architecture {
-        what: &'static str,
-        /// What it is built for.
-        found: Architecture,
-    },
-    /// One image runs on one architecture.
+    Architecture { what: &'static str, found: Architecture },
     #[error("the coordinator is built for {coordinator} and the agent for {agent}: build both for one")]
     Mixed { coordinator: &'static str, agent: &'static str },
-    /// The name is no reference.
     #[error("{0:?} is no NAME:TAG")]
     Reference(String),
-    /// An archive could not be written.
     #[error("write the archive")]
     Archive(#[from] io::Error),
 }
 
-/// What goes into an image.
+/// The content of an image.
 #[derive(Debug, Clone)]
 pub struct Image {
     pub coordinator: Vec<u8>,
-    /// The static agent: every seed ISO brings it.
+    /// The static agent, which is part of every seed ISO.
     pub agent: Vec<u8>,
-    /// Licences of what is linked into both.
+    /// The licences of the packages of both programs.
     pub notices: Vec<u8>,
-    /// NAME:TAG under which it is loaded.
+    /// NAME:TAG of the loaded image.
     pub reference: String,
-    /// Commit that it was built from.
+    /// The commit of the sources.
     pub revision: Option<String>,
 }
 
@@ -108,7 +98,7 @@ impl Image {
             _ => return Err(Error::Reference(self.reference.clone())),
         };
         let labels = self.labels();
-        // What changes least is below: a registry has it already.
+        // Layers that change seldom come first, because a registry has them already.
         let layers = [build_base()?, tar(vec![Entry::program(AGENT, &*self.agent)])?, self.program()?];
         let unpacked: Vec<String> = layers.iter().map(|layer| sha256(layer)).collect();
         let layers = layers.iter().map(|layer| Ok(Blob::new(LAYER, gzip(layer)?)));
@@ -142,10 +132,8 @@ impl Image {
         tar(vec![Entry::program(COORDINATOR, &*self.coordinator), Entry::file(NOTICES, &*self.notices)])
     }
 
-    /// The architecture of its programs, as images name it.
-    ///
-    /// # Errors
-    /// When one is no static program, or they differ.
+    /// The architecture of the programs, as images name it. Both have to be static and of the same
+    /// architecture.
     pub fn architecture(&self) -> Result<&'static str, Error> {
         let coordinator = static_architecture("coordinator", &self.coordinator)?;
         let agent = static_architecture("agent", &self.agent)?;
@@ -179,8 +167,8 @@ pub(crate) fn static_architecture(what: &'static str, program: &[u8]) -> Result<
     }
 }
 
-/// What programs expect beside themselves: the user's name, the authorities of public servers, a
-/// place for base ISOs.
+/// The files that the programs need: the name of the user, the authorities of public servers, and a
+/// directory for base ISOs.
 fn build_base() -> io::Result<Vec<u8>> {
     tar(vec![
         Entry::file("etc/passwd", format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n")),

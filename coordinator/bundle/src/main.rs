@@ -1,6 +1,7 @@
-//! `bundle image` writes the image of the coordinator, `bundle manifests` what `clusterctl` reads,
-//! `bundle chart` the Helm chart, `bundle plugin` what krew installs, `bundle bill` the SBOM of a program;
-//! `bundle contents` compares SBOMs and licences with what the programs are made of.
+//! The parts of a release: `bundle image` writes the image of the coordinator, `bundle manifests` the
+//! repository for `clusterctl`, `bundle chart` the Helm chart, `bundle plugin` the archive for krew, and
+//! `bundle bill` the SBOM of a program. `bundle contents` compares SBOMs and licences with the packages
+//! of the programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
@@ -9,22 +10,22 @@ use anyhow::{Context as _, ensure};
 use bundle::archive::{Entry, gzip, tar};
 use bundle::bill::reduce_bill;
 use bundle::components::Sources;
-use bundle::contents::{PROGRAMS, check_bill, check_notices, find_paths, parse_tree};
+use bundle::contents::{PROGRAMS, check_bill, check_notices, find_paths};
 use bundle::image::Image;
+use bundle::packages::parse_tree;
 use bundle::plugin::{Package, Plugin};
 use bundle::{IMAGE, VERSION};
 use clap::{Args, Parser};
 
-/// Makes what operators install.
+/// Makes the files that operators install.
 #[derive(Parser)]
 #[command(name = "bundle")]
 enum Command {
     /// The image of the coordinator, as an archive of an OCI layout.
     Image(ImageArguments),
-    /// A repository of `clusterctl` with this version of the provider, and alert rules and dashboard.
+    /// A repository of `clusterctl` with this version of the provider, alert rules and dashboard.
     Manifests {
-        /// The directory of the repository: `infrastructure-baremetal/vVERSION` is written there, and
-        /// `observability`.
+        /// Directory of the repository, for `infrastructure-baremetal/vVERSION` and `observability`.
         #[arg(long)]
         output: PathBuf,
     },
@@ -36,19 +37,19 @@ enum Command {
     },
     /// The archive of `kubectl baremetal` and its krew manifest.
     Plugin(PluginArguments),
-    /// The SBOM of a program: what `cargo cyclonedx` wrote without the packages of other programs, and with the
-    /// libraries beside the crates.
+    /// The SBOM of a program: the output of `cargo cyclonedx` without the packages of other programs, and
+    /// with the libraries beside the crates.
     Bill(BillArguments),
-    /// Fails where an SBOM or the licences lack a package that a program is made of, an SBOM names another one,
-    /// or a program names a path of this machine.
+    /// Fails if an SBOM or the licences lack a package of a program, an SBOM names a package too many, or a
+    /// program names a path of this machine.
     Contents {
-        /// A static program; repeated.
+        /// A static program; may be repeated.
         #[arg(long = "program", required = true)]
         programs: Vec<PathBuf>,
-        /// What the programs are built for.
+        /// Target of the programs.
         #[arg(long)]
         target: String,
-        /// Licences of what is linked into them.
+        /// Licences of the packages of the programs.
         #[arg(long)]
         notices: PathBuf,
         /// The directory of the release.
@@ -62,10 +63,10 @@ struct PluginArguments {
     /// The static plugin.
     #[arg(long)]
     program: PathBuf,
-    /// Licences of what is linked into it.
+    /// Licences of the packages of the program.
     #[arg(long)]
     notices: PathBuf,
-    /// Where the archive is served.
+    /// URL below which the archive is served.
     #[arg(long)]
     url: String,
     /// Directory for both; their paths are printed.
@@ -78,7 +79,7 @@ struct BillArguments {
     /// The package of the program.
     #[arg(long)]
     program: String,
-    /// What it is built for.
+    /// Target of the program.
     #[arg(long)]
     target: String,
     /// Version of the C library.
@@ -87,7 +88,7 @@ struct BillArguments {
     /// Version of GCC's runtime.
     #[arg(long)]
     libgcc: String,
-    /// What `cargo cyclonedx` wrote.
+    /// The output of `cargo cyclonedx`.
     #[arg(long)]
     input: PathBuf,
     /// The SBOM; its path is printed.
@@ -103,13 +104,13 @@ struct ImageArguments {
     /// The static agent.
     #[arg(long)]
     agent: PathBuf,
-    /// Licences of what is linked into both.
+    /// Licences of the packages of both programs.
     #[arg(long)]
     notices: PathBuf,
-    /// NAME:TAG under which the archive is loaded.
+    /// NAME:TAG of the loaded image.
     #[arg(long, default_value = IMAGE)]
     reference: String,
-    /// Commit that it was built from.
+    /// Commit of the sources.
     #[arg(long)]
     revision: Option<String>,
     /// Directory for the archive; its path is printed.
@@ -117,7 +118,7 @@ struct ImageArguments {
     output: PathBuf,
 }
 
-/// Its name is that of the directory in the archive too.
+/// Name of the chart, and of the directory in its archive.
 const CHART: &str = "baremetal-coordinator";
 
 fn main() -> ExitCode {
@@ -193,10 +194,9 @@ fn write_bill(arguments: &BillArguments) -> anyhow::Result<()> {
 }
 
 fn check_programs(programs: &[PathBuf]) -> anyhow::Result<()> {
-    let name_path = |name| std::env::var(name).ok().filter(|path| path.len() > 1);
-    let home = name_path("CARGO_HOME").or_else(|| Some(format!("{}/.cargo", name_path("HOME")?)));
+    let home = read_path("CARGO_HOME").or_else(|| Some(format!("{}/.cargo", read_path("HOME")?)));
     let checkout = std::env::current_dir()?.display().to_string();
-    let paths: Vec<_> = home.into_iter().chain(name_path("CARGO_TARGET_DIR")).chain([checkout]).collect();
+    let paths: Vec<_> = home.into_iter().chain(read_path("CARGO_TARGET_DIR")).chain([checkout]).collect();
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
     for program in programs {
         let found = find_paths(&read_file(program)?, &paths);
@@ -210,12 +210,17 @@ fn check_programs(programs: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The packages that cargo builds a program of, and what the release says of it.
+/// A path from the environment. `/` is left out, because every program names it.
+fn read_path(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|path| path.len() > 1)
+}
+
+/// Compares SBOMs and licences with the packages that cargo builds the programs of.
 fn check_contents(target: &str, notices: &Path, output: &Path) -> anyhow::Result<()> {
     let notices = String::from_utf8(read_file(notices)?).context("the licences are no text")?;
-    let home = ["HOME", "CARGO_HOME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let home = ["HOME", "CARGO_HOME"].into_iter().filter_map(read_path);
     let places = [std::env::current_dir()?, std::env::temp_dir()].map(|path| path.display().to_string());
-    let paths: Vec<_> = home.chain(places).filter(|path| path.len() > 1).collect();
+    let paths: Vec<_> = home.chain(places.into_iter().filter(|path| path.len() > 1)).collect();
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
     let mut wrong = vec![];
     for (program, name) in PROGRAMS {
@@ -225,9 +230,9 @@ fn check_contents(target: &str, notices: &Path, output: &Path) -> anyhow::Result
         let text = String::from_utf8(read_file(&bill)?)?;
         let found =
             check_bill(&text, &packages, &paths).with_context(|| format!("read {}", bill.display()))?;
-        wrong.extend(found.into_iter().map(|what| format!("SBOM of {program}: {what}")));
+        wrong.extend(found.into_iter().map(|fault| format!("SBOM of {program}: {fault}")));
         let found = check_notices(&notices, program, &packages);
-        wrong.extend(found.into_iter().map(|what| format!("licences of {program}: {what}")));
+        wrong.extend(found.into_iter().map(|fault| format!("licences of {program}: {fault}")));
     }
     ensure!(wrong.is_empty(), "the release does not say what is in it:\n{}", wrong.join("\n"));
     Ok(())
@@ -237,8 +242,7 @@ fn list_packages(program: &str, target: &str) -> anyhow::Result<String> {
     let mut cargo = Process::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     let output = cargo.args(["--target", target, "--package", program]).output().context("run cargo tree")?;
-    let error = || String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "cargo tree of {program}: {}", error());
+    ensure!(output.status.success(), "cargo tree of {program}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }
 

@@ -1,4 +1,4 @@
-//! `kubectl baremetal` as krew installs it: an archive, and a manifest that names it by its checksum.
+//! `kubectl baremetal` for krew: an archive, and a manifest with the checksum of the archive.
 
 use crate::VERSION;
 use crate::archive::{Entry, gzip, tar};
@@ -7,15 +7,15 @@ use crate::image::{Error, sha256, static_architecture};
 const MANIFEST: &str = include_str!("../../kubectl-baremetal/krew/baremetal.yaml");
 const LICENSE: &str = include_str!("../../../LICENSE");
 
-/// What goes into the archive.
+/// The content of the archive.
 #[derive(Debug, Clone)]
 pub struct Plugin {
     pub program: Vec<u8>,
-    /// Licences of what is linked into it.
+    /// The licences of the packages of the program.
     pub notices: Vec<u8>,
 }
 
-/// What is served for krew.
+/// The files that a server offers to krew.
 #[derive(Debug, Clone)]
 pub struct Package {
     /// File name of the archive.
@@ -26,10 +26,7 @@ pub struct Package {
 }
 
 impl Plugin {
-    /// The archive, and the manifest for the place `url` that serves it.
-    ///
-    /// # Errors
-    /// When the program is not static, or an archive cannot be written.
+    /// The archive, and the manifest for a server that offers the archive below `url`.
     pub fn package(self, url: &str) -> Result<Package, Error> {
         let architecture = static_architecture("plugin", &self.program)?;
         let name = format!("kubectl-baremetal-linux-{architecture}.tar.gz");
