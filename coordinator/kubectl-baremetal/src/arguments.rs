@@ -15,12 +15,12 @@ Exit codes:
   1   the API server could not be reached, or it refused
   2   wrong arguments
   3   the object does not exist
-  4   refused: the object is not in a state in which this may be done
-  10  `why`: something is waited for, and goes on by itself
+  4   refused: the state of the object does not allow the change
+  10  `why`: the object waits, and continues by itself
   11  `why`: an operator has to act";
 
-/// Hosts without BMC as nodes of Cluster API: what they do, why something waits, and
-/// what to do about it. Every request has the rights of your kubeconfig.
+/// Hosts without BMC as nodes of Cluster API: their state, the cause for which something waits, and
+/// the next action. Every request has the rights of your kubeconfig.
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-baremetal",
@@ -36,16 +36,15 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Which API server, and where in it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Connection {
-    /// Kubeconfig file; otherwise those of KUBECONFIG, or ~/.kube/config.
+    /// Kubeconfig file; the default is KUBECONFIG, or ~/.kube/config.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; otherwise the current one.
+    /// Context of the kubeconfig; the default is the current context.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace; otherwise that of the context.
+    /// Namespace; the default is the namespace of the context.
     #[arg(long, short, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// All namespaces.
@@ -57,25 +56,25 @@ pub(crate) struct Connection {
 pub(crate) enum Command {
     /// List the hosts: state, reason, next action
     Hosts(HostsArguments),
-    /// Follow the causes of an object's state down to the one to act on, and say how
+    /// Follow the causes of an object's state down to the object to act on, and show the next action
     Why(WhyArguments),
-    /// Show a cluster: machines, their hosts, their plans and steps
+    /// Show a cluster with its machines, hosts, plans and steps
     Tree(TreeArguments),
-    /// Show the steps of a host's newest plan and what they printed
+    /// Show the steps of a host's newest plan and their outputs
     Logs(LogsArguments),
-    /// Show everything that is known of a host
+    /// Show a host with its plan, conditions and Events
     Describe(DescribeArguments),
-    /// Admit hosts that wait for approval
+    /// Approve hosts that wait for approval
     Approve(ApproveArguments),
-    /// Delete the Machine of a host without draining its node; or end a clean that cannot succeed
+    /// Delete the Machine of a host without draining its node, or end a clean that cannot succeed
     Release(ReleaseArguments),
-    /// Have the disk of a free host installed again by the next boot of a seed ISO
+    /// Let the next boot of a seed ISO install a free host again
     Reinstall(ReinstallArguments),
-    /// Delete the Machine of a host: its node is drained, the host is cleaned and available again
+    /// Delete the Machine of a host: the node is drained, then the host is cleaned and available again
     DrainAndRelease(DrainArguments),
-    /// Serve a page on this machine that follows the fleet, and open it in the browser
+    /// Serve a page on this machine that follows the fleet, and open the browser
     Ui(UiArguments),
-    /// Write a bundle of objects and Events, without secrets
+    /// Write objects and Events without secrets into a file, for a report
     Support(SupportArguments),
     /// Print the completion of a shell
     Completion {
@@ -84,17 +83,16 @@ pub(crate) enum Command {
     },
 }
 
-/// Form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For reading.
+    /// Text for reading.
     #[default]
     Text,
     /// More columns, nothing shortened.
     Wide,
-    /// One JSON document; with --watch one in each line.
+    /// JSON document; with --watch, each line is a document.
     Json,
-    /// One YAML document; with --watch a stream of them.
+    /// YAML document; with --watch, a stream of documents.
     Yaml,
 }
 
@@ -113,10 +111,10 @@ pub(crate) struct HostsArguments {
     /// Only hosts of this MachineInventoryPool.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
-    /// Only hosts for which an operator has to act.
+    /// Only hosts that need an action of an operator.
     #[arg(long)]
     pub(crate) attention: bool,
-    /// Print each host again when it changes, is no longer as asked for, or is gone.
+    /// Print each host again when it changes, no longer matches, or was deleted.
     #[arg(long, short)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -140,7 +138,7 @@ pub(crate) struct TreeArguments {
     /// Name of the Cluster.
     #[arg(value_name = "CLUSTER")]
     pub(crate) cluster: String,
-    /// Draw it again when something changes.
+    /// Draw the tree again after each change.
     #[arg(long, short)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -152,8 +150,8 @@ pub(crate) struct LogsArguments {
     /// Name of the MachineInventory.
     #[arg(value_name = "HOST")]
     pub(crate) host: String,
-    /// Wait for the end of the plan, and print each step as it begins; of a host whose machine
-    /// is in deletion, wait for its clean plan.
+    /// Wait for the end of the plan, and print each step when it begins. If the machine of the host
+    /// is in deletion, wait for the clean plan first.
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -169,10 +167,9 @@ pub(crate) struct DescribeArguments {
     pub(crate) output: Output,
 }
 
-/// How a change is made.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Change {
-    /// Have the API server check the requests, and change nothing.
+    /// Let the API server check the requests, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Do not ask.
@@ -188,7 +185,8 @@ pub(crate) struct ApproveArguments {
     /// All pending hosts of this MachineRegistration.
     #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
     pub(crate) registration: Option<String>,
-    /// Beginning of the identity (spec.tpmHash) that the console of the host shows: another one is refused.
+    /// Beginning of the identity (spec.tpmHash) that the console of the host shows; a host with another
+    /// identity is refused.
     #[arg(long, value_name = "HASH", conflicts_with = "registration")]
     pub(crate) identity: Option<String>,
     #[command(flatten)]
@@ -200,10 +198,10 @@ pub(crate) struct ReleaseArguments {
     /// Name of the MachineInventory.
     #[arg(value_name = "HOST")]
     pub(crate) host: String,
-    /// The Machine is in deletion and its clean failed: clean once more.
+    /// Clean once more, for a Machine in deletion whose clean failed.
     #[arg(long, conflicts_with = "without_clean")]
     pub(crate) retry_clean: bool,
-    /// The Machine is in deletion and its host is dead, and powered off for good: give the host up.
+    /// Release the host without a clean, for a Machine in deletion whose host is powered off for good.
     #[arg(long)]
     pub(crate) without_clean: bool,
     #[command(flatten)]
@@ -219,11 +217,10 @@ pub(crate) struct DrainArguments {
     pub(crate) removal: Removal,
 }
 
-/// How a Machine is removed.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Removal {
-    /// Take one off the replicas of its MachineDeployment, so that no other host replaces it;
-    /// refused where a topology sets them.
+    /// Reduce the replicas of the MachineDeployment by one, so that no other host replaces this one;
+    /// refused if a topology sets the replicas.
     #[arg(long)]
     pub(crate) scale_down: bool,
     /// Wait until the host is available.
@@ -238,7 +235,7 @@ pub(crate) struct ReinstallArguments {
     /// Name of the MachineInventory.
     #[arg(value_name = "HOST")]
     pub(crate) host: String,
-    /// The disk that carries the system, as /dev/disk/by-id/…; otherwise the one that the host reported.
+    /// The disk of the system, as /dev/disk/by-id/…; the default is the disk that the host reported.
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<String>,
     #[command(flatten)]
@@ -247,10 +244,10 @@ pub(crate) struct ReinstallArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct UiArguments {
-    /// Port on 127.0.0.1; 0 takes any that is free.
+    /// Port on 127.0.0.1; 0 takes a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     pub(crate) port: u16,
-    /// Print the link, and open no browser.
+    /// Print the link without opening the browser.
     #[arg(long)]
     pub(crate) no_open: bool,
 }

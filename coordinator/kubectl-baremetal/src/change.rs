@@ -1,4 +1,4 @@
-//! What a command changes, decided before anything is written.
+//! The requests of a command, decided before anything is written.
 
 use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::names::{annotation, label};
@@ -7,11 +7,11 @@ use kube::ResourceExt as _;
 
 use crate::fleet::{Fleet, Id, Kind, Object, holders_of};
 
-/// Annotation by which Cluster API chooses the machine that a smaller deployment loses.
+/// The annotation of the machine that Cluster API deletes first when a deployment shrinks.
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-/// Annotation by which Cluster API drains no node.
+/// The annotation of a machine whose node Cluster API does not drain.
 const EXCLUDE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
-/// Label of what Cluster API makes of the topology of a Cluster.
+/// The label of objects that Cluster API makes from the topology of a Cluster.
 const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,6 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// What it does, as a sentence.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Annotate { object, key, value } => format!("annotate {} {key}={value}", object.short()),
@@ -32,59 +31,62 @@ impl Request {
     }
 }
 
-/// Requests in their order, and what follows from them.
+/// Requests in their order, with their consequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) requests: Vec<Request>,
-    /// What becomes of the host; asked for before anything is written.
+    /// The consequence for the host, which the operator confirms before anything is written.
     pub(crate) consequence: String,
-    /// What an operator does next.
+    /// The next action of the operator.
     pub(crate) next: String,
 }
 
-/// How a host is taken from its machine.
+/// The ways to remove the machine of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removal {
     /// Cluster API drains the node first.
-    Drained { scale_down: bool },
-    /// The node is not drained.
-    Undrained { scale_down: bool },
-    /// Another clean of a machine in deletion.
+    Drained {
+        scale_down: bool,
+    },
+    Undrained {
+        scale_down: bool,
+    },
+    /// The host of a machine in deletion is cleaned again.
     RetryClean,
-    /// No clean of a machine in deletion: its host is dead.
+    /// The host of a machine in deletion is released without a clean, because it is dead.
     WithoutClean,
 }
 
 pub(crate) fn approve(inventory: &MachineInventory, identity: Option<&str>) -> Result<Decision, String> {
-    let id =
-        Id::new(Kind::MachineInventory, &inventory.namespace().unwrap_or_default(), &inventory.name_any());
-    let hash = inventory.spec.tpm_hash.clone().unwrap_or_default();
+    let namespace = inventory.metadata.namespace.as_deref().unwrap_or("");
+    let id = Id::new(Kind::MachineInventory, namespace, &inventory.name_any());
+    let hash = inventory.spec.tpm_hash.as_deref().unwrap_or("");
     if let Some(identity) = identity.filter(|identity| identity.is_empty() || !hash.starts_with(*identity)) {
         return Err(format!(
-            "the identity of {} is {hash}, and not {identity}: another host has registered under its name; compare with the console of the host",
+            "the identity of {} is {hash}, not {identity}: another host has registered under its name; compare with the console of the host",
             id.short()
         ));
     }
     match inventory.approval() {
         Approval::Pending | Approval::Revoked => {}
         Approval::Approved | Approval::Automatic => {
-            return Err(format!("{} is admitted already: nothing is left to do", id.short()));
+            return Err(format!("{} is admitted already: there is nothing to do", id.short()));
         }
     }
     let value: &str = Approval::Approved.into();
     let consequence = format!("{} with the identity {hash} is admitted and gets a certificate", id.short());
     let request = Request::Annotate { object: id, key: annotation::APPROVAL, value: value.to_owned() };
-    let next = "the host goes on within half a minute".to_owned();
+    let next = "the host continues within half a minute".to_owned();
     Ok(Decision { requests: vec![request], consequence, next })
 }
 
-/// Has the disk of a free host installed again.
+/// Lets the next seed ISO install a free host again.
 pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decision, String> {
     let record = object.host().ok_or_else(|| format!("{} cannot be read", object.id.short()))?;
     let name = object.id.short();
     if let Some(claim) = &record.claim {
         return Err(format!(
-            "{name} is held by {} {}: take it back first, by `kubectl baremetal drain-and-release {}`",
+            "{name} is held by {} {}: release it first by `kubectl baremetal drain-and-release {}`",
             claim.kind, claim.baremetal_machine, object.id.name
         ));
     }
@@ -95,9 +97,9 @@ pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decisio
     }
     let reported = record.install.as_ref().map(|install| install.device.as_str());
     let device = device.or(reported).filter(|device| !device.is_empty());
-    let device = device.ok_or_else(|| format!("{name} reported no disk: name it by --device"))?;
+    let device = device.ok_or_else(|| format!("{name} has not reported a disk: name it by --device"))?;
     if !device.starts_with("/dev/") {
-        return Err(format!("{device} is no path of a disk: name it as /dev/disk/by-id/…"));
+        return Err(format!("{device} is no path of a disk: name the disk as /dev/disk/by-id/…"));
     }
     let request =
         Request::Annotate { object: object.id.clone(), key: annotation::REINSTALL, value: device.to_owned() };
@@ -108,7 +110,7 @@ pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decisio
     })
 }
 
-/// Takes a host from its machine.
+/// Removes the machine of a host.
 pub(crate) fn release(fleet: &Fleet, object: &Object, removal: Removal) -> Result<Decision, String> {
     let record = object.host().ok_or_else(|| format!("{} cannot be read", object.id.short()))?;
     let claim = record.claim.as_ref();
@@ -123,16 +125,15 @@ pub(crate) fn release(fleet: &Fleet, object: &Object, removal: Removal) -> Resul
                 if !record.plan.as_ref().is_some_and(AnnouncedPlan::is_failed_clean) {
                     return Err(format!("no clean of {} has failed", object.id.short()));
                 }
-                // Its machine is gone: the host itself is asked.
-                let (object, key) = (object.id.clone(), annotation::RETRY_PLAN);
-                let request = Request::Annotate { object, key, value: String::new() };
+                // The machine is gone, so that the host itself is annotated.
+                let request = annotate_empty(object, annotation::RETRY_PLAN);
                 return Ok(Decision { requests: vec![request], consequence, next });
             }
             annotate_holder(fleet, &record, annotation::RETRY_PLAN, (consequence, next))
         }
         Removal::WithoutClean => {
             let consequence = format!(
-                "{} {} goes without a clean, and its node may still run: the host has to be powered off for good",
+                "{} {} is deleted without a clean, and its node may still run: the host has to be powered off for good",
                 claim.kind, claim.baremetal_machine
             );
             let next = "the host is cleaned when it returns; if it may be in foreign hands, revoke the credentials of its node";
@@ -141,7 +142,6 @@ pub(crate) fn release(fleet: &Fleet, object: &Object, removal: Removal) -> Resul
     }
 }
 
-/// Deletes the Machine of the host.
 fn remove_machine(
     fleet: &Fleet,
     object: &Object,
@@ -164,7 +164,7 @@ fn remove_machine(
             machine.id.short()
         ));
     }
-    let annotate = |key| Request::Annotate { object: machine.id.clone(), key, value: String::new() };
+    let annotate = |key| annotate_empty(machine, key);
     let mut requests = vec![];
     requests.extend((!is_drained).then(|| annotate(EXCLUDE_DRAINING)));
     if scale_down {
@@ -174,8 +174,7 @@ fn remove_machine(
         requests.push(Request::Delete { object: machine.id.clone() });
     }
     let drained = if is_drained { "its node is drained" } else { "its node is not drained" };
-    let replaced =
-        if scale_down { "and replaced by none" } else { "and replaced where it is one of a group" };
+    let replaced = if scale_down { "and not replaced" } else { "and replaced if it belongs to a group" };
     Ok(Decision {
         requests,
         consequence: format!(
@@ -189,13 +188,13 @@ fn remove_machine(
 
 fn scale_down_group(fleet: &Fleet, machine: &Object) -> Result<Request, String> {
     let id = deployment_of(machine).ok_or_else(|| {
-        format!("{} is of no MachineDeployment: leave --scale-down out", machine.id.short())
+        format!("{} belongs to no MachineDeployment: leave --scale-down out", machine.id.short())
     })?;
     let group = fleet.get(&id).ok_or_else(|| format!("{} does not exist or cannot be read", id.short()))?;
     if group.data.labels().contains_key(TOPOLOGY_OWNED) {
         let cluster = group.cluster().map_or_else(|| "its Cluster".to_owned(), |cluster| cluster.short());
         return Err(format!(
-            "{} has its replicas from spec.topology.workers of {cluster}, which would set them again: `kubectl annotate machine {} {DELETE_MACHINE}=`, then lower them there",
+            "the replicas of {} come from spec.topology.workers of {cluster}, which would restore them: `kubectl annotate machine {} {DELETE_MACHINE}=`, then reduce them there",
             id.short(),
             machine.id.name
         ));
@@ -205,36 +204,35 @@ fn scale_down_group(fleet: &Fleet, machine: &Object) -> Result<Request, String> 
     Ok(Request::Scale { object: id, from, to: from - 1 })
 }
 
-/// The `MachineDeployment` that a Machine is of.
+/// The `MachineDeployment` of a Machine.
 pub(crate) fn deployment_of(machine: &Object) -> Option<Id> {
     let name = machine.label(label::DEPLOYMENT_NAME)?;
     Some(Id::new(Kind::MachineDeployment, &machine.id.namespace, name))
 }
 
-/// The holder that gives the host back: one in deletion, or a Machine that its deployment is
-/// about to delete.
+/// The holder that releases the host: it is in deletion, or is a Machine that its deployment is about
+/// to delete.
 pub(crate) fn find_ending_holder(fleet: &Fleet, host: &Object) -> Option<Id> {
     let holders = holders_of(&host.host()?);
-    // The Machine is in deletion before what is below it.
+    // The Machine comes first, because it is in deletion before its infrastructure machine.
     let mut known = holders.iter().rev().filter_map(|id| fleet.get(id));
     known.find(|holder| is_ending(holder) || is_chosen(fleet, holder)).map(|holder| holder.id.clone())
 }
 
-/// Whether a holder gives its host back.
+/// `true` for a holder that releases its host.
 fn is_ending(holder: &Object) -> bool {
     let is_freed = holder.id.kind == Kind::BareMetalHost && holder.spec()["image"].is_null();
     holder.is_deleting() || is_freed
 }
 
-/// Whether a deployment with too many Machines deletes this one.
+/// `true` for the Machine that a deployment with too many Machines deletes.
 fn is_chosen(fleet: &Fleet, machine: &Object) -> bool {
     let group = deployment_of(machine).and_then(|id| fleet.get(&id));
-    let is_shrinking =
-        |group: &Object| group.status()["replicas"].as_i64() > group.spec()["replicas"].as_i64();
-    machine.data.annotations().contains_key(DELETE_MACHINE) && group.is_some_and(is_shrinking)
+    machine.data.annotations().contains_key(DELETE_MACHINE)
+        && group.is_some_and(|group| group.status()["replicas"].as_i64() > group.spec()["replicas"].as_i64())
 }
 
-/// Annotates what holds the host, where that is in deletion.
+/// Annotates the holder of the host, which has to be in deletion.
 fn annotate_holder(
     fleet: &Fleet,
     record: &HostRecord,
@@ -252,8 +250,11 @@ fn annotate_holder(
             record.name
         ));
     }
-    let request = Request::Annotate { object: holder.id.clone(), key, value: String::new() };
-    Ok(Decision { requests: vec![request], consequence, next })
+    Ok(Decision { requests: vec![annotate_empty(holder, key)], consequence, next })
+}
+
+fn annotate_empty(object: &Object, key: &'static str) -> Request {
+    Request::Annotate { object: object.id.clone(), key, value: String::new() }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What an object says about itself, and the chain of causes down to the object to act on.
+//! The statement of an object that matters most, and the chain of causes down to the object to act
+//! on.
 
 mod chain;
 mod find;

@@ -10,7 +10,7 @@ use super::output::{is_terminal, print_document};
 use crate::arguments::{Format, TreeArguments};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
-use crate::fleet::{Fleet, Id, Kind, Object};
+use crate::fleet::{Fleet, Id, Kind};
 use crate::view::{Branch, PlanView, draw_plan, draw_tree, format_tree};
 
 /// Plans by the name of their host.
@@ -81,8 +81,7 @@ async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> R
             plans.insert(host.id.name.clone(), read);
         }
     }
-    let draw_plan = |host: &Object| plans.get(&host.id.name).map(draw_plan);
-    Ok(draw_tree(fleet, root, &draw_plan, Timestamp::now()))
+    Ok(draw_tree(fleet, root, &|host| plans.get(&host.id.name).map(draw_plan), Timestamp::now()))
 }
 
 #[cfg(test)]

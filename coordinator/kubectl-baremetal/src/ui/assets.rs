@@ -1,4 +1,4 @@
-//! The files of the page: part of the program, written by hand.
+//! The files of the page, which are part of the program.
 
 pub(super) struct Asset {
     pub(super) name: &'static str,
@@ -15,7 +15,7 @@ const fn script(name: &'static str, text: &'static str) -> Asset {
 pub(super) static INDEX: Asset =
     Asset { name: "", kind: "text/html; charset=utf-8", text: include_str!("page/index.html") };
 
-/// What it is made of.
+/// The files that the index loads.
 pub(super) static ASSETS: &[Asset] = &[
     Asset { name: "style.css", kind: "text/css; charset=utf-8", text: include_str!("page/style.css") },
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("page/icon.svg") },

@@ -1,5 +1,5 @@
-//! The one owner of the objects: it takes up what the watches tell, sends what changed to
-//! all pages, and answers their questions.
+//! The owner of the objects: it follows the watches, sends changes to all pages, and answers their
+//! questions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use kube::Client;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::model::{Delta, Model, show_cluster};
@@ -21,32 +22,32 @@ use crate::failure::{Failure, explain_error, is_forbidden};
 use crate::fleet::{Id, Kind};
 use crate::why::follow_causes;
 
-/// Messages that a slow page may be behind; then it starts again.
+/// Messages that a slow page may be behind; after more it starts again.
 const BEHIND: usize = 64;
-/// Lines of a change that are sent; above it every page starts again.
+/// Lines of a change that are sent one by one; after a larger change every page starts again.
 const LARGE: usize = 500;
-/// Between two looks whether the API server answers again.
+/// Pause between two requests to an API server that did not answer.
 const PROBE: Duration = Duration::from_secs(2);
-/// Only the coordinator's Events are watched: those of a whole cluster are many.
+/// Only the Events of the coordinator are watched, because a cluster has many others.
 const EVENTS: &str = "reportingController=baremetal-coordinator";
 
 type EventChange = Result<watcher::Event<Event>, watcher::Error>;
 
-/// What all pages are told.
+/// A message to all pages.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     /// A change, as JSON.
     Lines(Arc<str>),
-    /// What is not shown, or is out of date, as JSON.
+    /// Notes about objects that are left out or out of date, as JSON.
     Notes(Arc<str>),
-    /// More changed than is told one by one.
+    /// The page starts again, because too much changed.
     Restart,
 }
 
-/// What a page begins with.
+/// The begin of a page.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// Whether the first lists are complete.
+    /// The first lists are complete.
     pub(super) is_complete: bool,
     pub(super) lines: Vec<Arc<str>>,
     pub(super) notes: Arc<str>,
@@ -69,7 +70,7 @@ impl Followed {
         answer.await.ok()
     }
 
-    /// A host or a Cluster, as JSON.
+    /// The view of a host or a Cluster, as JSON.
     pub(super) async fn show(&self, id: Id) -> Option<String> {
         let (sender, answer) = oneshot::channel();
         self.0.send(Question::Show(id, sender)).await.ok()?;
@@ -90,7 +91,7 @@ pub(crate) struct Follower {
     events: BoxStream<'static, Vec<EventChange>>,
     model: Model,
     is_complete: bool,
-    /// Why Events are not shown.
+    /// The cause for which Events are not shown.
     no_events: Option<String>,
     notes: Arc<str>,
     questions: mpsc::Receiver<Question>,
@@ -98,7 +99,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Follows every kind; hosts have to be allowed.
+    /// Follows every kind. Hosts have to be served and allowed.
     pub(crate) fn new(cluster: &Cluster) -> Result<(Self, Followed), Failure> {
         let kinds: Vec<_> = Kind::all().collect();
         let live = cluster.watch(&kinds, &[Kind::MachineInventory])?;
@@ -171,7 +172,7 @@ impl Follower {
                 {
                     self.no_events = Some(explain_error(&error));
                 }
-                // The watches of the objects tell that the API server is away.
+                // The watches of the objects show that the API server does not answer.
                 Err(_) => {}
             }
         }
@@ -180,7 +181,7 @@ impl Follower {
 
     fn answer(&self, question: Question) {
         let (fleet, now) = (&self.live.fleet, Timestamp::now());
-        // A page that is gone needs no answer.
+        // An answer is dropped if its page is closed.
         match question {
             Question::Subscribe(sender) => {
                 let messages = self.messages.subscribe();
@@ -219,16 +220,14 @@ impl Follower {
     }
 
     fn send(&self, message: Message) {
-        // Without an open page nothing is sent.
+        // The message is dropped if no page is open.
         drop(self.messages.send(message));
     }
 }
 
-/// Lines and what else changed, as JSON.
+/// Lines, and the keys of removed and touched objects, as JSON.
 pub(super) fn write_lines(lines: &[Arc<str>], delta: &Delta) -> String {
-    let (gone, touched) = (to_json(Some(&delta.gone)), to_json(Some(&delta.touched)));
-    let empty = || "[]".to_owned();
-    let (gone, touched) = (gone.unwrap_or_else(empty), touched.unwrap_or_else(empty));
+    let (gone, touched) = (json!(delta.gone), json!(delta.touched));
     format!(r#"{{"changed":[{}],"gone":{gone},"touched":{touched}}}"#, lines.join(","))
 }
 
@@ -238,11 +237,13 @@ fn to_json(value: Option<impl Serialize>) -> Option<String> {
 
 async fn sleep_until(time: Option<Timestamp>) {
     let Some(time) = time else { return std::future::pending().await };
-    let left = time.duration_since(Timestamp::now());
-    tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
+    // A time that is past has a negative duration, which is no `Duration`.
+    if let Ok(left) = Duration::try_from(time.duration_since(Timestamp::now())) {
+        tokio::time::sleep(left).await;
+    }
 }
 
-/// Whether the API server answers, after a while.
+/// Asks the API server after a pause, and returns `true` if it answers.
 async fn probe(client: &Client) -> bool {
     tokio::time::sleep(PROBE).await;
     client.apiserver_version().await.is_ok()

@@ -1,4 +1,4 @@
-//! The page can be read by its link, on this machine alone.
+//! The check of every request: the page can be read by its link alone, and on this machine alone.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 const TOKEN_BYTES: usize = 32;
 
-/// A page needs nothing but itself, and nothing may embed it.
+/// The page needs nothing but its own files, and nothing may embed it.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -28,11 +28,11 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// The SHA-256 of the token: the time of a comparison tells nothing of the token.
+/// The SHA-256 of the token, because the time of a comparison must not tell anything of the token.
 #[derive(Clone, Debug)]
 pub(super) struct Gate([u8; 32]);
 
-/// A value that cannot be guessed, for a path.
+/// A random value for a path.
 pub(super) fn random_token() -> Option<String> {
     let mut bytes = [0; TOKEN_BYTES];
     SystemRandom::new().fill(&mut bytes).ok()?;
@@ -44,7 +44,8 @@ impl Gate {
         Self(Sha256::digest(token).into())
     }
 
-    /// Why a request is refused. What is below `/open/` has a check of its own.
+    /// Status and text for a request that is refused. The paths below `/open/` have a check of their
+    /// own.
     fn refuse(&self, method: &Method, host: Option<&str>, uri: &Uri) -> Option<(StatusCode, &'static str)> {
         if method != Method::GET {
             return Some((StatusCode::METHOD_NOT_ALLOWED, "the page only reads"));
@@ -53,20 +54,20 @@ impl Gate {
             let text = "the page is read at 127.0.0.1 or localhost only";
             return Some((StatusCode::MISDIRECTED_REQUEST, text));
         }
-        let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or_default();
+        let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or("");
         let is_known = first == "open" || <[u8; 32]>::from(Sha256::digest(first)) == self.0;
         (!is_known).then_some((StatusCode::FORBIDDEN, "open the link that `kubectl baremetal ui` printed"))
     }
 }
 
-/// Whether the Host header names this machine: a name of a site that resolves to loopback
-/// does not. The port may be that of a forwarded connection.
+/// `true` if the Host header names this machine, and not a site whose name resolves to loopback. Any
+/// port is allowed, because the connection may be forwarded.
 fn is_loopback(host: &str) -> bool {
     let Ok(authority) = host.parse::<axum::http::uri::Authority>() else { return false };
     !host.contains('@') && ["127.0.0.1", "localhost", "[::1]"].contains(&authority.host())
 }
 
-/// Refuses what is not for the reader of the page, and adds the headers to every answer.
+/// Refuses requests that are not from the reader of the page, and adds the headers to every answer.
 pub(super) async fn guard(State(gate): State<Gate>, request: Request<Body>, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let host = hosts.next().filter(|_| hosts.next().is_none()).and_then(|host| host.to_str().ok());

@@ -1,14 +1,13 @@
-//! What the page shows of one object in its lists.
+//! The line of an object in the lists of the page.
 
 use coordinator_api::explain::Attention;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::fleet::{Fleet, Id, Kind, Object};
+use crate::fleet::{Fleet, Id, Kind, Object, text_of};
 use crate::view::{HostRow, describe_host};
 use crate::why::{Finding, find, find_stated};
 
-/// One object of the lists.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Line {
@@ -40,7 +39,7 @@ pub(super) struct OtherLine {
     created: Option<Timestamp>,
 }
 
-/// By which the page knows an object.
+/// The name of an object in the page.
 pub(super) fn key_of(id: &Id) -> String {
     format!("{}/{}/{}", id.kind.name().to_lowercase(), id.namespace, id.name)
 }
@@ -54,41 +53,46 @@ impl Line {
     }
 }
 
-/// The line of a host.
 pub(super) fn describe_line(fleet: &Fleet, host: &Object, now: Timestamp) -> Option<Line> {
     let row = describe_host(fleet, host, now)?;
     Some(Line::Host(Box::new(HostLine { key: key_of(&host.id), row })))
 }
 
-/// The line of an object that is no host: of a Cluster always, of others where an operator
-/// has to act. `is_told` where the line of its host says so already.
-pub(super) fn describe_other(fleet: &Fleet, object: &Object, is_told: bool, now: Timestamp) -> Option<Line> {
-    let finding = look_at(fleet, object, now)?;
+/// The line of an object that is not a host. A Cluster always has a line; another object has a line
+/// if an operator has to act, unless the line of its host shows the same (`is_shown`).
+pub(super) fn describe_other(fleet: &Fleet, object: &Object, is_shown: bool, now: Timestamp) -> Option<Line> {
+    let finding = find_alone(fleet, object, now)?;
     let is_cluster = object.id.kind == Kind::Cluster;
-    let is_asking = finding.attention == Attention::Act && !is_told;
+    let is_asking = finding.attention == Attention::Act && !is_shown;
     if !is_cluster && !is_asking {
         return None;
     }
-    let is_fine = finding.attention == Attention::None;
-    Some(Line::Other(Box::new(OtherLine {
+    let phase = &object.status()["phase"];
+    let mut line = OtherLine {
         key: key_of(&object.id),
         kind: object.id.kind,
         namespace: object.id.namespace.clone(),
         name: object.id.name.clone(),
-        state: object.status()["phase"].as_str().filter(|_| is_cluster).unwrap_or_default().to_owned(),
+        state: if is_cluster { text_of(phase).to_owned() } else { String::new() },
         attention: finding.attention,
-        action: if is_fine { String::new() } else { finding.action(object) },
-        cause: if is_fine { String::new() } else { finding.told_cause() },
-        reason: if is_fine { String::new() } else { finding.reason },
+        action: String::new(),
+        cause: String::new(),
+        reason: String::new(),
         created: object.created(),
-    })))
+    };
+    if finding.attention != Attention::None {
+        line.action = finding.action(object);
+        line.cause = finding.told_cause();
+        line.reason = finding.reason;
+    }
+    Some(Line::Other(Box::new(line)))
 }
 
-/// What an object says of itself, where that takes no look at others.
-fn look_at(fleet: &Fleet, object: &Object, now: Timestamp) -> Option<Finding> {
+/// The finding of an object that does not depend on other objects.
+fn find_alone(fleet: &Fleet, object: &Object, now: Timestamp) -> Option<Finding> {
     match object.id.kind {
         Kind::MachineInventory => None,
-        // Its members are shown as hosts.
+        // The members of a pool are shown as hosts.
         Kind::MachineInventoryPool => Some(find_stated(object)),
         kind => Some(find(fleet, object, !kind.is_of_cluster_api(), now)),
     }

@@ -37,7 +37,7 @@ pub(super) struct HostView {
     timeline: Vec<Moment>,
 }
 
-/// A line as it was sent last.
+/// A line that was sent.
 #[derive(Debug)]
 struct Shown {
     text: Arc<str>,
@@ -96,8 +96,8 @@ impl Model {
             others.extend(self.refresh_host(fleet, &id, now, &mut delta));
         }
         for id in others {
-            let is_told = self.held.get(&id).into_iter().flatten().any(|host| self.asks_to_act(host));
-            let line = fleet.get(&id).and_then(|object| describe_other(fleet, object, is_told, now));
+            let is_shown = self.held.get(&id).into_iter().flatten().any(|host| self.asks_to_act(host));
+            let line = fleet.get(&id).and_then(|object| describe_other(fleet, object, is_shown, now));
             self.replace_line(&id, line, &mut delta);
         }
         delta
@@ -190,8 +190,7 @@ impl Model {
 
 /// The tree of a Cluster.
 pub(super) fn show_cluster(fleet: &Fleet, id: &Id, now: Timestamp) -> Option<Branch> {
-    let plan = |host: &Object| outline_plan(host).as_ref().map(draw_plan);
-    Some(draw_tree(fleet, fleet.get(id)?, &plan, now))
+    Some(draw_tree(fleet, fleet.get(id)?, &|host| outline_plan(host).as_ref().map(draw_plan), now))
 }
 
 fn cluster_of(object: &Object) -> Option<Id> {

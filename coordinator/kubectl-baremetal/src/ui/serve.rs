@@ -24,42 +24,43 @@ use super::model::Delta;
 use crate::failure::Failure;
 use crate::fleet::{Id, Kind};
 
-/// Lines of one event of the first answer.
+/// Lines of an event at the begin of a page.
 const CHUNK: usize = 250;
-/// Pages that are told of changes at once.
+/// Bound of the open pages.
 const PAGES: usize = 32;
 
 /// A page that is being served.
 pub(crate) struct Page {
     listener: TcpListener,
     router: Router,
-    /// For the one who started the program.
+    /// The link for the user of the program.
     pub(crate) url: String,
-    /// For the browser: other users of the machine see the arguments of its process, and
-    /// this address works once.
+    /// The link for the browser. It works once, because other users of the machine see the arguments
+    /// of the browser's process.
     pub(crate) once: String,
 }
 
 #[derive(Clone)]
 struct Shared {
     followed: Followed,
-    /// Where the page says to be: context and namespace.
+    /// Context and namespace, which the page shows.
     place: Arc<str>,
     pages: Arc<Semaphore>,
     token: Arc<str>,
-    /// The code that opens the page once.
+    /// The code that opens the page once; `None` after that.
     code: Arc<Mutex<Option<String>>>,
 }
 
 impl Page {
-    /// Takes the port; zero takes any.
+    /// Takes the port; zero stands for a free one.
     pub(crate) async fn open(followed: Followed, place: &str, port: u16) -> Result<Self, Failure> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let failed = || Failure::file(format!("listen on {address}; choose another --port"));
         let listener = TcpListener::bind(address).await.map_err(failed())?;
         let address = listener.local_addr().map_err(failed())?;
-        let random = || Failure::Refused("the system gives no random numbers: try again".to_owned());
-        let (token, code) = random_token().zip(random_token()).ok_or_else(random)?;
+        let tokens = random_token().zip(random_token());
+        let (token, code) = tokens
+            .ok_or_else(|| Failure::Refused("the system gives no random numbers: try again".to_owned()))?;
         let shared = Shared {
             followed,
             place: place.into(),
@@ -96,7 +97,7 @@ fn send_asset(asset: &'static Asset) -> Response {
     ([(header::CONTENT_TYPE, asset.kind)], asset.text).into_response()
 }
 
-/// Leads to the page, once.
+/// Redirects to the page, once.
 async fn open_once(State(shared): State<Shared>, Path(code): Path<String>) -> Response {
     let mut known = shared.code.lock().unwrap_or_else(PoisonError::into_inner);
     if known.take_if(|known| *known == code).is_none() {
@@ -107,17 +108,13 @@ async fn open_once(State(shared): State<Shared>, Path(code): Path<String>) -> Re
 }
 
 async fn show_object(State(shared): State<Shared>, Path(path): Path<[String; 3]>) -> Response {
-    match read_id(&path) {
-        Some(id) => send_json(shared.followed.show(id).await),
-        None => send_json(None),
-    }
+    let Some(id) = read_id(&path) else { return send_json(None) };
+    send_json(shared.followed.show(id).await)
 }
 
 async fn explain_object(State(shared): State<Shared>, Path(path): Path<[String; 3]>) -> Response {
-    match read_id(&path) {
-        Some(id) => send_json(shared.followed.explain(id).await),
-        None => send_json(None),
-    }
+    let Some(id) = read_id(&path) else { return send_json(None) };
+    send_json(shared.followed.explain(id).await)
 }
 
 fn read_id([kind, namespace, name]: &[String; 3]) -> Option<Id> {
@@ -127,14 +124,14 @@ fn read_id([kind, namespace, name]: &[String; 3]) -> Option<Id> {
 fn send_json(text: Option<String>) -> Response {
     match text {
         Some(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        None => (StatusCode::NOT_FOUND, "the object does not exist, or may not be read").into_response(),
+        None => (StatusCode::NOT_FOUND, "the object does not exist or cannot be read").into_response(),
     }
 }
 
-/// Name and data of an event.
+/// Name and data of a server-sent event.
 type Told = (&'static str, Arc<str>);
 
-/// One page that is told of changes.
+/// The connection of an open page.
 struct Reader {
     shared: Shared,
     pending: VecDeque<Told>,
@@ -142,7 +139,7 @@ struct Reader {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Tells a page of all lines, and then of changes.
+/// Sends all lines to a page, and then the changes.
 async fn follow_fleet(State(shared): State<Shared>) -> Response {
     let Ok(permit) = shared.pages.clone().try_acquire_owned() else {
         let text = "too many pages are open: close some";
@@ -152,8 +149,8 @@ async fn follow_fleet(State(shared): State<Shared>) -> Response {
     Sse::new(read_events(reader)).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// The next event is made when the one before was taken: a page that does not read holds
-/// what it began with, and no more.
+/// The events of a page. An event is made when the one before was taken, so that a page that does
+/// not read holds no more than its begin.
 fn read_events(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(reader, async |mut reader| {
         let (name, data) = reader.next().await?;
@@ -180,14 +177,14 @@ impl Reader {
         }
     }
 
-    /// All lines, after which those that were not among them are no more.
+    /// Queues all lines. After `complete` the page drops the lines that were not among these.
     async fn begin(&mut self) -> Option<()> {
         let mut subscription = self.shared.followed.subscribe().await?;
         let lines = std::mem::take(&mut subscription.lines);
         self.pending.push_back(("begin", self.shared.place.clone()));
         self.pending.push_back(("notes", subscription.notes.clone()));
-        let chunk = |lines| ("lines", write_lines(lines, &Delta::default()).into());
-        self.pending.extend(lines.chunks(CHUNK).map(chunk));
+        let chunks = lines.chunks(CHUNK).map(|lines| write_lines(lines, &Delta::default()));
+        self.pending.extend(chunks.map(|text| ("lines", text.into())));
         if subscription.is_complete {
             self.pending.push_back(("complete", "{}".into()));
         }

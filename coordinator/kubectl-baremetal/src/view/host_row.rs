@@ -1,4 +1,4 @@
-//! One line about one host.
+//! The line of a host.
 
 use clap::ValueEnum;
 use coordinator_api::conditions::Type;

@@ -90,7 +90,7 @@ async fn check_ends(story: &Story<'_>) -> anyhow::Result<()> {
     let (plugin, host) = (&story.plugin, &story.host);
     story.step("kubectl baremetal: a free host, and how commands end");
     plugin.expect("hosts", DONE, &["NAME", "NEXT ACTION", host, "Available"]).await?;
-    plugin.expect("hosts --state failed --attention", DONE, &["no host is as asked for"]).await?;
+    plugin.expect("hosts --state failed --attention", DONE, &["no host matches"]).await?;
     plugin.expect("hosts -A -o wide", DONE, &["NAMESPACE", "default", "Emulated"]).await?;
     plugin.expect("hosts -o yaml", DONE, &[&format!("name: {host}")]).await?;
     plugin.expect(&format!("why host/{host}"), DONE, &["nothing is in the way"]).await?;

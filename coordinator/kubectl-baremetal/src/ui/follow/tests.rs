@@ -1,6 +1,6 @@
 use futures::channel::mpsc as changes;
 use kube::client::Body;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::*;
 use crate::cluster::Change;

@@ -1,12 +1,12 @@
-// What needs attention: objects with the same reason are one group.
+// The objects that need attention, grouped by reason.
 
 import { badge, el, linkTo, withCommands } from "./dom.js";
 
 const SHOWN = 2;
-/** Objects that are no hosts, which one press of a button adds. */
+/** Objects other than hosts that a press of the button adds. */
 const MORE = 100;
 
-/** `filterBy(reason)` shows all hosts with a reason in the table, which has hosts alone. */
+/** `filterBy(reason)` shows all hosts with a reason in the table of hosts. */
 export function createAttention(filterBy) {
   const groups = new Map();
   const limits = new Map();
@@ -49,7 +49,7 @@ export function createAttention(filterBy) {
       { class: "entry" },
       el("a", { class: "name", href: linkOf(line) }, line.name),
       about,
-      el("p", { class: "cause" }, line.cause || "The object says no more."),
+      el("p", { class: "cause" }, line.cause || "The object gives no message."),
       el("p", { class: "next" }, el("b", {}, "Next "), withCommands(line.action)),
     );
   }
@@ -85,7 +85,7 @@ export function createAttention(filterBy) {
     list.querySelector(`a[href="${CSS.escape(href)}"]`)?.focus();
   }
 
-  /** The answer is how many objects there are. */
+  /** Returns the number of objects. */
   function draw() {
     if (isDrawn) return total;
     isDrawn = true;

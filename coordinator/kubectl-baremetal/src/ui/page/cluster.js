@@ -1,9 +1,9 @@
-// Clusters, and the tree of one: machines, their hosts, their plans and steps.
+// Clusters, and the tree of a Cluster with machines, hosts, plans and steps.
 
 import { age, badge, coalesce, el, linkTo, PAUSE, read } from "./dom.js";
 import { others, status } from "./live.js";
 
-/** Branches of one node that are drawn at once. */
+/** Branches of a node that are drawn at once. */
 const SHOWN = 100;
 
 export function openClusters() {
@@ -85,7 +85,7 @@ export function openCluster({ namespace, name }) {
   function draw() {
     const hadFocus = tree.contains(document.activeElement);
     if (!root) {
-      const text = "The Cluster does not exist, or may not be read.";
+      const text = "The Cluster does not exist or cannot be read.";
       tree.replaceChildren(el("li", { class: "empty", role: "none" }, text));
       return;
     }

@@ -1,4 +1,4 @@
-// Elements and texts. Texts become text nodes, never markup.
+// Elements and texts. Texts become text nodes and never markup.
 
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -11,12 +11,12 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Sets a text only where it differs: an equal one would still cost a layout. */
+/** Sets a text only if it differs, because setting an equal text still costs a layout. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Makes the children of a node those of `items`; what has the same key stays the same node. */
+/** Gives a node one child for each item. The child of a known key is kept. */
 export function reconcile(node, items, keyOf, create, update) {
   const known = new Map([...node.children].map((child) => [child.dataset.item, child]));
   let next = node.firstElementChild;
@@ -40,7 +40,7 @@ export function formatDuration(milliseconds) {
   return `${Math.floor(seconds / 86400)}d`;
 }
 
-/** How long something took: more exact than an age. */
+/** A duration, more exact than an age. */
 export function formatSpan(since, until) {
   const seconds = Math.max(0, Math.round((Date.parse(until) - Date.parse(since)) / 1000));
   if (seconds < 60) return `${seconds}s`;
@@ -53,7 +53,7 @@ export function formatAge(since) {
   return since ? formatDuration(Date.now() - Date.parse(since)) : "–";
 }
 
-/** An age that goes on; `refreshAges` keeps it up to date. */
+/** An age that `refreshAges` keeps up to date. */
 export function age(since, prefix = "", suffix = "") {
   const node = el("time", { datetime: since, title: since ? new Date(since).toLocaleString() : undefined });
   node.dataset.prefix = prefix;
@@ -77,7 +77,7 @@ export function badge(text, attention) {
   return el("span", { class: `badge ${attention}`, title: WORDS[attention] }, text);
 }
 
-/** A text whose commands stand between backticks; each command can be copied. */
+/** A text whose commands, between backticks, can be copied. */
 export function withCommands(text) {
   return text.split("`").map((part, index) => {
     if (index % 2 === 0) return part;
@@ -96,13 +96,13 @@ function copyButton(text) {
   return button;
 }
 
-/** Where an object is shown. */
+/** The address of the view of an object. */
 export function linkTo(kind, namespace, name) {
   const view = { machineinventory: "host", cluster: "cluster" }[kind] ?? `why/${kind}`;
   return `#/${view}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 }
 
-/** What is known of an object; `null` where it does not exist. */
+/** The view of an object; `null` if the object does not exist. */
 export async function read(path) {
   const answer = await fetch(path.map(encodeURIComponent).join("/"));
   if (answer.status === 404) return null;
@@ -110,10 +110,10 @@ export async function read(path) {
   return answer.json();
 }
 
-/** What may be long is read again once in that time at most. */
+/** Pause after reading a view that may be large. */
 export const PAUSE = 500;
 
-/** Runs `work` again after each call, one at a time, and pauses after each: calls meanwhile become one. */
+/** Returns a function that runs `work`, never twice at the same time. Calls during a run cause one more run. */
 export function coalesce(work, pause = 0) {
   let running = false;
   let again = false;
@@ -125,7 +125,7 @@ export function coalesce(work, pause = 0) {
     running = true;
     do {
       again = false;
-      // A page that lost its program says so in its header.
+      // The header of the page shows that the connection is lost.
       await work().catch(() => {});
       if (pause) await new Promise((resolve) => setTimeout(resolve, pause));
     } while (again);

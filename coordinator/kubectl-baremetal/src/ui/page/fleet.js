@@ -1,11 +1,11 @@
-// The fleet: what needs attention, hosts by state, and all hosts.
+// The fleet: objects that need attention, hosts by state, and all hosts.
 
 import { createAttention } from "./attention.js";
 import { age, badge, el, linkTo, reconcile, setText } from "./dom.js";
 import { hosts, others, status } from "./live.js";
 import { createTable, textColumn } from "./table.js";
 
-// In the order of the overview, each with its tone.
+// The states in the order of the overview, with their tones.
 const STATES = {
   Failed: "act", Quarantined: "act", Unreachable: "act", Pending: "act", Revoked: "idle", Unavailable: "idle",
   Deleting: "work", Installing: "work", Cleaning: "work", Provisioning: "work", Executing: "work",
@@ -17,7 +17,7 @@ function compare(one, other) {
   return URGENCY[one.attention] - URGENCY[other.attention] || one.key.localeCompare(other.key);
 }
 
-/** Where `line` is, or belongs, in sorted `lines`. */
+/** The index at which `line` is, or belongs, in sorted `lines`. */
 function position(lines, line) {
   let [low, high] = [0, lines.length];
   while (low < high) {
@@ -28,7 +28,7 @@ function position(lines, line) {
   return low;
 }
 
-// What is asked for, while the page is open.
+// The filter, which stays while the page is open.
 const wanted = { words: [], state: null, reason: null };
 
 function isWanted(line) {
@@ -135,7 +135,7 @@ export function openFleet({ announce }) {
     asks = count;
     attention.node.hidden = !status.complete;
     setText(told, rows.length === hosts.size ? "" : `${rows.length.toLocaleString("en")} of ${hosts.size.toLocaleString("en")}`);
-    const text = hosts.size === 0 ? "No host has registered. Boot one from a seed ISO." : "No host is as asked for. Esc clears the filter.";
+    const text = hosts.size === 0 ? "No host has registered. Boot one from a seed ISO." : "No host matches. Esc clears the filter.";
     setText(empty, status.complete ? text : "Reading the fleet…");
     empty.hidden = rows.length > 0;
     table.node.hidden = rows.length === 0;
@@ -146,7 +146,7 @@ export function openFleet({ announce }) {
     if (line) counts.set(line.state, (counts.get(line.state) ?? 0) + by);
   }
 
-  /** All again: another filter, or more changed than is told one by one. */
+  /** Filters and sorts all hosts again. */
   function rebuild() {
     rows = [...hosts.values()].filter(isWanted).sort(compare);
     draw();
@@ -184,7 +184,7 @@ export function openFleet({ announce }) {
     });
   }
 
-  /** Whether there was a filter to clear. */
+  /** Clears the filter; `false` if there was none. */
   function escape() {
     const had = wanted.words.length > 0 || wanted.state !== null || wanted.reason !== null;
     Object.assign(wanted, { words: [], state: null, reason: null });

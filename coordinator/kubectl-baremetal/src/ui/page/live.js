@@ -1,4 +1,4 @@
-// The lines of hosts and other objects, as the program tells of them.
+// The lines of hosts and other objects, as the program sends them.
 
 export const hosts = new Map();
 export const others = new Map();
@@ -7,8 +7,8 @@ export const status = { connection: "connecting", complete: false, notes: [], pl
 const listeners = new Set();
 
 /**
- * `listener` gets `{ whole, changes: [{ before, after }], touched }`, or with `isStatus` that no object
- * changed; the answer ends it.
+ * `listener` gets `{ whole, changes: [{ before, after }], touched }`. With `isStatus`, only the status has
+ * changed. Returns a function that ends the subscription.
  */
 export function subscribe(listener) {
   listeners.add(listener);
@@ -30,7 +30,7 @@ function mapOf(key) {
   return key.startsWith("machineinventory/") ? hosts : others;
 }
 
-/** What the filter looks at. */
+/** Adds the text that the filter searches. */
 function prepare(line) {
   const { namespace, name, state, reason, pool, cluster, machine, image, addresses, plan } = line;
   const parts = [namespace, name, state, reason, pool, cluster, machine, image, plan, ...(addresses ?? [])];
@@ -54,7 +54,7 @@ function take({ changed, gone, touched }) {
 
 export function connect() {
   const source = new EventSource("live");
-  // Keys of the lines with which the program begins; `null` after that.
+  // Keys of the lines at the begin of the connection; `null` after `complete`.
   let listed = null;
   const on = (name, handle) => source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
   on("begin", (place) => {

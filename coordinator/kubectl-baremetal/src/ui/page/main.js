@@ -1,4 +1,4 @@
-// Which view is open, keys that work everywhere, and whether the page is up to date.
+// The open view, the keys that work everywhere, and the status of the connection.
 
 import { openCluster, openClusters } from "./cluster.js";
 import { el, refreshAges, setText } from "./dom.js";

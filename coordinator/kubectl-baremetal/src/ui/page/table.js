@@ -1,4 +1,4 @@
-// A table of any length: only the rows that can be seen are in the document.
+// A table of any length: the document has only the visible rows.
 
 import { el, setText } from "./dom.js";
 
@@ -6,8 +6,8 @@ const ROW_HEIGHT = 36;
 const OVERSCAN = 8;
 
 /**
- * `columns`: `{ title, fill(cell, line) }`. `rows()` answers the lines in their order,
- * `open(line)` is called for a line that was chosen.
+ * `columns`: `{ title, fill(cell, line) }`. `rows()` returns the lines in their order,
+ * `open(line)` is called for a chosen line.
  */
 export function createTable({ label, columns, rows, open }) {
   const space = el("div", { class: "space", role: "rowgroup" });
@@ -39,7 +39,7 @@ export function createTable({ label, columns, rows, open }) {
     row.setAttribute("aria-selected", line.key === selected);
     row.dataset.attention = line.attention;
     if (row.line === line) return;
-    // A row that shows another host is no change.
+    // Only a row that shows the same host again has changed.
     row.classList.toggle("changed", row.line?.key === line.key);
     row.line = line;
     row.dataset.key = line.key;
@@ -71,7 +71,7 @@ export function createTable({ label, columns, rows, open }) {
     else grid.removeAttribute("aria-activedescendant");
   }
 
-  /** Draws before the next picture, once. */
+  /** Draws once before the next frame. */
   function refresh() {
     if (scheduled) return;
     scheduled = true;
@@ -89,7 +89,7 @@ export function createTable({ label, columns, rows, open }) {
     refresh();
   }
 
-  /** Whether the key was one of the table. */
+  /** Handles a key; `false` if the table does not use the key. */
   function press(key) {
     const lines = rows();
     const index = lines.findIndex((line) => line.key === selected);

@@ -1,4 +1,4 @@
-// Why an object waits: the chain of causes down to the one to act on.
+// The chain of causes from an object down to the object to act on.
 
 import { age, badge, coalesce, el, linkTo, PAUSE, read, withCommands } from "./dom.js";
 
@@ -27,9 +27,9 @@ export function openWhy({ kind, namespace, name }) {
     const text = JSON.stringify(why);
     if (text === shown) return;
     shown = text;
-    body.replaceChildren(why ? drawChain(why) : el("p", { class: "empty" }, "The object does not exist, or may not be read."));
+    body.replaceChildren(why ? drawChain(why) : el("p", { class: "empty" }, "The object does not exist or cannot be read."));
   }, PAUSE);
-  // Any object may be a cause.
+  // A change of any object may change the chain.
   const update = ({ isStatus }) => {
     if (!isStatus) load();
   };
