@@ -77,7 +77,7 @@ struct SeriesKey {
     kind: EventType,
     reason: &'static str,
     namespace: String,
-    regarding: (String, String, String),
+    regarding: (Option<String>, Option<String>, Option<String>),
 }
 
 /// The lock is held while the Event is written, so that repetitions are counted one after the other.
@@ -162,18 +162,17 @@ impl Inner {
         }
         let last = happened.now;
         let made = events.create(&PostParams::default(), &self.first_of(happened)).await?;
-        *written = Some(Written { name: made.metadata.name.unwrap_or_default(), count: 1, last });
+        *written = made.metadata.name.map(|name| Written { name, count: 1, last });
         Ok(())
     }
 
     fn find_series(&self, happened: &Happened) -> Arc<Series> {
         let regarding = &happened.regarding;
-        let text = |part: &Option<String>| part.clone().unwrap_or_default();
         let key = SeriesKey {
             kind: happened.kind,
             reason: happened.reason,
             namespace: happened.namespace.clone(),
-            regarding: (text(&regarding.kind), text(&regarding.name), text(&regarding.uid)),
+            regarding: (regarding.kind.clone(), regarding.name.clone(), regarding.uid.clone()),
         };
         let mut known = self.lock_known();
         if happened.now.duration_since(known.swept) >= SWEEP_INTERVAL {

@@ -1,5 +1,5 @@
-//! What hosts can call. Handlers translate and store; every decision is a pure
-//! function of `coordinator-core`.
+//! The calls of hosts. Handlers translate and store; every decision is a pure function of
+//! `coordinator-core`.
 
 mod attestation;
 mod failure;
@@ -51,27 +51,27 @@ pub use rejections::Rejections;
 #[cfg(test)]
 pub(crate) use rejections::log;
 
-/// An idle connection is pinged this often.
+/// Interval of pings on an idle connection.
 pub const KEEPALIVE: Duration = Duration::from_secs(20);
-/// A ping without an answer for so long closes the connection.
+/// The connection is closed if a ping has no answer for this time.
 pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 
-/// Whether a replica of the coordinator has ended, by its Lease.
+/// Decides by its Lease if a replica of the coordinator has ended.
 pub type ReplicaIsDead = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// How long the parts of a session last.
+/// Times of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionTiming {
-    /// A new boot waits so long for the session of another one to end; longer
-    /// than a dead connection stays open.
+    /// A new boot waits for this time for the end of another boot's session. The time is longer than a
+    /// dead connection stays open.
     pub probe: Duration,
-    /// A stream that ended is recorded after this time, unless the host is back.
+    /// The end of a stream is recorded after this time, unless the host is back.
     pub end_delay: Duration,
-    /// A stream whose inventory was deleted waits so long for its recreation.
+    /// A stream whose inventory was deleted waits for this time for a recreation.
     pub deletion_grace: Duration,
-    /// A step is recorded when it runs for so long.
+    /// A step is recorded if it runs for this time.
     pub step_delay: Duration,
-    /// Steps of one host are recorded this often at most.
+    /// Shortest interval between two records of the running step of a host.
     pub step_interval: Duration,
 }
 
@@ -92,16 +92,16 @@ impl Default for SessionTiming {
 pub struct Caches {
     pub inventories: Store<MachineInventory>,
     pub registrations: Store<MachineRegistration>,
-    /// Fed with every event of the watcher behind `inventories`.
+    /// Updated by every event of the watcher behind `inventories`.
     pub notifications: Arc<PlanNotifications>,
-    /// Fed with every event of the watcher behind `registrations`.
+    /// Updated by every event of the watcher behind `registrations`.
     pub tokens: Arc<RegistrationTokens>,
 }
 
 /// This process, among its replicas.
 #[derive(Clone)]
 pub struct Replica {
-    /// Its name; no two processes have the same.
+    /// Unique among all processes.
     pub name: String,
     pub is_dead: ReplicaIsDead,
 }
@@ -112,12 +112,11 @@ impl fmt::Debug for Replica {
     }
 }
 
-/// What every handler needs.
+/// The context of every handler.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
     pub caches: Caches,
-    /// Signs the hosts' certificates.
     pub authority: Arc<Authority>,
     pub clock: Clock,
     pub replica: Replica,
@@ -133,7 +132,7 @@ pub struct Context {
     step_times: Arc<StepTimes>,
     rate_limits: Arc<RateLimits>,
     agent: host::ServedAgent,
-    /// Held while a place of a quota is given away.
+    /// Held while a place of a quota is reserved.
     quota_turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -169,13 +168,12 @@ impl Context {
         }
     }
 
-    /// With the agent that hosts are sent when an operator asks for it.
+    /// Adds the agent that hosts get if an operator asks for it.
     pub fn with_agent(mut self, agent: Option<Arc<AgentFile>>) -> Self {
         self.agent = host::ServedAgent::of_file(agent);
         self
     }
 
-    /// With traces that are sent to a collector.
     pub fn with_traces(mut self, traces: Traces) -> Self {
         self.traces = traces;
         self
@@ -189,27 +187,27 @@ impl Context {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The inventory with that identity, as the caches have it.
+    /// The inventory with that identity, from the caches.
     fn cached_inventory(&self, key: &HostKey) -> Option<Arc<MachineInventory>> {
         let name = self.caches.notifications.find_name(key)?;
         let cached = self.caches.inventories.get(&ObjectRef::new(&name).within(&key.namespace))?;
         (host_key(&cached).as_ref() == Some(key)).then_some(cached)
     }
 
-    /// The registration as the caches have it, else as it was.
+    /// The registration from the caches, or `registration` itself if they lack it.
     fn latest_registration(&self, registration: &MachineRegistration) -> Arc<MachineRegistration> {
         let cached = self.caches.registrations.get(&ObjectRef::from_obj(registration));
         cached.unwrap_or_else(|| Arc::new(registration.clone()))
     }
 
-    /// The inventory of that key, in whichever namespace it alone is.
+    /// The inventory of that key, if only one namespace has one.
     fn find_known(&self, tpm_hash: &str) -> Option<Arc<MachineInventory>> {
         self.cached_inventory(&self.caches.notifications.find_only_key(tpm_hash)?)
     }
 
-    /// The inventory of a host: by its identity, whatever its name and UID are
-    /// now; read by the name in the certificate where the caches lack it, since
-    /// a host can be faster than the watch.
+    /// The inventory with the identity of a host, even if its name and UID have changed. If the caches
+    /// lack the inventory, it is read by the name in the certificate, because a host can be faster than
+    /// the watch.
     async fn find_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         match self.cached_inventory(&peer.key) {
             Some(cached) => refuse_barred(cached),
@@ -217,12 +215,12 @@ impl Context {
         }
     }
 
-    /// The inventory of a host, not from the caches.
+    /// The inventory of a host, from the API server.
     async fn read_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         refuse_barred(self.read_any_inventory(peer).await?)
     }
 
-    /// As [`Self::read_inventory`], of a host that is quarantined or not approved too.
+    /// Like [`Self::read_inventory`], also for a host that is quarantined or not approved.
     async fn read_any_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         let name = self.caches.notifications.find_name(&peer.key);
         let name = name.as_deref().unwrap_or(&peer.name_hint);
@@ -230,7 +228,7 @@ impl Context {
         Ok(Arc::new(store::host::read(&api, name, Some(&peer.key.tpm_hash)).await?))
     }
 
-    /// Changes the stored facts of a host; no request when nothing differs.
+    /// Changes the stored facts of a host, without a request if nothing differs.
     async fn update_status(
         &self,
         inventory: Arc<MachineInventory>,
@@ -239,7 +237,7 @@ impl Context {
         Ok(store::host::update_status(&self.client, inventory, self.clock.now(), change).await?)
     }
 
-    /// Counts a refusal on its way out.
+    /// Converts a result for the host, and counts a refusal.
     fn to_status<T>(&self, result: Result<T, RpcError>) -> Result<T, tonic::Status> {
         result.map_err(|error| {
             if let RpcError::Refused { refusal, detail, next_action } = &error {
@@ -254,7 +252,6 @@ impl Context {
     }
 }
 
-/// For the detail of a refusal.
 fn describe_inventory(name: &str) -> String {
     format!("the inventory is {name}")
 }
@@ -264,8 +261,8 @@ fn refuse_barred(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventor
     refuse_inventory(inventory, refusal)
 }
 
-/// As [`refuse_barred`], for a registration: a host that waits for approval
-/// registers.
+/// Like [`refuse_barred`], but accepts a host that waits for approval, because such a host may
+/// register.
 fn refuse_shut_out(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
     let refusal = shut_out(&inventory);
     refuse_inventory(inventory, refusal)

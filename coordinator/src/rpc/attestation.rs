@@ -1,12 +1,11 @@
-//! A host whose identity is in a TPM: the challenge that only its TPM can
-//! answer, and the vendor's certificate against the operator's CAs.
+//! Attestation of a host whose identity is in a TPM: the challenge that only its TPM can answer, and
+//! the check of the vendor's certificate against the operator's CAs.
 
 use coordinator_api::inventory::LiveTpm;
 use coordinator_core::attestation::boot::{describe_live_tpm, verify_boot};
 use coordinator_core::attestation::{AttestationError, Opened};
 use coordinator_core::host::HostRecord;
 use coordinator_core::inventory::KeyClass;
-use k8s_openapi::api::core::v1::Secret;
 use proto::proof;
 use proto::tpm::{CREDENTIAL_BYTES, PCRS};
 use proto::v1alpha1 as wire;
@@ -19,9 +18,8 @@ use crate::credential::make_credential;
 use crate::store::StoreError;
 use crate::tls::{Challenge, Session};
 
-/// The CAs of TPM vendors that the hosts of a namespace must be certified by.
+/// Secret with the CAs of TPM vendors, one of which must have certified the TPM of a new host.
 const AUTHORITIES_SECRET: &str = "tpm-ca";
-/// PEM.
 const AUTHORITIES_KEY: &str = "tls.crt";
 
 impl From<AttestationError> for RpcError {
@@ -30,7 +28,7 @@ impl From<AttestationError> for RpcError {
     }
 }
 
-/// Judges the keys of a TPM, and makes the challenge for both of them.
+/// Checks the keys of a TPM, and makes the challenge for both of them.
 pub(super) fn open_challenge(
     keys: &wire::TpmKeys,
     public_key: &[u8],
@@ -48,8 +46,8 @@ pub(super) fn open_challenge(
     Ok((opened, challenge))
 }
 
-/// Verifies that the TPM of `opened` answered the challenge on this connection;
-/// then, and only then, its certificate.
+/// Verifies that the TPM of `opened` answered the challenge on this connection, and after that its
+/// certificate.
 pub(super) async fn verify_tpm(
     context: &Context,
     session: &Session,
@@ -70,7 +68,7 @@ pub(super) async fn verify_tpm(
     if let Some(Err(error)) = &chain
         && is_known
     {
-        tracing::warn!(%error, "a known host registers, though its TPM is not verified");
+        tracing::warn!(%error, "certificate of the TPM is not verified, accepting a known host");
     }
     let class = KeyClass::of_tpm(chain, is_known)?;
     tracing::info!(class = class.as_str(), registers = hex::encode(quoted.registers), "TPM attested");
@@ -78,7 +76,8 @@ pub(super) async fn verify_tpm(
 }
 
 /// Verifies that an installed host whose identity is in a TPM was booted since its live system
-/// registered. A record without the TPM, as after a restore, has nothing to compare with.
+/// registered. A record without the TPM, for example after a restore, passes, because it has nothing
+/// to compare with.
 pub(super) fn verify_boot_proof(
     record: &HostRecord,
     session: &Session,
@@ -90,12 +89,12 @@ pub(super) fn verify_boot_proof(
     Ok(verify_boot(live, request.boot_proof.as_ref(), &binding)?)
 }
 
-/// Nothing where the operator named none.
+/// The CAs in PEM; `None` if the operator named none.
 async fn read_authorities(context: &Context, namespace: &str) -> Result<Option<Vec<u8>>, RpcError> {
     let read = context.secret_api(namespace).get_opt(AUTHORITIES_SECRET).await;
     let secret = read.map_err(StoreError::request("get", "Secret", AUTHORITIES_SECRET))?;
-    let authorities = |secret: Secret| {
-        secret.data.and_then(|mut data| data.remove(AUTHORITIES_KEY)).map(|bytes| bytes.0).unwrap_or_default()
-    };
-    Ok(secret.map(authorities))
+    Ok(secret.map(|secret| {
+        let bytes = secret.data.and_then(|mut data| data.remove(AUTHORITIES_KEY));
+        bytes.map_or_else(Vec::new, |bytes| bytes.0)
+    }))
 }

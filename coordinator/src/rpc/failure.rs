@@ -1,4 +1,4 @@
-//! From an error to the gRPC status that a host receives: one mapping.
+//! The mapping of errors to the gRPC status that a host receives.
 
 use proto::refusal::{METADATA_KEY, NEXT_ACTION_KEY, Refusal};
 use tonic::metadata::MetadataValue;
@@ -8,14 +8,14 @@ use crate::ca::CaError;
 use crate::store::StoreError;
 use crate::telemetry::chain;
 
-/// Why a call failed.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     /// The host is refused, for a reason that both sides share.
     #[error("{}: {detail}", refusal.code())]
     Refused {
         refusal: Refusal,
-        /// What of the message it was; never a secret.
+        /// The part of the message that is wrong; never a secret.
         detail: String,
         next_action: String,
     },
@@ -32,12 +32,12 @@ pub enum RpcError {
     /// The request did not come through our own acceptor.
     #[error("the request has no TLS session")]
     NoTlsSession,
-    /// It was announced by a coordinator of another version.
+    /// A coordinator of another version announced the agent.
     #[error("this coordinator serves another agent: attach again")]
     AgentReplaced,
     #[error("cannot generate random numbers")]
     Randomness,
-    /// A report can be judged once the plan Secret is what was announced.
+    /// The plan Secret is not the announced one, so that the report cannot be judged now.
     #[error("the report cannot be judged: {0}")]
     PlanUnavailable(String),
     #[error(transparent)]
@@ -47,17 +47,17 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// A refusal with the next action that its kind always has.
+    /// A refusal with the next action of its kind.
     pub fn from_refusal(refusal: Refusal, detail: impl Into<String>) -> Self {
         Self::refused_with(refusal, detail, refusal.next_action())
     }
 
-    /// A refusal whose next action depends on its cause.
+    /// A refusal with a next action of its own.
     pub fn refused_with(refusal: Refusal, detail: impl Into<String>, next_action: impl Into<String>) -> Self {
         Self::Refused { refusal, detail: detail.into(), next_action: next_action.into() }
     }
 
-    /// Whether no inventory has the identity.
+    /// No inventory has the identity of the host.
     pub(super) fn is_inventory_gone(&self) -> bool {
         matches!(self, Self::Refused { refusal: Refusal::InventoryGone, .. })
     }
@@ -131,9 +131,9 @@ impl From<RpcError> for Status {
             RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
             RpcError::RateLimited => Self::resource_exhausted(error.to_string()),
             RpcError::NoTlsSession | RpcError::Randomness => Self::internal(error.to_string()),
-            // The cause is the coordinator's: the host retries.
+            // The text does not name the cause, because only the coordinator is concerned.
             RpcError::Store(_) | RpcError::Sign(_) => {
-                tracing::warn!(error = chain(&error), "call failed: the host retries");
+                tracing::warn!(error = chain(&error), "call failed, the host retries");
                 Self::unavailable("the coordinator cannot reach its store: retry")
             }
         }

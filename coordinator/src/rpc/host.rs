@@ -1,4 +1,4 @@
-//! Everything after registration: one stream for plans, and reports.
+//! The calls of a registered host: a stream for plans, and reports.
 
 mod agent_update;
 mod attach;
@@ -36,12 +36,11 @@ fn call_span(call: Call, peer: &Peer) -> Span {
 }
 
 impl HostService {
-    /// Serves with that context.
     pub fn new(context: Context) -> Self {
         Self { context }
     }
 
-    /// Runs one unary call of a host that may make it.
+    /// Runs a unary call if the role of the host allows the call.
     async fn run_call<T, R>(
         &self,
         call: Call,

@@ -1,5 +1,5 @@
-//! Which host calls, and whether it may: the certificate of the connection is
-//! the only authority. No message names an inventory.
+//! Authentication and authorization of hosts. Only the certificate of the connection identifies a
+//! host; no message names an inventory.
 
 use coordinator_core::host::statement::is_boot_id;
 use jiff::Timestamp;
@@ -10,18 +10,17 @@ use super::RpcError;
 use crate::ca::{Peer, Role};
 use crate::tls::Session;
 
-/// Everything that can be called.
+/// The calls of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(test, derive(strum::VariantArray))]
 pub enum Call {
     Begin,
     Complete,
     Attach,
-    /// Accept or refuse a plan, on the stream.
+    /// Accepts or refuses a plan, on the stream.
     Acknowledge,
-    /// Report the step that runs, on the stream.
+    /// Reports the running step, on the stream.
     ReportProgress,
-    /// Report a step of a plan.
     ReportStep,
     ReportInstall,
     ReportObserved,
@@ -29,10 +28,10 @@ pub enum Call {
     ReadAgent,
 }
 
-/// Which role may call what; `None` shows no certificate.
+/// The rights of each role; `None` is a host without certificate.
 pub fn may_call(role: Option<Role>, call: Call) -> bool {
     match (call, role) {
-        // Each registration proves its key, whatever certificate is shown.
+        // A registration proves its key by itself, so that the certificate does not matter.
         (Call::Begin | Call::Complete, _)
         | (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, Some(_)) => true,
         (
@@ -46,26 +45,25 @@ pub fn may_call(role: Option<Role>, call: Call) -> bool {
 /// The TLS session of a request.
 ///
 /// # Errors
-/// [`RpcError::NoTlsSession`] when the request did not come through our own
-/// acceptor.
+/// [`RpcError::NoTlsSession`] if the request did not come through our own acceptor.
 pub fn tls_session<T>(request: &Request<T>) -> Result<Session, RpcError> {
     request.extensions().get::<Session>().cloned().ok_or(RpcError::NoTlsSession)
 }
 
-/// The host that calls, when it may. The certificate is checked at each call:
-/// a connection can outlive it.
+/// The calling host, if it may make the call. The certificate is checked at each call, because a
+/// connection can outlive its certificate.
 pub fn authenticate_peer<T>(request: &Request<T>, call: Call, now: Timestamp) -> Result<Peer, RpcError> {
     let session = tls_session(request)?;
-    let refused = |detail: &str| Err(RpcError::from_refusal(Refusal::RoleNotAllowed, detail));
-    match session.peer() {
-        Some(peer) if peer.is_expired(now) => Err(RpcError::CertificateExpired),
-        Some(peer) if may_call(Some(peer.role), call) => Ok(peer.clone()),
-        Some(peer) => refused(&format!("the {} system may not do this", peer.role.as_str())),
-        None => refused("no client certificate was shown: register first"),
-    }
+    let detail = match session.peer() {
+        Some(peer) if peer.is_expired(now) => return Err(RpcError::CertificateExpired),
+        Some(peer) if may_call(Some(peer.role), call) => return Ok(peer.clone()),
+        Some(peer) => format!("the {} system may not do this", peer.role.as_str()),
+        None => "no client certificate was shown: register first".to_owned(),
+    };
+    Err(RpcError::from_refusal(Refusal::RoleNotAllowed, detail))
 }
 
-/// A host that does not know its boot id sends none.
+/// Checks the boot id; it is empty if the host does not know the id.
 pub fn check_boot_id(boot_id: &str) -> Result<(), RpcError> {
     if boot_id.is_empty() || is_boot_id(boot_id) {
         return Ok(());

@@ -1,12 +1,12 @@
-//! From the events of inventories to the streams of their hosts: an event
-//! costs one look-up and wakes the stream of its host alone.
+//! Notifies the streams of hosts of the changes of their inventories. A change costs a look-up and
+//! wakes only the stream of its host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory, PlanType, SessionStatus};
 use coordinator_api::names::annotation;
-use coordinator_core::host::{AnnouncedPlan, HostRecord};
+use coordinator_core::host::HostRecord;
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
@@ -30,19 +30,19 @@ pub struct PlanInFlight {
     pub has_problem: bool,
 }
 
-/// What a stream follows of its inventory.
+/// The part of an inventory that the stream of its host follows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostState {
     pub uid: Option<Uid>,
     pub session: Option<SessionStatus>,
     pub plan: Option<PlanInFlight>,
-    /// Its duty for its cluster's load balancer.
+    /// Duty of the host for its cluster's load balancer.
     pub duty: Option<LoadBalancerDuty>,
     /// The boot that a request of a reboot ends.
     pub rebooting_from: Option<String>,
     /// The version of the agent that an operator asks for.
     pub wanted_agent: Option<String>,
-    /// Why its calls are refused.
+    /// The cause if calls of the host are refused.
     pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
     pub is_deleted: bool,
@@ -51,19 +51,17 @@ pub struct HostState {
 impl HostState {
     fn parse(inventory: &MachineInventory) -> Self {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
-        // What a machine that is gone wanted is not sent any more.
-        let is_wanted = |plan: &&AnnouncedPlan| !record.is_abandoned || plan.kind == PlanType::Clean;
-        let is_due = |duty: &&LoadBalancerDuty| !record.is_abandoned || duty.address.is_empty();
-        // The claim is older than the node: its plans are not for this node.
+        // The plans of a claim that is older than the node are not for this node.
         let is_foreign = record.foreign_owner().is_some();
-        let plan = record
-            .plan
-            .as_ref()
-            .filter(|plan| is_wanted(plan) && !is_foreign)
-            .and_then(|_| PlanInFlight::of(&record));
+        let plan = record.plan.as_ref().filter(|plan| {
+            // The machine of an abandoned host does not exist, so that only its clean is sent.
+            let is_wanted = !record.is_abandoned || plan.kind == PlanType::Clean;
+            is_wanted && !is_foreign
+        });
+        let duty = record.load_balancer.as_ref().map(|known| &known.duty);
         Self {
-            plan,
-            duty: record.load_balancer.as_ref().map(|known| &known.duty).filter(is_due).cloned(),
+            plan: plan.and_then(|_| PlanInFlight::of(&record)),
+            duty: duty.filter(|duty| !record.is_abandoned || duty.address.is_empty()).cloned(),
             wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
             rebooting_from: record.rebooting_from,
@@ -75,7 +73,7 @@ impl HostState {
 }
 
 impl PlanInFlight {
-    /// The plan of a host that was announced and has not ended.
+    /// The announced plan of a host that has not ended.
     pub(super) fn of(record: &HostRecord) -> Option<Self> {
         let plan = record.plan.as_ref().filter(|plan| plan.state.is_none())?;
         Some(Self {
@@ -88,7 +86,7 @@ impl PlanInFlight {
     }
 }
 
-/// The identity that an inventory has.
+/// The identity of an inventory.
 pub fn host_key(inventory: &MachineInventory) -> Option<HostKey> {
     let tpm_hash = inventory.spec.tpm_hash.clone().filter(|hash| !hash.is_empty())?;
     Some(HostKey { namespace: inventory.namespace()?, tpm_hash })
@@ -110,7 +108,7 @@ struct Index {
 #[derive(Default)]
 pub struct PlanNotifications(Mutex<Index>);
 
-/// The state of one host, followed by its stream.
+/// The state of a host, followed by its stream.
 pub struct Subscription {
     notifications: Arc<PlanNotifications>,
     key: HostKey,
@@ -122,7 +120,6 @@ impl PlanNotifications {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a change that the cache has seen.
     pub fn apply_change(&self, inventory: &MachineInventory, presence: Presence) {
         match presence {
             Presence::Exists => self.lock_index().update_host(inventory),
@@ -137,7 +134,7 @@ impl PlanNotifications {
         Some(entry.name.clone())
     }
 
-    /// The identity with that hash, when only one namespace has it.
+    /// The identity with that hash, if only one namespace has it.
     pub fn find_only_key(&self, tpm_hash: &str) -> Option<HostKey> {
         let first = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: String::new() };
         let index = self.lock_index();
@@ -155,13 +152,13 @@ impl PlanNotifications {
         self.lock_index().registered.count_hosts(namespace, registration)
     }
 
-    /// Whether an inventory of the registration has the identity.
+    /// An inventory of the registration has the identity.
     pub fn is_registered(&self, registration: &str, key: &HostKey) -> bool {
         self.lock_index().registered.contains_host(registration, key)
     }
 
-    /// Follows the inventory with that identity, also through its deletion and
-    /// recreation. `inventory` is what was read of it before the watch saw it.
+    /// Follows the inventory with that identity, also through a deletion and recreation. `inventory` is
+    /// its state for the case that the watch has not seen it yet.
     pub fn subscribe(self: &Arc<Self>, key: &HostKey, inventory: &MachineInventory) -> Subscription {
         let mut index = self.lock_index();
         let entry = index.entries.entry(key.clone()).or_insert_with(|| Entry {
@@ -192,7 +189,7 @@ impl Index {
         });
     }
 
-    /// The inventory may have been given to another key.
+    /// Marks the former key as deleted if the inventory has another key now.
     fn forget_former_key(&mut self, inventory: &MachineInventory, key: Option<&HostKey>) {
         let object = ObjectRef::from_obj(inventory);
         let former = match key {
@@ -210,7 +207,7 @@ impl Index {
         self.keys.remove(&ObjectRef::from_obj(inventory));
         let Some(key) = host_key(inventory) else { return };
         let uid = inventory.uid().as_deref().and_then(Uid::parse);
-        // One that was recreated under another name has another UID.
+        // An inventory that was recreated under another name has another UID.
         if self.entries.get(&key).is_some_and(|entry| entry.state.borrow().uid == uid) {
             self.mark_deleted(&key);
         }
@@ -235,7 +232,7 @@ impl Subscription {
 
     /// Waits for a newer state.
     pub async fn wait_changed(&mut self) {
-        // The sender lives as long as it is followed.
+        // The sender lives as long as a subscription follows it.
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -245,8 +242,8 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut index = self.notifications.lock_index();
-        let is_unused = |entry: &Entry| entry.state.borrow().is_deleted && entry.state.receiver_count() <= 1;
-        if index.entries.get(&self.key).is_some_and(is_unused) {
+        let entry = index.entries.get(&self.key);
+        if entry.is_some_and(|entry| entry.state.borrow().is_deleted && entry.state.receiver_count() <= 1) {
             index.entries.remove(&self.key);
         }
     }

@@ -1,4 +1,4 @@
-//! How often one host, or one source without a certificate, may call.
+//! Rate limits of a host, and of a source without a certificate.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,14 +21,13 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// So many a minute, at any time within it.
+    /// `count` calls a minute, at any time within the minute.
     pub(crate) fn per_minute(count: u32) -> Self {
         Self { interval: Duration::from_mins(1) / count.max(1), burst: count }
     }
 }
 
-/// Buckets, each as the time at which it is full again (generic cell rate
-/// algorithm).
+/// Buckets. Each is stored as the time at which it is full again (generic cell rate algorithm).
 pub(crate) struct Buckets<K>(Mutex<State<K>>);
 
 struct State<K> {
@@ -43,7 +42,7 @@ impl<K> Default for Buckets<K> {
 }
 
 impl<K: Hash + Eq> Buckets<K> {
-    /// Takes one token; whether there was one.
+    /// Takes a token; `false` if the bucket is empty.
     pub(crate) fn take_token(&self, key: K, rate: Rate, now: Instant) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let full_at = state.full_at.get(&key).map_or(now, |full_at| (*full_at).max(now));
@@ -70,18 +69,18 @@ const fn rate_of(call: Call) -> Rate {
         Call::ReportInstall => (5000, 24),
         Call::Attach => (2000, 30),
         Call::Acknowledge => (1000, 60),
-        // The whole agent at once, then as fast as hosts ask.
+        // A burst is enough for the whole agent.
         Call::ReadAgent => (100, 60),
-        // A journal is reported at once.
+        // A host reports its whole journal at once.
         Call::ReportStep | Call::ReportProgress => (500, 120),
-        // Limited by source: its key is not proven.
+        // The limit of the source counts here, because the key is not proven.
         Call::Begin => (0, 1),
     };
     Rate { interval: Duration::from_millis(interval), burst }
 }
 
 impl RateLimits {
-    /// Takes one token; whether there was one.
+    /// Takes a token; `false` if the bucket is empty.
     pub(super) fn take_token(&self, key: &HostKey, call: Call, now: Instant) -> bool {
         self.0.take_token((key.clone(), call), rate_of(call), now)
     }

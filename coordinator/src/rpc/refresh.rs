@@ -1,5 +1,5 @@
-//! Labels and annotations of a registration follow the host: they are rendered
-//! again when it registers again, and when it attaches.
+//! Labels and annotations that the registration makes from the facts of a host. They are rendered
+//! again when the host registers again, and when it attaches.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use kube::runtime::reflector::ObjectRef;
 use proto::v1alpha1::HostFacts;
 
 use super::{Context, RpcError};
+use crate::store::StoreError;
 use crate::store::registration as store;
 use crate::telemetry::chain;
 
-/// Writes how the key of a host that registers is held, and with it what
-/// [`refresh_metadata`] would. The class has to be there, the rest is left to the
-/// next attach where it cannot be written.
+/// Writes the class of the key of a registering host, and the labels and annotations of
+/// [`refresh_metadata`]. If they cannot be written, the class alone is written, because the host needs
+/// it; the rest is left to the next attach.
 pub(super) async fn refresh_registered(
     context: &Context,
     inventory: Arc<MachineInventory>,
@@ -25,7 +26,7 @@ pub(super) async fn refresh_registered(
     class: KeyClass,
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let registration = find_registration(context, &inventory);
-    let decide = |inventory: &MachineInventory| {
+    let refreshed = store::refresh_metadata(&context.client, inventory.clone(), |inventory| {
         let refresh = registration.as_ref().and_then(|found| refresh_inventory(found, inventory, facts));
         if KeyClass::of(inventory) == Some(class) {
             return refresh;
@@ -33,11 +34,11 @@ pub(super) async fn refresh_registered(
         let mut refresh = refresh.unwrap_or_default();
         refresh.labels.insert(label::IDENTITY_CLASS.to_owned(), class.as_str().to_owned());
         Some(refresh)
-    };
-    match store::refresh_metadata(&context.client, inventory.clone(), decide).await {
+    });
+    match refreshed.await {
         Ok(written) => Ok(written),
         Err(error) => {
-            tracing::warn!(error = chain(&error), "labels and annotations of a host stay as they were");
+            log_failure(&error);
             Ok(store::show_class(&context.client, inventory, class).await?)
         }
     }
@@ -48,21 +49,27 @@ fn find_registration(context: &Context, inventory: &MachineInventory) -> Option<
     context.caches.registrations.get(&ObjectRef::new(name).within(&inventory.namespace()?))
 }
 
-/// Writes what has changed, and nothing where nothing has. A host is not kept
-/// out because of its labels: a failure is logged, and the next attach tries
-/// again.
+/// Writes changed labels and annotations. A failure is only logged, because labels must not keep a
+/// host out, and the next attach tries again.
 pub(super) async fn refresh_metadata(
     context: &Context,
     inventory: Arc<MachineInventory>,
     facts: &HostFacts,
 ) -> Arc<MachineInventory> {
     let Some(registration) = find_registration(context, &inventory) else { return inventory };
-    let decide = |inventory: &MachineInventory| refresh_inventory(&registration, inventory, facts);
-    match store::refresh_metadata(&context.client, inventory.clone(), decide).await {
+    let refreshed = store::refresh_metadata(&context.client, inventory.clone(), |inventory| {
+        refresh_inventory(&registration, inventory, facts)
+    });
+    match refreshed.await {
         Ok(written) => written,
         Err(error) => {
-            tracing::warn!(error = chain(&error), "labels and annotations of a host stay as they were");
+            log_failure(&error);
             inventory
         }
     }
+}
+
+fn log_failure(error: &StoreError) {
+    let error = chain(error);
+    tracing::warn!(error, "cannot refresh labels and annotations of a host, keeping the current ones");
 }

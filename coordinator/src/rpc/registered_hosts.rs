@@ -1,4 +1,4 @@
-//! The hosts of each registration, so that a quota costs one look-up.
+//! The hosts of each registration, so that a quota costs a single look-up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use crate::ca::HostKey;
 /// Namespace and name of a registration.
 type Registration = (String, String);
 
-/// Hosts by the registration that made their inventory.
+/// Hosts by the registration that created their inventory.
 #[derive(Default)]
 pub(super) struct RegisteredHosts {
     by_host: HashMap<HostKey, Registration>,
@@ -15,8 +15,7 @@ pub(super) struct RegisteredHosts {
 }
 
 impl RegisteredHosts {
-    /// Records which registration made the inventory of a host, `None` where
-    /// there is none.
+    /// Records the registration that created the inventory of a host.
     pub(super) fn set_host(&mut self, host: &HostKey, registration: Option<&String>) {
         let new = registration.map(|name| (host.namespace.clone(), name.clone()));
         if self.by_host.get(host) == new.as_ref() {

@@ -1,6 +1,6 @@
-//! A host becomes a `MachineInventory`: first its claimed identity, then the proof.
-//! Before the proof nothing is read from the API, nothing is written but an
-//! Event at a bounded rate, and nothing that matters is returned.
+//! Registration of a host as a `MachineInventory`: first its claimed identity, then the proof. Before
+//! the proof the handlers read nothing from the API, write only Events at a bounded rate, and return
+//! only a nonce and a challenge.
 
 mod admission;
 mod file;
@@ -52,8 +52,7 @@ fn is_ready(registration: &MachineRegistration) -> bool {
     registration.status.as_ref().is_some_and(|status| status.registration_url.is_some())
 }
 
-/// How the key of the host is held; a new host's must be as the registration
-/// accepts it.
+/// The claimed class of the host's key. The registration must accept the class of a new host.
 fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Result<KeyClass, RpcError> {
     let class = match attestation {
         Some(Attestation::SoftwareKey(_)) => KeyClass::Emulated,
@@ -69,10 +68,10 @@ fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Resu
     }
 }
 
-/// The class of the key as far as it is claimed, and the challenge for a TPM.
+/// The claimed class of the key, and the challenge for a TPM.
 type Judged = (KeyClass, Option<(Opened, wire::TpmChallenge)>);
 
-/// The registration's rules first: a key that it does not take costs nothing.
+/// Checks the rules of the registration before the key, so that a refused key costs nothing.
 fn judge_key(opening: &Opening, request: &wire::BeginRequest) -> Result<Judged, RpcError> {
     let class = check_key_class(opening, request.attestation.as_ref())?;
     match &request.attestation {
@@ -86,23 +85,23 @@ fn judge_key(opening: &Opening, request: &wire::BeginRequest) -> Result<Judged, 
     }
 }
 
-/// What a host has proven.
+/// The proven identity of a host.
 struct Proven<'a> {
     challenge: &'a Challenge,
-    /// Its TPM, where that holds the identity.
+    /// The TPM, if it holds the identity.
     live_tpm: Option<LiveTpm>,
 }
 
-/// With what a host opens its registration.
+/// The registration that a host opened by its token, or by its key.
 struct Opening {
     namespace: String,
-    /// `None` for a known host whose registration is not there any more.
+    /// `None` for a known host whose registration does not exist any more.
     registration: Option<Arc<MachineRegistration>>,
-    /// Its key is that of an inventory.
+    /// An inventory has the key of the host.
     is_known: bool,
 }
 
-/// Templates cost time for each fact: the contract's bounds hold here too.
+/// Checks the bounds of the contract, because templates cost time for each fact.
 pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
     for (what, count, max) in [
         ("SMBIOS sections", facts.smbios.len(), limits::SMBIOS_SECTIONS),
@@ -112,7 +111,7 @@ pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
         ("graphics cards", facts.graphics_cards.len(), limits::CARDS),
         (
             "addresses of an interface",
-            facts.nics.iter().map(|nic| nic.addresses.len()).max().unwrap_or_default(),
+            facts.nics.iter().map(|nic| nic.addresses.len()).max().unwrap_or(0),
             limits::ADDRESSES,
         ),
     ] {
@@ -123,8 +122,9 @@ pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// A software key is the host's only key: a certificate for another one would
-/// belong to no proven identity. A TPM has proven the request itself.
+/// Checks the key of the certificate request. With a software key, the key must be the proven one,
+/// because a certificate for another key would belong to no proven identity. A TPM has proven the
+/// request itself.
 fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Result<(), RpcError> {
     match challenge.class {
         KeyClass::Emulated if requested.hash() != proof::identity(&challenge.public_key) => {
@@ -135,7 +135,6 @@ fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Resul
 }
 
 impl RegistrationService {
-    /// Serves with that context.
     pub fn new(context: Context) -> Self {
         Self { context }
     }
@@ -144,8 +143,8 @@ impl RegistrationService {
         self.context.caches.registrations.get(key).filter(|found| is_ready(found))
     }
 
-    /// The registration with that token; else a known key opens that of its
-    /// inventory: a token that was replaced must not lock a host out.
+    /// The registration with that token, or the registration of the inventory that has the key, because
+    /// a replaced token must not lock a known host out.
     fn find_opening(&self, token: &str, tpm_hash: String) -> Option<Opening> {
         let by_token = self.context.caches.tokens.find_object(token);
         if let Some(found) = by_token.and_then(|key| self.ready_registration(&key)) {
@@ -174,12 +173,13 @@ impl RegistrationService {
         };
         let judged =
             admission::check_token(&self.context, &opening).and_then(|()| judge_key(&opening, &request));
-        // Such a host never comes to the proof. The detail does not name the
-        // host: a rack of them is one Event.
-        let is_shown = |refusal| {
-            matches!(refusal, Refusal::TpmRequired | Refusal::TpmKeyRejected | Refusal::TokenExpired)
-        };
-        if matches!(&judged, Err(RpcError::Refused { refusal, .. }) if is_shown(*refusal)) {
+        // Shown here, because such a host never comes to the proof. The detail does not name the host,
+        // so that a whole rack is a single Event.
+        if let Err(RpcError::Refused {
+            refusal: Refusal::TpmRequired | Refusal::TpmKeyRejected | Refusal::TokenExpired,
+            ..
+        }) = &judged
+        {
             self.show_refusal(opening.registration.as_deref(), &judged).await;
         }
         let (class, tpm) = judged?;
@@ -209,7 +209,7 @@ impl RegistrationService {
         let Some(mut challenge) = session.take_challenge() else {
             return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
         };
-        // It may have been closed meanwhile.
+        // Read again, because the registration may have been closed meanwhile.
         let (namespace, name) = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
         let live_tpm = match &challenge.tpm {
@@ -239,19 +239,20 @@ impl RegistrationService {
         registration: Option<&MachineRegistration>,
         result: &Result<T, RpcError>,
     ) {
-        // What a host waits for is shown on its inventory.
+        // A pending approval is shown on the inventory instead.
         if let (Some(registration), Err(RpcError::Refused { refusal, detail, next_action })) =
             (registration, result)
             && *refusal != Refusal::ApprovalPending
         {
             let (rejections, now) = (&self.context.rejections, self.context.now());
-            let latest = || self.context.latest_registration(registration);
-            rejections.show_refusal(latest, *refusal, (detail, next_action), now).await;
+            let shown = (detail.as_str(), next_action.as_str());
+            rejections
+                .show_refusal(|| self.context.latest_registration(registration), *refusal, shown, now)
+                .await;
         }
     }
 
-    /// Creates or finds the inventory of a proven host, and answers what the
-    /// host does next.
+    /// Creates or finds the inventory of a proven host, and answers with the next step of the host.
     async fn register_host(
         &self,
         session: &Session,
@@ -303,10 +304,10 @@ impl RegistrationService {
     }
 }
 
-/// Verifies the proof of a software key. The challenge is used up either way.
+/// Verifies the proof of a software key.
 fn verify_signature(session: &Session, challenge: &Challenge, signature: &[u8]) -> Result<(), RpcError> {
     let binding = proof::binding(&challenge.nonce, session.exporter(), &challenge.public_key);
-    let point = p256_point(&challenge.public_key).unwrap_or_default();
+    let point = p256_point(&challenge.public_key).unwrap_or(&[]);
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature).or_else(|_| {
         refuse_call(Refusal::BadProof, format!("the signature of {} does not fit", session.remote()))
     })

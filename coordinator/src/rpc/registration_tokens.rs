@@ -1,5 +1,5 @@
-//! Registrations and downloads by token. Keyed by the token's SHA-256: a look-up costs one
-//! hash, and its time tells nothing about a token.
+//! Registrations and downloads by token. The key is the SHA-256 of the token, so that a look-up costs
+//! a single hash and its time reveals nothing about a token.
 
 use crate::key::Presence;
 use std::collections::HashMap;
@@ -14,12 +14,11 @@ use tokio::sync::watch;
 
 type Token = [u8; 32];
 
-/// An object that is found by a secret of its status.
+/// An object with a secret token in its status.
 pub trait WithToken: Resource<DynamicType = ()> + Clone {
-    /// The secret, when there is one.
     fn token(&self) -> Option<&str>;
 
-    /// The URL with it that hosts are to know.
+    /// The URL with the token that hosts have to know.
     fn url(&self) -> Option<&str> {
         None
     }
@@ -41,7 +40,7 @@ impl WithToken for SeedImage {
     }
 }
 
-/// Hashes of what an object has.
+/// Hashes of the token and the URL of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Secrets {
     token: Token,
@@ -53,7 +52,7 @@ struct Index<K: WithToken> {
     by_object: HashMap<ObjectRef<K>, Secrets>,
 }
 
-/// The index. Fed with every change that the cache sees.
+/// The index of objects by token.
 pub struct TokenIndex<K: WithToken> {
     index: Mutex<Index<K>>,
     changes: watch::Sender<()>,
@@ -76,7 +75,6 @@ impl<K: WithToken> TokenIndex<K> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a change that the cache has seen.
     pub fn apply_change(&self, object: &K, presence: Presence) {
         let is_changed = match presence {
             Presence::Exists => self.lock_index().update_token(object),
@@ -90,7 +88,7 @@ impl<K: WithToken> TokenIndex<K> {
         }
     }
 
-    /// Marked whenever an object gets another token or URL.
+    /// The receiver is marked whenever an object gets another token or URL.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -105,7 +103,7 @@ impl<K: WithToken> TokenIndex<K> {
 }
 
 impl<K: WithToken> Index<K> {
-    /// Whether it has another one, or another URL, now.
+    /// Updates the token of an object; `true` if token or URL differ from the former ones.
     fn update_token(&mut self, object: &K) -> bool {
         let key = ObjectRef::from_obj(object);
         let former = self.remove_token(&key);

@@ -1,7 +1,6 @@
-//! Rejected hosts: counted, logged at a bounded rate, and shown as Events of
-//! the registration where its author can do something about it, or of the
-//! inventory. A host without one has no object of its own, and causes no other
-//! API write.
+//! Rejected hosts. They are counted and logged at a bounded rate. A rejection that the author of the
+//! registration can correct is an Event of the registration; other rejections are Events of the
+//! inventory. A host without an inventory causes no other write to the API.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -23,16 +22,16 @@ use crate::metrics::Metrics;
 use crate::store::registration_admission;
 use crate::telemetry::chain;
 
-/// At most one log line in this time.
+/// Shortest time between two log lines with the same reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// An equal Event is not written again for so long: a rejected host retries
-/// every half minute.
+/// An equal Event is not written again within this time, because a rejected host retries every half
+/// minute.
 const EVENT_INTERVAL: Duration = Duration::from_mins(10);
-/// The shortest time between two refusals of one registration that are written.
+/// Shortest time between two Events of a registration or an inventory.
 const WRITE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Metric label of TLS handshakes that fail because CA and certificate do not
-/// match; they never reach a call.
+/// Metric label of TLS handshakes that fail because CA and certificate do not match. Such a host never
+/// reaches a call.
 const UNKNOWN_AUTHORITY: &str = "UnknownAuthority";
 
 #[derive(Debug, Default)]
@@ -41,11 +40,11 @@ struct LogState {
     suppressed: u64,
 }
 
-/// What was written of one registration or inventory.
+/// The written Events of a registration or an inventory.
 #[derive(Debug)]
 struct Written {
     last: Instant,
-    /// When each Event was written, by its refusal and detail.
+    /// Time of each Event, by its refusal and detail.
     events: HashMap<(Refusal, String), Instant>,
     suppressed: u64,
 }
@@ -59,8 +58,11 @@ pub struct Rejections {
     written: Mutex<HashMap<String, Written>>,
 }
 
+fn is_recent(at: Instant, now: Instant) -> bool {
+    now.duration_since(at) < EVENT_INTERVAL
+}
+
 impl Rejections {
-    /// Counts in `metrics`.
     pub fn new(client: Client, metrics: Metrics, events: Events) -> Self {
         Self { metrics, events, client, log: Mutex::default(), written: Mutex::default() }
     }
@@ -70,14 +72,12 @@ impl Rejections {
         self.count_rejection(refusal.code(), detail, next_action);
     }
 
-    /// Counts a host that does not trust this authority, or has a certificate
-    /// of another one.
+    /// Counts a host that does not trust this authority, or has a certificate of another authority.
     pub fn record_untrusted(&self, detail: &str, next_action: &str) {
         self.count_rejection(UNKNOWN_AUTHORITY, detail, next_action);
     }
 
-    /// Counts a connection that was rejected or closed, and logs it at a bounded
-    /// rate.
+    /// Counts a rejected or closed connection, and logs it at a bounded rate.
     pub fn record_connection(
         &self,
         reason: &'static str,
@@ -91,8 +91,8 @@ impl Rejections {
         }
     }
 
-    /// Shows the author of a registration, as the cache has it, why a host with its
-    /// token was rejected: an Event and a condition, once a minute at most.
+    /// Shows the author of a registration why a host with its token was rejected, by an Event and a
+    /// condition, once a minute at most. `latest` reads the registration from the cache.
     pub(super) async fn show_refusal(
         &self,
         latest: impl Fn() -> Arc<MachineRegistration>,
@@ -107,7 +107,10 @@ impl Rejections {
         let decide = |found: &MachineRegistration| record_refusal(found, refusal, &note, now);
         let recorded = registration_admission::record_refusal(&self.client, latest, decide).await;
         if let Err(error) = recorded {
-            tracing::info!(error = chain(&error), "a refusal is not in the status of its registration");
+            tracing::info!(
+                error = chain(&error),
+                "cannot record a refusal in the status of its registration"
+            );
         }
         if suppressed > 0 {
             let _ = write!(note, " ({suppressed} refusals before it were not shown)");
@@ -115,7 +118,7 @@ impl Rejections {
         self.events.publish(&*registration, refusal, &note).await;
     }
 
-    /// Shows the operator of a host why it was refused: an Event of its inventory.
+    /// Shows the operator of a host why it was refused, by an Event of the inventory.
     pub(super) async fn show_host_refusal(
         &self,
         inventory: &MachineInventory,
@@ -128,18 +131,17 @@ impl Rejections {
         }
     }
 
-    /// How many were suppressed, when it is time for the next one.
+    /// The number of suppressed Events; `None` if the next Event is not due yet.
     fn take_write_turn(&self, uid: String, refusal: Refusal, detail: &str, now: Instant) -> Option<u64> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |at: &Instant| now.duration_since(*at) < EVENT_INTERVAL;
-        written.retain(|_, written| is_recent(&written.last));
+        written.retain(|_, written| is_recent(written.last, now));
         let key = (refusal, detail.to_owned());
         let Some(known) = written.get_mut(&uid) else {
             let events = HashMap::from([(key, now)]);
             written.insert(uid, Written { last: now, events, suppressed: 0 });
             return Some(0);
         };
-        known.events.retain(|_, at| is_recent(at));
+        known.events.retain(|_, at| is_recent(*at, now));
         if known.events.contains_key(&key) {
             return None;
         }
@@ -159,7 +161,7 @@ impl Rejections {
         }
     }
 
-    /// The number of suppressed lines, when it is time for the next one.
+    /// The number of suppressed lines; `None` if the next line is not due yet.
     fn take_log_turn(&self, reason: &'static str, now: Instant) -> Option<u64> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let log = log.entry(reason).or_default();
@@ -180,11 +182,11 @@ pub(crate) mod log {
     use tracing::Dispatch;
     use tracing::subscriber::NoSubscriber;
 
-    /// Where a process has one subscriber alone, tracing asks that of the thread which comes to a
-    /// place in the code first: a thread without one would silence the place for all others.
+    /// A second subscriber. If a process has a single one, tracing asks the subscriber of the thread that
+    /// comes to a place in the code first, and a thread without one would silence the place for all.
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
-    /// What `work` logs on this thread.
+    /// The log of `work` on this thread.
     pub(crate) fn capture_log(work: impl FnOnce()) -> String {
         LazyLock::force(&SECOND);
         let log = Log::default();

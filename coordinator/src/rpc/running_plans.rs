@@ -1,6 +1,5 @@
-//! The plans that hosts of this replica execute, as they were verified and
-//! sent: a report of a step costs no read. Forgotten when the plan or the
-//! stream ends, since they hold bootstrap data.
+//! The verified plans that hosts of this replica execute, so that a report of a step costs no read. A
+//! plan is forgotten when it or its stream ends, because it contains bootstrap data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,30 +18,30 @@ use crate::ca::HostKey;
 use crate::store::StoreError;
 use crate::store::plan_record::{self, StoredSecret};
 
-/// What each step printed, by number and name.
+/// Output of each step, by number and name.
 pub(super) type Outputs = BTreeMap<String, String>;
 
 /// A plan whose record has the announced checksum.
 #[derive(Debug)]
 pub(super) struct VerifiedPlan {
-    /// For the result; its contents were taken out.
+    /// The Secret without its contents, for the result.
     pub(super) secret: StoredSecret,
     pub(super) plan: Plan,
 }
 
-/// Why there is no plan to send.
+/// The cause that no plan can be sent.
 #[derive(Debug)]
 pub(super) enum PlanReadError {
     /// The API server did not answer.
     Store(StoreError),
     /// The record of a newer plan was written and is not announced yet.
     Newer(Problem),
-    /// The Secret is not what was announced.
+    /// The Secret does not have the announced plan.
     Unusable(Problem),
 }
 
-/// Reads the record that was announced, and no other. A clean plan needs none:
-/// `inventory`, where it is known, tells what it is.
+/// Reads the announced record, and no other. A clean plan needs no record, because it can be rendered
+/// from `inventory`.
 pub(super) async fn read_plan(
     secrets: &Api<Secret>,
     announced: &PlanInFlight,
@@ -81,7 +80,7 @@ pub(super) async fn read_plan(
             found
         }
     };
-    // As after a restore of a Secret that is older than the clean.
+    // A restored Secret may be older than the clean, which is rendered again.
     let rendered = inventory.and_then(|inventory| {
         render_clean_again(&HostRecord::parse(inventory)?, &inventory.spec, &announced.checksum)
     });
@@ -106,7 +105,7 @@ impl RunningPlans {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a plan; what was printed stays with the same plan.
+    /// Keeps a plan. The output of its steps stays if it was kept before.
     pub(super) fn insert_plan(&self, key: &HostKey, verified: Arc<VerifiedPlan>) {
         let mut plans = self.lock_plans();
         let (outputs, reported) = match plans.remove(key) {
@@ -116,7 +115,7 @@ impl RunningPlans {
         plans.insert(key.clone(), RunningPlan { verified, outputs, reported });
     }
 
-    /// The plan of that name and number.
+    /// The plan with that id and generation.
     pub(super) fn find_plan(&self, key: &HostKey, id: &str, generation: u64) -> Option<Arc<VerifiedPlan>> {
         let plans = self.lock_plans();
         let verified = &plans.get(key)?.verified;
@@ -124,7 +123,7 @@ impl RunningPlans {
         is_meant.then(|| verified.clone())
     }
 
-    /// Records what a step printed; the answer is all that the plan printed.
+    /// Records the output of a step; returns the output of all steps.
     pub(super) fn record_output(&self, key: &HostKey, step: u32, name: &str, output: &str) -> Outputs {
         let name = format!("{step:02}-{name}");
         let mut plans = self.lock_plans();
@@ -136,7 +135,7 @@ impl RunningPlans {
         running.outputs.clone()
     }
 
-    /// Whether that step was reported.
+    /// The step was reported.
     pub(super) fn is_reported(&self, key: &HostKey, step: u32) -> bool {
         self.lock_plans().get(key).is_some_and(|running| step < running.reported)
     }

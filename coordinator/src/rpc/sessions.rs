@@ -1,15 +1,13 @@
-//! Streams of this replica, by host, and what happens when a host opens
-//! another one.
+//! Streams of this replica by host, and the rule for a host that opens another stream.
 //!
-//! The same boot id is the same system: the newer stream wins. Another boot id
-//! is either a reboot whose old connection nothing has closed yet, or a second
-//! host with a copied key. A dead connection does not answer HTTP/2 pings and
-//! is closed after [`KEEPALIVE`] and [`KEEPALIVE_ANSWER`]: the new stream waits
-//! that long, without a plan. An old stream that is still open then belongs to
-//! a second live host, and both are quarantined.
+//! The same boot id is the same system, so that the newer stream wins. Another boot id is either a
+//! reboot whose old connection is not closed yet, or a second host with a copied key. A dead
+//! connection does not answer HTTP/2 pings and is closed after [`KEEPALIVE`] and
+//! [`KEEPALIVE_ANSWER`]. The new stream waits for this time, without a plan. If the old stream is open
+//! even then, it belongs to a second live host, and both are quarantined.
 //!
-//! The session that counts is the one in `status.host.session`: replicas learn
-//! of each other's streams there ([`super::host`]).
+//! Only the session in `status.host.session` counts, because replicas learn of each other's streams
+//! there ([`super::host`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,13 +20,13 @@ use super::{KEEPALIVE, KEEPALIVE_ANSWER};
 use crate::ca::HostKey;
 use crate::metrics::Metrics;
 
-/// How long a new stream waits for an old one to be found dead.
+/// Time for which a new stream waits for the end of an old one.
 pub const PROBE: Duration = KEEPALIVE.saturating_add(KEEPALIVE_ANSWER).saturating_add(Duration::from_secs(5));
 
-/// Why a stream is closed.
+/// The reason to close a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// A newer stream of the same system.
+    /// The same system opened a newer stream.
     Replaced,
     /// Two live hosts claim the identity.
     Quarantined,
@@ -46,13 +44,13 @@ struct SessionEntry {
 #[derive(Default)]
 struct Sessions {
     open: HashMap<HostKey, SessionEntry>,
-    /// At most one for each host.
+    /// Tasks that record the end of a session, at most one for each host.
     pending_ends: HashMap<HostKey, AbortHandle>,
     next_number: u64,
 }
 
 impl Sessions {
-    /// A newer end of the same host stays.
+    /// Forgets a recorded end, unless a newer one of the same host is pending.
     fn forget_end(&mut self, key: &HostKey, task: tokio::task::Id) {
         if self.pending_ends.get(key).is_some_and(|pending| pending.id() == task) {
             self.pending_ends.remove(key);
@@ -67,7 +65,7 @@ pub struct SessionTable {
     metrics: Metrics,
 }
 
-/// One open stream; removed from the table when dropped.
+/// An open stream. Dropping the guard removes the stream from the table.
 pub struct SessionGuard {
     table: Arc<SessionTable>,
     key: HostKey,
@@ -86,7 +84,7 @@ impl SessionTable {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A table whose size is shown in `metrics`.
+    /// A table that shows its size in `metrics`.
     pub fn counted_in(metrics: Metrics) -> Self {
         Self { metrics, ..Self::default() }
     }
@@ -95,7 +93,7 @@ impl SessionTable {
         self.lock_sessions().open.len()
     }
 
-    /// Whether the host has a stream here.
+    /// The host has a stream in this replica.
     pub fn contains_host(&self, key: &HostKey) -> bool {
         self.lock_sessions().open.contains_key(key)
     }
@@ -106,10 +104,10 @@ impl SessionTable {
         self.lock_sessions().pending_ends.len()
     }
 
-    /// Registers a stream. An older one of the same boot is closed.
+    /// Registers a stream, and closes an older stream of the same boot.
     ///
     /// # Errors
-    /// [`SessionConflict`] when another boot of the host has a stream.
+    /// [`SessionConflict`] if another boot of the host has a stream.
     pub fn open_session(
         self: &Arc<Self>,
         key: &HostKey,
@@ -134,22 +132,22 @@ impl SessionTable {
         Ok(SessionGuard { table: self.clone(), key: key.clone(), number, closing })
     }
 
-    /// Closes every stream: the process ends, and hosts attach to another
-    /// replica without waiting for a broken connection.
+    /// Closes every stream at the end of the process, so that hosts attach to another replica without
+    /// waiting for a broken connection.
     pub fn close_all(&self) {
         for entry in self.lock_sessions().open.values() {
             entry.closer.send_replace(Some(CloseReason::ShuttingDown));
         }
     }
 
-    /// Runs `record` after `delay`, until the host opens a session.
+    /// Runs `record` after `delay`, unless the host opens a session before.
     pub(super) fn schedule_end(
         self: &Arc<Self>,
         key: &HostKey,
         delay: Duration,
         record: impl Future<Output = ()> + Send + 'static,
     ) {
-        // Outside a runtime the process is ending: its Lease says so.
+        // The process is ending if there is no runtime, and its Lease shows the end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut sessions = self.lock_sessions();
         if sessions.open.contains_key(key) {
@@ -174,12 +172,12 @@ impl SessionGuard {
     pub async fn wait_closed(&mut self) -> CloseReason {
         match self.closing.wait_for(Option::is_some).await {
             Ok(reason) => reason.unwrap_or(CloseReason::Replaced),
-            // The sender lives as long as the entry: a newer one took its place.
+            // The sender lives as long as its entry, so that a newer entry has replaced it.
             Err(_) => CloseReason::Replaced,
         }
     }
 
-    /// Removes the session; whether it was still the newest of its host.
+    /// Removes the session; `true` if it was the newest of its host.
     pub fn close_session(&self) -> bool {
         let mut sessions = self.table.lock_sessions();
         let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);
@@ -198,7 +196,7 @@ impl Drop for SessionGuard {
 }
 
 impl SessionConflict {
-    /// Whether the other stream ends within `probe`.
+    /// Waits for the end of the other stream; `false` if it does not end within `probe`.
     pub async fn ends_within(&self, probe: Duration) -> bool {
         tokio::time::timeout(probe, self.closer.closed()).await.is_ok()
     }

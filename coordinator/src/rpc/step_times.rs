@@ -1,5 +1,5 @@
-//! How long steps take, as this replica sees it: a step lasts from the report of the one before, or
-//! the sending of the plan, to its own report. What begins or ends at another replica is not timed.
+//! Durations of steps. A step lasts from the report of the step before, or from the sending of the
+//! plan, to its own report. A step that begins or ends at another replica is not timed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use crate::ca::HostKey;
 #[derive(Debug)]
 struct Timing {
     checksum: Checksum,
-    /// When the last step was reported, or the plan sent.
+    /// Time of the last report, or of the sending of the plan.
     since: Instant,
-    /// The step that is to be reported.
+    /// The step whose report comes next.
     next: u32,
 }
 
-/// By host, one plan each; it outlives the stream, as the host reboots.
+/// A plan for each host. An entry outlives the stream, because the host reboots.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes(Mutex<HashMap<HostKey, Timing>>);
 
@@ -28,7 +28,7 @@ impl StepTimes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plan is sent; again after each reboot.
+    /// Records the sending of a plan, which is repeated after each reboot.
     pub(super) fn note_sent(&self, key: &HostKey, checksum: &Checksum, now: Instant) {
         let mut timings = self.lock_timings();
         if timings.get(key).is_none_or(|known| known.checksum != *checksum) {
@@ -37,7 +37,7 @@ impl StepTimes {
         }
     }
 
-    /// A step is reported: how long it took. A repeated report is no step.
+    /// Records the report of a step, and returns its duration; `None` for a repeated report.
     pub(super) fn note_report(
         &self,
         key: &HostKey,
@@ -61,7 +61,6 @@ impl StepTimes {
         took
     }
 
-    /// The plan of the host ended.
     pub(super) fn forget_plan(&self, key: &HostKey) {
         self.lock_timings().remove(key);
     }

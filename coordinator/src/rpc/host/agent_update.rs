@@ -1,5 +1,5 @@
-//! Another agent for a host on its stream: announced when an operator asks for
-//! it, the host is idle, and few others are sent theirs.
+//! Announces another agent to a host on its stream, if an operator asks for it, the host is idle, and
+//! few other hosts are updated at the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::ca::Peer;
 use crate::rpc::plan_notifications::HostState;
 use crate::rpc::{Context, RpcError};
 
-/// Hosts of one replica that are sent their agent at a time.
+/// Number of hosts of a replica that are updated at a time.
 const TURNS: usize = 8;
-/// So long one may take: the next one follows then.
+/// Time after which the next host is updated.
 const TURN: Duration = Duration::from_mins(5);
 
-/// The agent that this replica serves, and to how many at a time.
+/// The agent that this replica serves, with the turns of the hosts.
 #[derive(Clone)]
 pub(in crate::rpc) struct ServedAgent {
     file: Option<Arc<AgentFile>>,
@@ -50,7 +50,7 @@ enum Turn {
     Held { _permit: OwnedSemaphorePermit, until: Instant },
 }
 
-/// One stream's part of it.
+/// The agent update of a host, on its stream.
 pub(super) struct AgentUpdates {
     stated: Option<StatedUpdate>,
     runs: String,
@@ -66,7 +66,7 @@ impl AgentUpdates {
         Self { stated, runs, shown: None, sent: None, turn: Turn::Free }
     }
 
-    /// What is due after a change of the host's state.
+    /// The message that is due after a change of the host's state.
     pub(super) async fn next_message(
         &mut self,
         context: &Context,
@@ -145,7 +145,7 @@ impl AgentUpdates {
         }
     }
 
-    /// Ends when the host's turn has come, where it waits for one.
+    /// Returns when the host gets its turn; never returns if it does not wait for one.
     pub(super) async fn wait_turn(&mut self, served: &ServedAgent) {
         if matches!(self.turn, Turn::Awaited)
             && let Ok(permit) = served.turns.clone().acquire_owned().await
@@ -156,10 +156,10 @@ impl AgentUpdates {
         }
     }
 
-    /// The host gave an agent up.
+    /// Records that the host did not take the agent.
     pub(super) fn note_state(&mut self, state: wire::AgentUpdateState) {
         let stated = StatedUpdate::parse(state);
-        tracing::warn!(failed = ?stated.failed, "the host does not take the agent");
+        tracing::warn!(failed = ?stated.failed, "host refused the agent");
         (self.stated, self.sent, self.turn) = (Some(stated), None, Turn::Free);
     }
 
@@ -180,8 +180,8 @@ impl AgentUpdates {
         let former = stored.host.as_ref().and_then(|host| host.agent_update.clone());
         facts::record_agent_update(&mut stored, &status);
         let is_new = stored.host.and_then(|host| host.agent_update) != former;
-        let record = |stored: &mut _| facts::record_agent_update(stored, &status);
-        let inventory = context.update_status(inventory, record).await?;
+        let written = context.update_status(inventory, |stored| facts::record_agent_update(stored, &status));
+        let inventory = written.await?;
         if is_new && status.state == AgentUpdateState::Failed {
             let note = format!("agent {}: {}", status.version, status.message);
             context.events.publish(&*inventory, EventReason::AgentUpdateFailed, &note).await;
@@ -195,14 +195,15 @@ fn message_of(update: wire::AgentUpdate) -> wire::CoordinatorMessage {
     wire::CoordinatorMessage { message: Some(coordinator_message::Message::AgentUpdate(update)) }
 }
 
-/// A part of the agent, for a host that it was announced to.
+/// A part of the agent, for a host to which it was announced.
 pub(super) async fn read_part(
     context: &Context,
     peer: &Peer,
     request: wire::ReadAgentRequest,
 ) -> Result<wire::ReadAgentResponse, RpcError> {
     context.find_inventory(peer).await?;
-    let is_wanted = |file: &&Arc<AgentFile>| file.announcement().checksum == request.checksum;
-    let file = context.agent.file.as_ref().filter(is_wanted).ok_or(RpcError::AgentReplaced)?;
+    let file = context.agent.file.as_ref();
+    let file = file.filter(|file| file.announcement().checksum == request.checksum);
+    let file = file.ok_or(RpcError::AgentReplaced)?;
     Ok(wire::ReadAgentResponse { data: file.read_part(request.offset).to_vec() })
 }

@@ -1,10 +1,9 @@
-//! How a stream becomes the session of its host: `status.host.session` says
-//! which replica serves it, so that one rule holds across replicas.
+//! Makes a stream the session of its host. `status.host.session` names the replica of the session, so
+//! that the same rule holds across replicas.
 //!
-//! The same boot wins at once, on any replica. Another boot waits until the
-//! session before it is proven over: its stream ended, it was replaced, or its
-//! replica is dead. One that is still open after the probe belongs to a second
-//! live host: both are quarantined.
+//! The same boot wins at once, on any replica. Another boot waits until the earlier session has ended:
+//! its stream ended, it was replaced, or its replica is dead. A session that is open even after the
+//! probe belongs to a second live host, and both are quarantined.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,10 @@ use std::time::Duration;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
 use coordinator_api::network::ObservedNetwork;
+use coordinator_api::object::{Key, Namespace};
 use coordinator_core::host::facts::{self, Attach};
 use coordinator_core::host::hardware::describe_hardware;
-use coordinator_core::host::statement::{HostStatement, StatementError};
+use coordinator_core::host::statement::HostStatement;
 use coordinator_core::ids::Uid;
 use coordinator_core::retry::failure_backoff;
 use jiff::Timestamp;
@@ -37,25 +37,25 @@ use crate::rpc::{Context, RpcError};
 use crate::store;
 use crate::telemetry::chain;
 
-/// A stream that opens and states nothing is closed.
+/// Deadline of the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest pause between attempts to record the end of a session: shorter
-/// than another replica waits for it.
+/// The longest pause between attempts to record the end of a session. It is shorter than the time for
+/// which another replica waits for the record.
 const LONGEST_END_RETRY: Duration = Duration::from_secs(5);
-/// How often the Lease of another replica is checked.
+/// Interval of checks of another replica's Lease.
 const REPLICA_CHECK: Duration = Duration::from_secs(1);
 
 pub(super) type Messages = Streaming<wire::HostMessage>;
 
-/// What a host reports beside its statement, within its bounds: stored, and not
-/// kept as long as the stream.
+/// The report of a host beside its statement, within the bounds of the contract. It is stored, and
+/// not kept as long as the stream.
 struct Reported {
     facts: Option<wire::HostFacts>,
     hardware: Option<HardwareStatus>,
     network: Option<ObservedNetwork>,
 }
 
-/// The session of a host, stored.
+/// The stored session of a host.
 pub(super) struct OpenSession {
     pub(super) statement: Statement,
     pub(super) guard: SessionGuard,
@@ -72,7 +72,7 @@ pub(super) async fn open_session(
 ) -> Result<OpenSession, RpcError> {
     let (stated, reported) = read_hello(messages, &peer).await?;
     let statement = Statement { peer, stated };
-    // A host that is refused takes no place in the table.
+    // Checked first, so that a refused host takes no place in the table.
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
     let stored = tokio::select! {
@@ -88,7 +88,7 @@ pub(super) async fn open_session(
             Ok(OpenSession { statement, guard, inventory, former })
         }
         Err(error) => {
-            // The end of an earlier session waited for this one.
+            // Opening this session cancelled the record of an earlier end.
             if guard.close_session() {
                 schedule_session_end(context, &statement.peer, Freshness::Live);
             }
@@ -97,22 +97,22 @@ pub(super) async fn open_session(
     }
 }
 
-/// From where an inventory is read.
+/// The source of an inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
     Cached,
-    /// A write may have been accepted although its answer was lost.
+    /// The API server, because a write may have been accepted although its answer was lost.
     Live,
 }
 
-/// Records that this replica has no stream of the host, unless it opens one
-/// soon.
+/// Records that this replica has no stream of the host, unless the host opens one soon.
 pub(super) fn schedule_session_end(context: &Context, peer: &Peer, freshness: Freshness) {
     let record = record_session_end(context.clone(), peer.clone(), context.now(), freshness);
     context.sessions.schedule_end(&peer.key, context.timing.end_delay, record.in_current_span());
 }
 
-/// An end that is not recorded makes the next boot of the host a duplicate.
+/// Records the end until it is stored, because without the record the next boot of the host would be
+/// taken for a duplicate.
 async fn record_session_end(context: Context, peer: Peer, ended: Timestamp, mut freshness: Freshness) {
     let mut attempt = 0;
     loop {
@@ -123,7 +123,7 @@ async fn record_session_end(context: Context, peer: Peer, ended: Timestamp, mut 
         };
         attempt += 1;
         freshness = Freshness::Live;
-        tracing::warn!(error = chain(&error), attempt, "cannot record the end of the session: retrying");
+        tracing::warn!(error = chain(&error), attempt, "cannot record the end of the session, retrying");
         tokio::time::sleep(failure_backoff(attempt).min(LONGEST_END_RETRY)).await;
     }
 }
@@ -138,31 +138,29 @@ async fn end_own_session(
         Freshness::Cached => context.cached_inventory(&peer.key),
         Freshness::Live => None,
     };
-    // A quarantined host has no session either.
+    // The session of a quarantined host ends too, so that its inventory is read as well.
     let inventory = match cached {
         Some(cached) => cached,
         None => context.read_any_inventory(peer).await?,
     };
-    let record = |status: &mut MachineInventoryStatus| {
+    let written = context.update_status(inventory, |status| {
         facts::record_session_end(status, &context.replica.name, ended);
-    };
-    context.update_status(inventory, record).await.map(drop)
+    });
+    written.await.map(drop)
 }
 
 async fn read_hello(messages: &mut Messages, peer: &Peer) -> Result<(HostStatement, Reported), RpcError> {
     let first = tokio::time::timeout(HELLO_TIMEOUT, messages.message()).await;
     let message = first.ok().and_then(Result::ok).flatten().and_then(|message| message.message);
-    let refused = |detail: String| RpcError::from_refusal(Refusal::BadRequest, detail);
-    match message {
-        Some(host_message::Message::Hello(mut hello)) => {
-            let facts = hello.facts.take().filter(|facts| check_facts(facts).is_ok());
-            let network = hello.network.take().map(|network| parse_network(network, &peer.name_hint));
-            let stated = HostStatement::parse(hello);
-            let stated = stated.map_err(|error: StatementError| refused(error.to_string()))?;
-            Ok((stated, Reported { hardware: facts.as_ref().map(describe_hardware), facts, network }))
-        }
-        Some(_) | None => Err(refused("the first message of a stream is a Hello".to_owned())),
-    }
+    let Some(host_message::Message::Hello(mut hello)) = message else {
+        let detail = "the first message of a stream is a Hello";
+        return Err(RpcError::from_refusal(Refusal::BadRequest, detail));
+    };
+    let facts = hello.facts.take().filter(|facts| check_facts(facts).is_ok());
+    let network = hello.network.take().map(|network| parse_network(network, &peer.name_hint));
+    let stated = HostStatement::parse(hello)
+        .map_err(|error| RpcError::from_refusal(Refusal::BadRequest, error.to_string()))?;
+    Ok((stated, Reported { hardware: facts.as_ref().map(describe_hardware), facts, network }))
 }
 
 /// Registers the stream in this replica.
@@ -176,7 +174,7 @@ async fn open_locally(context: &Context, statement: &Statement) -> Result<Sessio
         tracing::info!(
             open = conflict.boot_id,
             new = boot_id,
-            "another boot attaches: waiting for the end of the open stream"
+            "another boot attaches, waiting for the end of the open stream"
         );
         if !conflict.ends_within(context.timing.probe).await {
             let inventory = context.find_inventory(peer).await?;
@@ -187,8 +185,8 @@ async fn open_locally(context: &Context, statement: &Statement) -> Result<Sessio
     }
 }
 
-/// Writes the session, once no other one is open. The answer is the inventory
-/// with it, and the session before.
+/// Writes the session as soon as no other session is open. Returns the inventory with the session, and
+/// the session before.
 async fn store_session(
     context: &Context,
     statement: &Statement,
@@ -218,18 +216,18 @@ async fn record_session(
     inventory: Arc<MachineInventory>,
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let now = context.now();
-    let (namespace, name) = (inventory.namespace().unwrap_or_default(), inventory.name_any());
-    let (namespace, name) = (namespace.as_str(), name.as_str());
+    let key = Key::of(&*inventory);
+    let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
     let settings = settings::judge_statement(context, &inventory, statement);
     let (hardware, network) = (reported.hardware.as_ref(), reported.network.as_ref());
     let attach = Attach { namespace, name, replica, statement: stated, hardware, network, settings, now };
-    let record = |status: &mut MachineInventoryStatus| {
+    let written = context.update_status(inventory, |status| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);
         }
-    };
-    context.update_status(inventory, record).await
+    });
+    written.await
 }
 
 pub(super) fn session_of(inventory: &MachineInventory) -> Option<&SessionStatus> {
@@ -240,7 +238,7 @@ fn session_in(status: &MachineInventoryStatus) -> Option<&SessionStatus> {
     status.host.as_ref()?.session.as_ref()
 }
 
-/// Whether it is the open session of this stream.
+/// The session is the open one of this stream.
 pub(super) fn is_own(context: &Context, statement: &Statement, session: Option<&SessionStatus>) -> bool {
     session.is_some_and(|session| {
         session.replica == context.replica.name
@@ -249,8 +247,8 @@ pub(super) fn is_own(context: &Context, statement: &Statement, session: Option<&
     })
 }
 
-/// The open session of another boot on another replica that is alive. Those of
-/// this replica are in its own table.
+/// The open session of another boot on another live replica. Sessions of this replica are in its own
+/// table.
 fn find_conflict(
     context: &Context,
     status: Option<&MachineInventoryStatus>,
@@ -263,8 +261,8 @@ fn find_conflict(
     (is_open && session.boot_id != boot_id).then(|| session.clone())
 }
 
-/// Waits until the session of another boot on another replica is over, and
-/// quarantines both when it is not. The answer is the inventory as it is then.
+/// Waits for the end of the session of another boot on another replica, and quarantines both hosts if
+/// it does not end. Returns the inventory after the end.
 async fn wait_for_end(
     context: &Context,
     statement: &Statement,
@@ -276,10 +274,10 @@ async fn wait_for_end(
         replica = other.replica,
         open = other.boot_id,
         new = boot_id,
-        "another boot attaches: waiting for the end of its session on another replica"
+        "another boot attaches, waiting for the end of its session on another replica"
     );
-    // The second time begins when the API server answers: the other replica may
-    // have waited for that too.
+    // There is a second time after an answer of the API server, because the other replica may have
+    // waited for the API server too.
     let mut live = inventory.clone();
     for limit in [context.timing.probe, context.timing.probe / 2] {
         let has_ended = has_ended_within(context, peer, &inventory, other, limit).await?;
@@ -291,7 +289,7 @@ async fn wait_for_end(
     Err(quarantine_host(context, &live, [&other.boot_id, boot_id]).await)
 }
 
-/// Whether the caches show within `limit` that the session is over.
+/// Waits for the caches to show the end of the session; `false` if they do not within `limit`.
 async fn has_ended_within(
     context: &Context,
     peer: &Peer,
@@ -321,10 +319,10 @@ async fn has_ended_within(
     }
 }
 
-/// Marks the inventory: streams of every replica end by it.
+/// Marks the inventory, so that the streams of every replica end.
 async fn quarantine_host(context: &Context, inventory: &MachineInventory, boot_ids: [&str; 2]) -> RpcError {
     let why = boot_ids.join(" ");
-    let api = context.inventory_api(&inventory.namespace().unwrap_or_default());
+    let api = context.inventory_api(&Namespace::of(inventory));
     match store::host::quarantine(&api, inventory, &why).await {
         Ok(_) => {
             tracing::warn!(

@@ -1,12 +1,11 @@
-//! The step that a host executes: recorded only when it takes long, and then
-//! at a bounded rate.
+//! The running step of a host. It is recorded only if it takes long, and at a bounded rate.
 
 use proto::v1alpha1 as wire;
 use tokio::time::Instant;
 
 use crate::rpc::SessionTiming;
 
-/// A step as the host reports its progress.
+/// The progress of a step, as the host reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RunningStep {
     pub(super) plan_id: String,
@@ -16,7 +15,7 @@ pub(super) struct RunningStep {
     pub(super) last_failure: String,
 }
 
-/// What of the progress is recorded when.
+/// The recorded part of the progress.
 #[derive(Debug)]
 pub(super) struct StepProgress {
     timing: SessionTiming,
@@ -30,18 +29,17 @@ impl StepProgress {
         Self { timing, running: None, recorded: None, recorded_at: None }
     }
 
-    /// Takes up what the host reports. Another attempt does not start the step.
+    /// Applies a report of the host. Another attempt is not a new start of the step.
     pub(super) fn note_progress(&mut self, progress: wire::StepProgress, now: Instant) {
         let wire::StepProgress { plan_id, generation, step, attempt, last_failure } = progress;
         let new = RunningStep { plan_id, generation, step, attempt, last_failure };
-        let is_same = |old: &RunningStep| {
+        let same = self.running.take().filter(|(old, _)| {
             old.plan_id == new.plan_id && old.generation == new.generation && old.step == new.step
-        };
-        let since = self.running.take().filter(|(old, _)| is_same(old)).map_or(now, |(_, since)| since);
-        self.running = Some((new, since));
+        });
+        self.running = Some((new, same.map_or(now, |(_, since)| since)));
     }
 
-    /// When there is something to record.
+    /// Time of the next record.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let (running, since) = self.running.as_ref()?;
         if self.recorded.as_ref() == Some(running) {
@@ -52,7 +50,7 @@ impl StepProgress {
         Some(next.map_or(long_enough, |next| next.max(long_enough)))
     }
 
-    /// What is to be recorded at `now`, once.
+    /// Takes the step that has to be recorded at `now`.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<RunningStep> {
         self.due_at().filter(|due| *due <= now)?;
         self.recorded = self.running.as_ref().map(|(running, _)| running.clone());
@@ -60,7 +58,7 @@ impl StepProgress {
         self.recorded.clone()
     }
 
-    /// The step was reported: nothing runs.
+    /// Forgets the step after its report.
     pub(super) fn clear_step(&mut self) {
         self.running = None;
     }

@@ -1,5 +1,4 @@
-//! Reports of a host: judged by `coordinator-core`, stored when they say
-//! something new.
+//! Reports of a host. `coordinator-core` judges them, and only new facts are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +25,11 @@ use crate::rpc::{Context, RpcError};
 use crate::store::{StoreError, host, plan_record};
 use crate::traces::note_trace;
 
-/// How often a report is judged again because the plan Secret was changed.
+/// Number of times that a report is judged because the plan Secret was changed.
 const TRIES: usize = 3;
 
-/// A step of the newest plan. Only the end of the plan is written: the Secret
-/// first, since it is the record, then the status.
+/// Records a step of the newest plan. Only the end of the plan is written: first the Secret, because it
+/// is the record, then the status.
 pub(super) async fn record_step_report(
     context: &Context,
     peer: &Peer,
@@ -65,7 +64,7 @@ pub(super) async fn record_step_report(
     Err(StoreError::Contended { kind: "Secret", name: inventory.name_any() }.into())
 }
 
-/// A host that refuses its plan ends it: nothing else would.
+/// Ends a plan that the host refuses, because nothing else would end it.
 pub(super) async fn record_acknowledgement(
     context: &Context,
     peer: &Peer,
@@ -77,7 +76,7 @@ pub(super) async fn record_acknowledgement(
         plan = plan_id,
         cause = failure.message,
         next_action = failure.next_action,
-        "the host refused its plan"
+        "host refused its plan"
     );
     let failure = wire::Failure {
         reason: wire::FailureReason::Refused.into(),
@@ -87,7 +86,7 @@ pub(super) async fn record_acknowledgement(
     let failed = wire::StepFailed { failure: Some(failure), output: String::new() };
     let report = wire::StepReport { plan_id, generation, step: 0, outcome: Some(Outcome::Failed(failed)) };
     match record_step_report(context, peer, &report).await {
-        // It refused a plan that is not its newest one.
+        // The host refused a plan that is not its newest one.
         Err(RpcError::Refused { refusal: Refusal::StalePlan, .. }) => Ok(()),
         recorded => recorded,
     }
@@ -102,17 +101,16 @@ fn is_meant(plan: &AnnouncedPlan, report: &wire::StepReport) -> bool {
     plan.id.as_str() == report.plan_id && plan.generation.0 == report.generation
 }
 
-/// The verified plan that a report is about; `None` when its end is stored.
+/// The verified plan of a report; `None` if the end of the plan is stored already.
 async fn find_plan(
     context: &Context,
     peer: &Peer,
     inventory: &MachineInventory,
     report: &wire::StepReport,
 ) -> Result<Option<Arc<VerifiedPlan>>, RpcError> {
-    let parse = |inventory| HostRecord::parse(inventory).ok_or_else(|| refuse_stale(report));
     let newer;
     let mut inventory = inventory;
-    let mut record = parse(inventory)?;
+    let mut record = HostRecord::parse(inventory).ok_or_else(|| refuse_stale(report))?;
     let newest = record.plan.as_ref();
     if newest.is_some_and(|plan| plan.generation.0 > report.generation) {
         return Err(refuse_stale(report));
@@ -128,17 +126,17 @@ async fn find_plan(
         // The caches may not have the announcement yet.
         newer = context.read_inventory(peer).await?;
         inventory = &newer;
-        record = parse(inventory)?;
+        record = HostRecord::parse(inventory).ok_or_else(|| refuse_stale(report))?;
     }
     if !record.plan.as_ref().is_some_and(|plan| is_meant(plan, report)) {
         return Err(refuse_stale(report));
     }
-    // Its end is stored.
+    // The end of the plan is stored.
     let Some(announced) = PlanInFlight::of(&record) else { return Ok(None) };
     match read_plan(&context.secret_api(&peer.key.namespace), &announced, Some(inventory)).await {
         Ok(verified) => {
             let verified = Arc::new(verified);
-            // Without a stream nothing would remove it.
+            // Only the end of a stream removes a plan, so that a plan without stream is not kept.
             if context.sessions.contains_host(&peer.key) {
                 context.running_plans.insert_plan(&peer.key, verified.clone());
             }
@@ -146,13 +144,13 @@ async fn find_plan(
         }
         Err(PlanReadError::Store(error)) => Err(error.into()),
         Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
-            tracing::warn!(plan = %announced.id, cause = problem.message, "cannot judge a report: the host retries");
+            tracing::warn!(plan = %announced.id, cause = problem.message, "cannot judge a report, the host retries");
             Err(RpcError::PlanUnavailable(problem.message))
         }
     }
 }
 
-/// How long the step took, where this replica saw it begin and end.
+/// Records the duration of the step, if this replica saw it begin and end.
 fn time_step(
     context: &Context,
     peer: &Peer,
@@ -213,8 +211,9 @@ async fn record_plan_end(
         Some(Outcome::Failed(_)) | None => None,
     };
     let (plan, now) = (&verified.plan, context.clock.now());
-    let record = |status: &mut _| facts::record_plan_end(status, plan, end, system, now);
-    let inventory = context.update_status(inventory, record).await?;
+    let written =
+        context.update_status(inventory, |status| facts::record_plan_end(status, plan, end, system, now));
+    let inventory = written.await?;
     context.running_plans.remove_plan(&peer.key);
     let problem = match end {
         PlanEnd::Applied => None,
@@ -232,7 +231,7 @@ async fn record_plan_end(
     Ok(())
 }
 
-/// How far the install is; the answer is the disk that an operator chose.
+/// Records the progress of the install. Returns the disk that an operator chose, or nothing.
 pub(super) async fn record_install_report(
     context: &Context,
     peer: &Peer,
@@ -245,13 +244,13 @@ pub(super) async fn record_install_report(
     let is_reinstall = reinstall_device(&inventory).is_some();
     let is_started = matches!(&report.outcome, Some(Installation::Started(_)));
     let now = context.now();
-    let record = |status: &mut _| {
+    let written = context.update_status(inventory, |status| {
         facts::record_install(status, report, now);
         if is_reinstall && is_started {
             facts::record_reinstall(status);
         }
-    };
-    let inventory = context.update_status(inventory, record).await?;
+    });
+    let inventory = written.await?;
     if is_reinstall && matches!(&report.outcome, Some(Installation::Done(_))) {
         host::forget_reinstall(&context.client, &inventory).await?;
     }
@@ -259,7 +258,7 @@ pub(super) async fn record_install_report(
     Ok(device.cloned().unwrap_or_default())
 }
 
-/// The running system and its network. The intended one does not change by it.
+/// Records the running system and its network. The intended network does not change.
 pub(super) async fn record_observed_report(
     context: &Context,
     peer: &Peer,
@@ -267,36 +266,36 @@ pub(super) async fn record_observed_report(
 ) -> Result<(), RpcError> {
     let network = report.network.map(|network| parse_network(network, &peer.name_hint));
     let inventory = context.find_inventory(peer).await?;
-    let record = |status: &mut _| {
+    let written = context.update_status(inventory, |status| {
         if let Some(network) = &network {
             facts::record_observed_network(status, network);
         }
         if let Some(system) = &report.system {
             facts::record_system(status, system);
         }
-    };
-    context.update_status(inventory, record).await.map(drop)
+    });
+    written.await.map(drop)
 }
 
-/// How far the host is with its duty for the load balancer.
+/// Records the state of the host's duty for the load balancer.
 pub(super) async fn record_load_balancer(
     context: &Context,
     peer: &Peer,
     state: &wire::LoadBalancerState,
 ) -> Result<(), RpcError> {
     let inventory = context.find_inventory(peer).await?;
-    let record = |status: &mut _| facts::record_load_balancer(status, state);
-    context.update_status(inventory, record).await.map(drop)
+    let written = context.update_status(inventory, |status| facts::record_load_balancer(status, state));
+    written.await.map(drop)
 }
 
-/// What can be replayed of a network; the rest is logged.
+/// The part of a reported network that can be replayed; the rest is logged.
 pub(in crate::rpc) fn parse_network(
     reported: wire::ObservedNetwork,
     name: &str,
 ) -> coordinator_api::network::ObservedNetwork {
     let network::Observation { network, dropped } = network::parse_observed(reported);
     for cause in &dropped {
-        tracing::info!(name, %cause, "part of the reported network left out: it cannot be replayed");
+        tracing::info!(name, %cause, "part of the reported network left out, it cannot be replayed");
     }
     network
 }

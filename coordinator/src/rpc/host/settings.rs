@@ -1,5 +1,5 @@
-//! Where hosts reach the coordinator: announced on the stream of each host that
-//! states something else.
+//! URL and authorities of the coordinator. They are announced on the stream of each host that states
+//! other ones.
 
 use coordinator_api::inventory::{CoordinatorSettingsState, MachineInventory};
 use coordinator_api::names::annotation;
@@ -13,7 +13,7 @@ use proto::v1alpha1 as wire;
 use super::statement::Statement;
 use crate::rpc::{Context, RpcError};
 
-/// What the host should have; `None` while its registration is not ready.
+/// The settings that the host should have; `None` while its registration is not ready.
 pub(super) fn find_wanted(
     context: &Context,
     inventory: &MachineInventory,
@@ -27,12 +27,12 @@ pub(super) fn find_wanted(
     })
 }
 
-/// As a host states it; agents before that was announced state nothing.
+/// The checksum that a host states; an agent of an older version states none.
 pub(super) fn checksum(settings: &wire::CoordinatorSettings) -> String {
     proof::settings(&settings.registration_url, &settings.authorities)
 }
 
-/// Whether the host of the statement has the wanted settings.
+/// Compares the settings of the statement with the wanted ones.
 pub(super) fn judge_statement(
     context: &Context,
     inventory: &MachineInventory,
@@ -48,7 +48,7 @@ pub(super) fn judge_statement(
     })
 }
 
-/// The host does not take them.
+/// Records that the host did not take the settings.
 pub(super) async fn record_refusal(
     context: &Context,
     statement: &Statement,
@@ -56,11 +56,11 @@ pub(super) async fn record_refusal(
 ) -> Result<(), RpcError> {
     let failure = refusal.failure.unwrap_or_default();
     let message = with_next_action(&failure.message, &failure.next_action);
-    tracing::warn!(cause = message, "the host does not take the coordinator's settings");
+    tracing::warn!(cause = message, "host refused the settings of the coordinator");
     record(context, statement, CoordinatorSettingsState::Refused, &message).await
 }
 
-/// Stores how far the host is.
+/// Stores the state of the host's settings.
 pub(super) async fn record(
     context: &Context,
     statement: &Statement,
@@ -71,6 +71,8 @@ pub(super) async fn record(
         Err(error) if error.is_inventory_gone() => return Ok(()),
         read => read?,
     };
-    let change = |status: &mut _| facts::record_settings(status, state, &statement.stated.settings, message);
-    context.update_status(inventory, change).await.map(drop)
+    let written = context.update_status(inventory, |status| {
+        facts::record_settings(status, state, &statement.stated.settings, message);
+    });
+    written.await.map(drop)
 }

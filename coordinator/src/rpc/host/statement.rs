@@ -1,10 +1,10 @@
-//! What a host stated when it attached.
+//! The statement of an attached host.
 
 use coordinator_core::host::statement::HostStatement;
 
 use crate::ca::Peer;
 
-/// What a host stated when it attached, and who it is.
+/// The statement of a host when it attached, with its identity.
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
     pub(super) peer: Peer,

@@ -1,5 +1,5 @@
-//! The stream of one host: it sends the announced plan and each later one, and
-//! keeps the stored session and statement of the host right.
+//! The stream of a host. It sends the announced plan and each later one, and keeps the stored session
+//! and statement of the host up to date.
 
 mod received;
 mod sent;
@@ -39,8 +39,8 @@ pub(super) fn open_stream(
         serial = peer.serial
     );
     let stream = async_stream::stream! {
-        // Boxed, like the parts of `next_message` that wait for the API server: the future of the
-        // stream has room for all that is not, as long as the host is attached.
+        // Boxed, like the parts of `next_message` that wait for the API server, because the future of
+        // the stream holds memory for everything else as long as the host is attached.
         let opened = Box::pin(attach::open_session(&context, peer, &mut messages));
         let opened = opened.instrument(span.clone()).await;
         let mut attachment = match span.in_scope(|| context.to_status(opened)) {
@@ -80,11 +80,11 @@ struct Attachment {
     sent: Option<Checksum>,
     /// The duty for the load balancer that was sent last.
     sent_duty: Option<LoadBalancerDuty>,
-    /// The host was asked to end its boot: it has one on this stream.
+    /// The host was asked to end its boot, and has a single boot on this stream.
     has_sent_reboot: bool,
     /// Marked when a registration has another token.
     registrations: watch::Receiver<()>,
-    /// Checksum of the settings that were sent last, or stated.
+    /// Checksum of the settings that were sent last, or that the host stated.
     settings: String,
     agent_updates: AgentUpdates,
     retry: Option<Retry>,
@@ -93,10 +93,10 @@ struct Attachment {
     expires_at: Instant,
 }
 
-/// What the caches may show until they have the session of the stream.
+/// The session that the caches may show until they have the session of the stream.
 struct StaleSession(Option<SessionStatus>);
 
-/// When the record of that plan is read again.
+/// Time at which the record of a plan is read again.
 struct Retry {
     checksum: Checksum,
     at: Instant,
@@ -108,7 +108,7 @@ impl Attachment {
         let OpenSession { statement, guard, inventory, former } = session;
         tracing::info!(boot_id = statement.boot_id(), "host attached");
         let left = statement.peer.not_after.duration_since(context.now());
-        let left = Duration::try_from(left).unwrap_or_default();
+        let left = Duration::try_from(left).unwrap_or(Duration::ZERO);
         Self {
             state: context.caches.notifications.subscribe(&statement.peer.key, &inventory),
             uid: attach::uid_of(&inventory),
@@ -133,7 +133,7 @@ impl Attachment {
         &self.statement.peer
     }
 
-    /// The next message for the host; `None` when it closed the stream.
+    /// The next message for the host; `None` if the host closed the stream.
     async fn next_message(
         &mut self,
         messages: &mut Messages,
@@ -161,7 +161,7 @@ impl Attachment {
     }
 
     fn next_wake(&self) -> Instant {
-        // While the inventory is deleted no plan is read.
+        // No plan is read while the inventory is deleted.
         let retry = self.retry.as_ref().filter(|_| self.deleted_at.is_none()).map(|retry| retry.at);
         let deleted = self.deleted_at.map(|at| at + self.context.timing.deletion_grace);
         let turn = self.agent_updates.due_at().filter(|_| self.deleted_at.is_none());
@@ -182,8 +182,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Does what the newest state of the inventory asks for; the answer is the
-    /// message that is due.
+    /// Follows the newest state of the inventory, and returns the message that is due.
     async fn follow_state(&mut self) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         let state = &self.state.latest_state();
         if let Some(refusal) = state.refusal {
@@ -192,7 +191,7 @@ impl Attachment {
         if state.is_deleted {
             if self.deleted_at.is_none() {
                 self.deleted_at = Some(Instant::now());
-                tracing::warn!("inventory deleted: waiting for its recreation, then the stream ends");
+                tracing::warn!("inventory deleted, the stream ends unless it is recreated");
             }
             return Ok(None);
         }
@@ -215,13 +214,16 @@ impl Attachment {
         self.next_plan_message(plan).await
     }
 
-    /// Ends where the inventory lost the session, as by a restore: the host
-    /// attaches again and states what it carries now. Ends too where another
-    /// stream has taken over.
+    fn is_own(&self, session: Option<&SessionStatus>) -> bool {
+        attach::is_own(&self.context, &self.statement, session)
+    }
+
+    /// Ends the stream if the inventory lost the session, for example by a restore, so that the host
+    /// attaches again and states the node that it carries now. Ends the stream also if another stream
+    /// has taken over.
     async fn keep_session(&mut self, state: &HostState) -> Result<(), RpcError> {
-        let is_own = |session| attach::is_own(&self.context, &self.statement, session);
         if state.uid == self.uid {
-            if is_own(state.session.as_ref()) {
+            if self.is_own(state.session.as_ref()) {
                 self.stale = None;
                 return Ok(());
             }
@@ -229,14 +231,14 @@ impl Attachment {
                 return Ok(());
             }
         }
-        // The caches may be behind: the API server decides.
+        // The API server decides, because the caches may be behind.
         let live = match self.context.read_inventory(self.peer()).await {
             Ok(live) => live,
-            // The event of its deletion is on the way.
+            // The event of the deletion is on its way.
             Err(error) if error.is_inventory_gone() => return Ok(()),
             Err(error) => return Err(error),
         };
-        if !is_own(attach::session_of(&live)) {
+        if !self.is_own(attach::session_of(&live)) {
             let other = attach::session_of(&live).filter(|session| session.ended.is_none());
             let taken = other.is_some_and(|session| !(self.context.replica.is_dead)(&session.replica));
             return Err(if taken { RpcError::Replaced } else { RpcError::SessionLost });

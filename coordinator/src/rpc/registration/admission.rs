@@ -1,5 +1,5 @@
-//! Whether a new host is taken: its token, the quota of the registration, and
-//! the approval of an operator.
+//! Admission of a new host: its token, the quota of the registration, and the approval of an
+//! operator.
 
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::MachineInventory;
@@ -14,7 +14,7 @@ use crate::ca::HostKey;
 use crate::rpc::{Context, RpcError, describe_inventory};
 use crate::store::registration_admission;
 
-/// A token that has expired opens nothing for a host that is not known.
+/// Refuses a new host with an expired token.
 pub(super) fn check_token(context: &Context, opening: &Opening) -> Result<(), RpcError> {
     match opening.registration.as_deref().filter(|_| !opening.is_known) {
         Some(registration) => refuse_expired(context, registration),
@@ -30,7 +30,7 @@ fn refuse_expired(context: &Context, registration: &MachineRegistration) -> Resu
     Err(RpcError::from_refusal(Refusal::TokenExpired, detail))
 }
 
-/// Takes a place for a host without an inventory.
+/// Reserves a place of the quota for a host without an inventory.
 pub(super) async fn admit_host(
     context: &Context,
     registration: &MachineRegistration,
@@ -40,33 +40,37 @@ pub(super) async fn admit_host(
     let Some(quota) = registration.spec.max_hosts else { return Ok(()) };
     let name = registration.name_any();
     let notifications = &context.caches.notifications;
-    let is_registered = |hash: &str| {
-        let key = HostKey { namespace: key.namespace.clone(), tpm_hash: hash.to_owned() };
-        notifications.is_registered(&name, &key)
-    };
     let check_quota = |registration: &MachineRegistration| {
         let count = notifications.count_registered(&key.namespace, &name);
-        let registered = Registered { count, contains: &is_registered };
-        admission::check_quota(registration, &registered, &key.tpm_hash, context.now())
+        let contains = &|hash: &str| {
+            let key = HostKey { namespace: key.namespace.clone(), tpm_hash: hash.to_owned() };
+            notifications.is_registered(&name, &key)
+        };
+        admission::check_quota(registration, &Registered { count, contains }, &key.tpm_hash, context.now())
     };
     let _turn = context.quota_turn.lock().await;
-    let latest = || context.latest_registration(registration);
-    if registration_admission::reserve_place(&context.client, latest, check_quota).await? {
+    let reserved = registration_admission::reserve_place(
+        &context.client,
+        || context.latest_registration(registration),
+        check_quota,
+    );
+    if reserved.await? {
         return Ok(());
     }
     let detail = format!("the MachineRegistration {name} takes {quota} hosts, and has them");
     Err(RpcError::from_refusal(Refusal::QuotaExhausted, detail))
 }
 
-/// A host that waits asks again and again: nothing is read or written for it
-/// when this boot is recorded.
+/// Refuses a waiting host whose boot is recorded. Such a host asks again and again, so that this check
+/// comes before every read and write.
 pub(super) fn refuse_recorded(inventory: &MachineInventory, boot_id: &str) -> Result<(), RpcError> {
     let Some(record) = HostRecord::parse(inventory) else { return Ok(()) };
     let is_recorded = record.plan_secret.is_some() && record.live_boot_id.as_deref() == Some(boot_id);
     if is_recorded { refuse_unapproved(&record) } else { Ok(()) }
 }
 
-/// The inventory is there for an operator to see: the host gets no certificate.
+/// Refuses a waiting host after its inventory was created for the operator, so that the host gets no
+/// certificate.
 pub(super) async fn refuse_pending(context: &Context, inventory: &MachineInventory) -> Result<(), RpcError> {
     let Some(record) = HostRecord::parse(inventory) else { return Ok(()) };
     let refused = refuse_unapproved(&record);

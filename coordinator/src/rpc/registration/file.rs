@@ -1,8 +1,7 @@
-//! A GET of the registration URL: the registration file, as the elemental
-//! operator answers it. It says where to register and nothing else.
+//! Answers a GET of the registration URL with the registration file, like the elemental operator. The
+//! file has the URL and the CA certificate for the registration, and nothing else.
 //!
-//! Whatever is wrong with a URL, the answer is the same 404: a guess must not
-//! learn whether it was close.
+//! Every wrong URL has the same answer, 404, because a guess must not learn if it was close.
 
 use axum::Router;
 use axum::extract::{Path, State};

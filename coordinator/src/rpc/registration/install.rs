@@ -1,7 +1,8 @@
-//! What a host does after its registration.
+//! The next step of a registered host.
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
+use coordinator_api::object::Namespace;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
 use coordinator_core::inventory;
@@ -15,8 +16,8 @@ use wire::complete_response::Next;
 use super::{Context, RpcError, inventories};
 use crate::store::secret::read_secret;
 
-/// An installed host boots its disk, unless an operator wants it installed again;
-/// any other is installed.
+/// An installed host boots its disk, unless an operator asks for a reinstall. Any other host is
+/// installed.
 pub(super) async fn next_step(
     context: &Context,
     registration: Option<&MachineRegistration>,
@@ -38,14 +39,14 @@ pub(super) async fn next_step(
     Ok(Next::Install(install))
 }
 
-/// For an image of a registry; the one of the live system is there already.
+/// The access to the registry of the image; `None` if the live system brings the image.
 async fn read_registry(
     context: &Context,
     registration: &MachineRegistration,
 ) -> Result<Option<RegistryAccess>, RpcError> {
     let named = registration.annotations().get(annotation::REGISTRY_SECRET).filter(|name| !name.is_empty());
     let (Some(name), Some(image)) = (named, inventory::system_image(registration)) else { return Ok(None) };
-    let namespace = registration.namespace().unwrap_or_default();
+    let namespace = Namespace::of(registration);
     let read = read_secret(&context.client, &namespace, name).await?;
     let access = match read {
         Some(secret) => read_access(&secret, image).map_err(|error| error.to_string()),

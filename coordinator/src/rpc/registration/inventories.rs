@@ -22,7 +22,7 @@ use crate::store::registration::{self as store, NewHost};
 use crate::telemetry::chain;
 use crate::tls::Challenge;
 
-/// What a proven host said of itself.
+/// The report of a proven host.
 pub(super) struct Reported<'a> {
     pub(super) challenge: &'a Challenge,
     pub(super) key: &'a HostKey,
@@ -31,12 +31,12 @@ pub(super) struct Reported<'a> {
     pub(super) hardware: &'a Hardware,
 }
 
-/// Nothing tells how the host is to be installed.
+/// The refusal of a host without a ready registration, whose install settings are unknown.
 pub(super) fn refuse_closed() -> RpcError {
     RpcError::from_refusal(Refusal::UnknownToken, "the registration of this host is not ready any more")
 }
 
-/// The inventory of a proven key: the one that has it, or a new one.
+/// Finds or creates the inventory of a proven key.
 pub(super) async fn ensure_inventory(
     context: &Context,
     registration: Option<&MachineRegistration>,
@@ -69,14 +69,14 @@ pub(super) async fn ensure_inventory(
             let api = context.inventory_api(&key.namespace);
             let created = store::create_inventory(&api, draft, new).await;
             let created = created.map_err(|error| explain_creation(error, &name))?;
-            tell_skipped(context, &created, &skipped).await;
+            warn_skipped(context, &created, &skipped).await;
             Ok(created)
         }
     }
 }
 
-/// What of the templates says nothing for this host.
-async fn tell_skipped(context: &Context, created: &MachineInventory, skipped: &[Skipped]) {
+/// Warns of templates that name a value that this host does not report.
+async fn warn_skipped(context: &Context, created: &MachineInventory, skipped: &[Skipped]) {
     if skipped.is_empty() {
         return;
     }
@@ -88,7 +88,7 @@ async fn tell_skipped(context: &Context, created: &MachineInventory, skipped: &[
     context.events.publish(created, EventReason::TemplateUnresolved, &note).await;
 }
 
-/// Its former key went with an install that was interrupted.
+/// Gives the inventory the new key of a host that lost its key in an interrupted install.
 async fn replace_identity(
     context: &Context,
     registration: &MachineRegistration,
@@ -102,12 +102,12 @@ async fn replace_identity(
         named.name_any()
     );
     context.events.publish(&replaced, EventReason::IdentityReplaced, &note).await;
-    tracing::warn!(name = named.name_any(), "identity of an inventory replaced: it was never installed");
+    tracing::warn!(name = named.name_any(), "identity replaced, the host was never installed");
     Ok(Arc::new(replaced))
 }
 
-/// The API server refuses the object itself: the templates of the registration
-/// rendered something that it does not accept.
+/// Refuses the host if the API server refused the inventory itself, because then the templates of the
+/// registration rendered an invalid object.
 fn explain_creation(error: StoreError, name: &str) -> RpcError {
     let is_invalid = matches!(
         &error,
@@ -117,7 +117,7 @@ fn explain_creation(error: StoreError, name: &str) -> RpcError {
     if !is_invalid {
         return error.into();
     }
-    tracing::warn!(error = chain(&error), "the API server did not accept the inventory of a host");
+    tracing::warn!(error = chain(&error), "cannot create inventory, the API server refused the object");
     RpcError::refused_with(
         Refusal::BadTemplate,
         format!("the API server did not accept the inventory {name}"),

@@ -1,4 +1,4 @@
-//! What the host says on the stream.
+//! Messages from the host on the stream.
 
 use coordinator_core::host::facts;
 use proto::v1alpha1 as wire;
@@ -53,8 +53,7 @@ impl Attachment {
         }
     }
 
-    /// Records a step that runs for long. One that cannot be recorded is left
-    /// to the next report.
+    /// Records a step that runs for long. A failure is left to the next report.
     pub(super) async fn record_progress(&mut self) {
         let Some(step) = self.progress.take_due(Instant::now()) else { return };
         let (peer, plans) = (&self.statement.peer, &self.context.running_plans);
@@ -66,12 +65,13 @@ impl Attachment {
         let written = async {
             let inventory = self.context.find_inventory(peer).await?;
             let index = usize::try_from(step).unwrap_or(usize::MAX);
-            let record =
-                |status: &mut _| facts::record_step(status, &plan.plan, index, attempt, &last_failure);
-            self.context.update_status(inventory, record).await
+            let written = self.context.update_status(inventory, |status| {
+                facts::record_step(status, &plan.plan, index, attempt, &last_failure);
+            });
+            written.await
         };
         if let Err(error) = written.await {
-            tracing::debug!(error = chain(&error), "cannot record the step that runs");
+            tracing::debug!(error = chain(&error), "cannot record the running step");
         }
     }
 }

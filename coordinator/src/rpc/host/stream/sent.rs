@@ -1,4 +1,4 @@
-//! What the stream sends to the host.
+//! Messages to the host on the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,15 @@ use crate::rpc::plan_notifications::{HostState, PlanInFlight};
 use crate::rpc::running_plans::{PlanReadError, read_plan};
 use crate::telemetry::chain;
 
-/// The longest pause before an unusable plan Secret is read again: nothing
-/// that is watched changes when it is restored.
+/// The longest pause before an unusable plan Secret is read again. It is read again, because no watch
+/// shows that the Secret was restored.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
-/// Reads of a Secret that is ahead of its announcement before that is a
-/// problem.
+/// Number of reads of a Secret that is ahead of its announcement before the difference is a problem.
 const ANNOUNCEMENT_READS: u32 = 3;
 
 impl Attachment {
-    /// The duty for the load balancer, when it was not sent yet. An attached
-    /// host gets it again: it keeps the newer of two.
+    /// The duty for the load balancer, unless it was sent on this stream. A host may get a duty again,
+    /// because it keeps the newer of two.
     pub(super) fn next_duty_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
         let duty = state.duty.as_ref().filter(|duty| self.sent_duty.as_ref() != Some(*duty))?;
         self.sent_duty = Some(duty.clone());
@@ -37,8 +36,8 @@ impl Attachment {
         Some(wire::CoordinatorMessage { message: Some(message) })
     }
 
-    /// The request of a reboot that ends this boot, when it was not sent yet; after
-    /// the plan in flight.
+    /// The request of a reboot that ends this boot, unless it was sent. It comes after the plan in
+    /// flight.
     pub(super) fn next_reboot_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
         let boot_id = state.rebooting_from.clone()?;
         if self.has_sent_reboot || boot_id != self.statement.boot_id() {
@@ -50,8 +49,8 @@ impl Attachment {
         Some(wire::CoordinatorMessage { message: Some(message) })
     }
 
-    /// Where the coordinator is, when the host does not know it. An agent that states
-    /// nothing of it would not understand the message.
+    /// The settings of the coordinator, if the host has other ones. An agent that states no settings
+    /// would not understand the message.
     pub(super) async fn next_settings_message(
         &mut self,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
@@ -70,7 +69,7 @@ impl Attachment {
         Ok(Some(wire::CoordinatorMessage { message: Some(message) }))
     }
 
-    /// The plan in flight, when it was not sent yet.
+    /// The plan in flight, unless it was sent.
     pub(super) async fn next_plan_message(
         &mut self,
         announced: &PlanInFlight,
@@ -103,9 +102,9 @@ impl Attachment {
                 return Ok(Some(wire::CoordinatorMessage { message: Some(message) }));
             }
             Err(PlanReadError::Store(error)) => {
-                tracing::warn!(error = chain(&error), attempt, "cannot read the plan record: retrying");
+                tracing::warn!(error = chain(&error), attempt, "cannot read the plan record, retrying");
             }
-            // The Secret is written before the announcement.
+            // The announcement follows, because the Secret is written before it.
             Err(PlanReadError::Newer(_)) if attempt <= ANNOUNCEMENT_READS => {}
             Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
                 tracing::warn!(plan = %announced.id, cause = problem.message, attempt, "cannot send the plan");
@@ -122,7 +121,9 @@ impl Attachment {
             Err(error) if error.is_inventory_gone() => return Ok(()),
             read => read?,
         };
-        let record = |status: &mut _| facts::record_plan_problem(status, problem.as_ref());
-        self.context.update_status(inventory, record).await.map(drop)
+        let written = self
+            .context
+            .update_status(inventory, |status| facts::record_plan_problem(status, problem.as_ref()));
+        written.await.map(drop)
     }
 }
