@@ -109,7 +109,7 @@ explore: ## Play random inputs and events by a new seed, which is printed (CASES
 	export PROPTEST_CASES=$(or $(CASES),1000) SCENARIO_CASES=$(or $(CASES),1000)
 	echo "make explore SEED=$$PROPTEST_RNG_SEED CASES=$$PROPTEST_CASES repeats this run"
 	cargo test --package coordinator-core --package coordinator --package agent --lib --tests
-	cargo test --package scenarios --test properties
+	cargo test --package scenarios properties::
 
 .PHONY: e2e
 e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, etcd restored, upgrade, deletion (30 min on two idle cores; 12 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer and takes 40 min)
@@ -270,7 +270,7 @@ packages: ## Install the Debian packages that the lab needs
 
 .PHONY: generate
 generate: ## Regenerate the agent contract, CRDs and docs/reference
-	@UPDATE=1 cargo test --quiet --package contract --test generated
+	@UPDATE=1 cargo test --quiet --package contract generated::
 
 .PHONY: doc
 doc: generate ## Build the documentation of the code, warnings are errors, and docs/reference

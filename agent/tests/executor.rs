@@ -1,19 +1,11 @@
 //! The executor on a simulated operating system.
 
-// All of it is test code, also what stands outside of test functions.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
-
-#[path = "executor/completed.rs"]
 mod completed;
-#[path = "executor/failures.rs"]
 mod failures;
-#[path = "executor/journal.rs"]
 mod journal;
 #[path = "common/plans.rs"]
 mod plans;
-#[path = "executor/reboots.rs"]
 mod reboots;
-#[path = "executor/upgrades.rs"]
 mod upgrades;
 
 use agent::boot;

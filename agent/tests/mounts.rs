@@ -1,8 +1,5 @@
 //! A look at a disk that another host may have in use, on real block devices. Needs root.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used)]
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -6,9 +6,6 @@
 //! runs on a real root tree (`tree`), with the host's own shell and coreutils;
 //! stand-ins for other commands act on the files of the simulated host.
 
-// All of it is test code, also what stands outside of test functions.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
-
 mod host;
 mod runner;
 mod state;

@@ -1,8 +1,5 @@
 //! The wipe on real mounts, in a mount namespace of its own. Needs root.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;

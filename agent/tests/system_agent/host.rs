@@ -11,8 +11,8 @@ use proto::plan::{NodeIdentity, Plan, Secret, Seed};
 use proto::v1alpha1::step_report::Outcome;
 use simulated_host::SimulatedSystem;
 
-use crate::runner::Document;
-use crate::tree::Tree;
+use super::runner::Document;
+use super::tree::Tree;
 
 pub(crate) const V1: &str = "oci:lab/os:v1";
 pub(crate) const V2: &str = "oci:lab/os:v2";

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_core::plan::PlanRecord;
 use serde_json::Value;
 
-use crate::tree::COMMANDS;
+use super::tree::COMMANDS;
 
 /// The upstream part of a plan record.
 pub(crate) struct Document {

@@ -12,7 +12,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, chdir, chroot};
 
-use crate::host::VOLUME;
+use super::host::VOLUME;
 
 /// Where commands are looked for first.
 pub(crate) const COMMANDS: &str = "/simulation/commands";

@@ -34,7 +34,7 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 use x509_parser::extensions::GeneralName;
 
-use crate::verifier::Verifier;
+use super::verifier::Verifier;
 
 pub(crate) const TOKEN: &str = "token-1";
 

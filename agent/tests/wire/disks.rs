@@ -8,8 +8,8 @@ use agent::state::install_record::InstallRecord;
 use proto::v1alpha1::install_report::Outcome;
 use simulated_host::firmware;
 
-use crate::coordinator::Coordinator;
-use crate::register::{Host, install, is_waiting, write};
+use super::coordinator::Coordinator;
+use super::register::{Host, install, is_waiting, write};
 
 // Fault: a second disk that fits appears late.
 // Shown: host console: both disks; nothing is installed.

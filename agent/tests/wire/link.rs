@@ -26,7 +26,7 @@ use proto::v1alpha1::{
 use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
-use crate::coordinator::{Coordinator, refused};
+use super::coordinator::{Coordinator, refused};
 
 pub(crate) struct Host {
     _directory: TempDir,

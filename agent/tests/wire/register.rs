@@ -24,7 +24,7 @@ use proto::v1alpha1::{BootDisk, Install, Seed};
 use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
-use crate::coordinator::{Coordinator, Memory};
+use super::coordinator::{Coordinator, Memory};
 
 pub(crate) struct Host {
     directory: TempDir,

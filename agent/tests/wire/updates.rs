@@ -17,8 +17,8 @@ use simulated_host::SimulatedSystem;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use crate::coordinator::Coordinator;
-use crate::link::{Host, installed};
+use super::coordinator::Coordinator;
+use super::link::{Host, installed};
 
 impl Coordinator {
     /// Announces and serves that file as agent of that version.
@@ -135,7 +135,7 @@ async fn real_processes_replace_each_other() {
     coordinator.offer("9.0.0", with_version(fs::read(&program).unwrap(), "9.0.0"));
     coordinator.cut();
     let attached = |version: &'static str| {
-        move |memory: &crate::coordinator::Memory| {
+        move |memory: &super::coordinator::Memory| {
             memory.hellos.last().is_some_and(|hello| hello.agent_version == version)
         }
     };

@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
-use crate::coordinator::Coordinator;
+use super::coordinator::Coordinator;
 
 /// Verifies certificates unless the test says that they have expired.
 pub(crate) struct Verifier {

@@ -1,20 +1,11 @@
 //! Bootstrap data as Cluster API and operators write it.
 
-// Tables are long, and a helper that cannot unwrap hides the case.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::too_many_lines,
-    clippy::missing_panics_doc,
-    clippy::format_collect,
-    clippy::format_push_string
-)]
+#![allow(clippy::format_collect, clippy::format_push_string)]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coordinator_core::bootstrap::{BootstrapError, Looks, NodeNames, normalise_data};
 
-#[path = "bootstrap/properties.rs"]
 mod properties;
 
 const INIT: &str = include_str!("samples/kubeadm-init.yaml");

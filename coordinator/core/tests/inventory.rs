@@ -1,9 +1,6 @@
 //! Hosts that register: who they are, what they are called, how they are
 //! installed.
 
-// Tables are long, and a helper that cannot unwrap hides the case.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::too_many_lines, clippy::missing_panics_doc)]
-
 use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};

@@ -1,19 +1,10 @@
 //! Networks of hosts: what is accepted, replayed and reported.
 
-// Tables are long, and a helper that cannot unwrap hides the case.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::too_many_lines, clippy::missing_panics_doc)]
-
-#[path = "network/drift.rs"]
 mod drift;
-#[path = "network/explicit.rs"]
 mod explicit;
-#[path = "network/observed.rs"]
 mod observed;
-#[path = "network/properties.rs"]
 mod properties;
-#[path = "network/refused.rs"]
 mod refused;
-#[path = "network/reports.rs"]
 mod reports;
 
 use coordinator_api::inventory::MachineInventorySpec;

@@ -1,8 +1,6 @@
 //! What becomes of each field of a `MachineRegistration`: nothing is accepted
 //! and ignored without a word.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
-
 use std::collections::BTreeSet;
 
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};

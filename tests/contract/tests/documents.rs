@@ -1,8 +1,5 @@
 //! Every command in a document is run by a test, or says why none runs it.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::fs;
 

@@ -1,8 +1,5 @@
 //! The pin of the former release, which `make test-upgrade` builds.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::process::Command;
 

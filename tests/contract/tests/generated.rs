@@ -1,8 +1,5 @@
 //! Generated files are equal to the output of their source. `UPDATE=1` writes them.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod explained;
 mod faults;
 mod operations;

@@ -1,8 +1,5 @@
 //! Who may import whom: the architecture holds only while this does.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,6 @@
 //! Commands, options, names and fields inside of the sentences of documents: they are not run, so each is
 //! compared with what defines it.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod kubectl;
 mod names;
 mod options;
@@ -163,7 +160,7 @@ fn mistakes_are_found() {
         "make demo METAL=3",
         "ELEMENTALS=/path make demo",
         "cargo test --package contracts",
-        "cargo test --package contract --test generate",
+        "cargo test --package contract generate::",
         "cargo test --package e2e --test clusters kind::",
         "helm roll-back baremetal-coordinator",
         "helm rollback coordinator",

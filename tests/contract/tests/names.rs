@@ -1,8 +1,5 @@
 //! Names of functions are short enough to be read.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 
 use contract::documents::checkout;

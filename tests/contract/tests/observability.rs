@@ -1,8 +1,5 @@
 //! Dashboard, alerts and the program name the same metrics and labels, and alerts lead into the manual.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 

@@ -1,9 +1,6 @@
 //! The coordinator may do what it does, and nothing more: the API server of the
 //! scenarios refuses what no rule allows, and here every rule is used.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 
 use contract::documents::checkout;

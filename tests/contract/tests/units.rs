@@ -1,9 +1,6 @@
 //! Properties of the systemd units that a boot in the lab would not miss at once: what
 //! depends on what, and what the sandboxes leave open.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::fs;
 
 use contract::documents::checkout;

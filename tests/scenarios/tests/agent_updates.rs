@@ -1,7 +1,5 @@
 //! Another agent for a host, over its stream.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::time::Duration;
 
 use agent::ground::version::own_version;

@@ -1,8 +1,6 @@
 //! What is wrong with a machine is said on the machine, with the next action,
 //! and goes away with its cause; nothing has to be deleted for it.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Matching, Refusal, Verb};

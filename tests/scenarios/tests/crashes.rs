@@ -1,7 +1,6 @@
 //! Crashes of every component at every point: the outcome is that of a run
 //! without them.
 
-#[path = "crashes/pairs.rs"]
 mod pairs;
 
 use std::time::Duration;

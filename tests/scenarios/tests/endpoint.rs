@@ -1,7 +1,5 @@
 //! The internal endpoint of a cluster: duties of its control-plane hosts.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use agent::state::duty;
 use coordinator::workload::HOLDER_LEASE;
 use coordinator_api::cluster::BaremetalCluster;

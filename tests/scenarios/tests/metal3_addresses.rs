@@ -1,7 +1,5 @@
 //! Addresses of `IPPool`s: given once, given back, given again.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 
 use coordinator_api::conditions::Reason;

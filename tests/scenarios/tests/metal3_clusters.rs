@@ -1,7 +1,5 @@
 //! `Metal3Cluster`, and what control planes and clusters say about machines of Metal3.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use fake_apiserver::Outage;

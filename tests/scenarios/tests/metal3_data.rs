@@ -1,7 +1,5 @@
 //! Data of machines: an index, addresses, rendered Secrets.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use base64::Engine as _;

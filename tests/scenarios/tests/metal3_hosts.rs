@@ -1,8 +1,6 @@
 //! `BareMetalHost`s beside Cluster API Provider Metal3, which keeps its own kinds, and by
 //! the baremetal-operator's own definition.
 
-#![allow(clippy::unwrap_used)]
-
 use coordinator_api::conditions::Reason;
 use fake_apiserver::{OwnerReferences, Verb};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

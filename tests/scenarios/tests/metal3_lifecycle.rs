@@ -1,7 +1,5 @@
 //! What becomes of Metal3's hosts and clusters between and after machines.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use scenarios::World;

@@ -1,7 +1,5 @@
 //! Machines by Metal3 manifests on hosts without a BMC.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 
 use scenarios::World;

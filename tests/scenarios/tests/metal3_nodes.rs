@@ -1,8 +1,6 @@
 //! The Node of a Metal3 machine: found, given its providerID, in the form that the
 //! bootstrap data asks for.
 
-#![allow(clippy::unwrap_used)]
-
 use coordinator_api::conditions::Reason;
 use fake_apiserver::Outage;
 use scenarios::{World, bootstrap_data};

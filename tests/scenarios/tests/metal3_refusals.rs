@@ -1,7 +1,5 @@
 //! What objects of Metal3's kinds show when the API server turns the coordinator away.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::time::Duration;
 
 use coordinator_api::conditions::Reason;

@@ -1,7 +1,5 @@
 //! Unhealthy machines: their hosts are rebooted by their agents, or given up.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::time::Duration;
 
 use coordinator_api::conditions::Reason;

@@ -1,7 +1,5 @@
 //! The Node of a machine: found, given its providerID, removed with its machine.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};

@@ -1,7 +1,5 @@
 //! Plans that operators write for hosts, in the format of the upstream agent.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_api::names::annotation;

@@ -1,8 +1,6 @@
 //! Plans that fail on their host: the cause is on the machine, and nothing is tried again by itself. And plans that
 //! were rendered by another version: they are carried out as they are.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{Reason, Type};

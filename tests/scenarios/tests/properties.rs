@@ -1,9 +1,6 @@
 //! Anything, in any order: what must never be, never is, and when the trouble
 //! is over every host is free again.
 
-#![expect(clippy::unwrap_used, reason = "clippy allows it only in functions marked as tests")]
-
-#[path = "properties/events.rs"]
 mod events;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,5 @@
 //! Reboots that operators ask for: each request ends one boot.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};

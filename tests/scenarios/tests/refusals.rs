@@ -1,8 +1,6 @@
 //! What the coordinator says when it turns a host away, as the host's console
 //! shows it; and what a cluster shows when an API server turns the coordinator away.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use agent::client::calls::CallError;
 use agent::client::registration::AttemptError;
 use agent::ground::error::explain;

@@ -2,8 +2,6 @@
 //! come back without status, with new UIDs, in any order, while the coordinator
 //! and the garbage collector run.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};

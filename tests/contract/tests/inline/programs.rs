@@ -166,7 +166,9 @@ fn check_cargo(words: &[&str]) -> Checked {
     let module = words.iter().find(|word| word.ends_with("::")).map(|word| word.trim_end_matches("::"));
     let is_there = |path: String| checkout(&path).exists();
     let Some(target) = after("--test") else {
-        let found = module.is_none_or(|module| is_there(format!("{directory}/src/{module}.rs")));
+        let found = module.is_none_or(|module| {
+            ["src", "tests"].iter().any(|place| is_there(format!("{directory}/{place}/{module}.rs")))
+        });
         return if found { Ok(()) } else { Err(format!("{package} has no module {module:?}")) };
     };
     let tests = format!("{directory}/tests/{target}");

@@ -9,7 +9,7 @@ use scenarios::World;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::definitions::schema;
+use super::definitions::schema;
 
 const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
 pub(crate) const DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";

@@ -5,7 +5,7 @@ use fake_apiserver::Outage;
 use scenarios::World;
 use serde_json::json;
 
-use crate::contract::{DOMAIN, at_version, baremetal_cluster, condition, ready};
+use super::contract::{DOMAIN, at_version, baremetal_cluster, condition, ready};
 
 #[tokio::test(start_paused = true)]
 async fn machine_runs_and_gives_its_host_back() {
