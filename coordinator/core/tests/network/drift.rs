@@ -66,7 +66,7 @@ fn only_changed_intended_values_count_as_drift() {
                 n["interfaces"][0]["dhcp4"] = json!(false);
                 n["interfaces"][0]["dynamicAddresses"] = json!([]);
             },
-            Some("eno1: IPv4 comes no longer from DHCP; eno1: address 10.0.0.5/24 is new"),
+            Some("eno1: IPv4 no longer comes from DHCP; eno1: address 10.0.0.5/24 is new"),
         ),
         (
             "the route",
