@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::inventory::MachineInventory;
-use coordinator_core::host::Problem;
 use coordinator_core::plan::failure_reasons;
+use coordinator_core::problem::Problem;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

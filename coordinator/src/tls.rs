@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use coordinator_api::inventory::KeyClass;
 use coordinator_core::attestation::Opened;
-use coordinator_core::inventory::KeyClass;
 use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};

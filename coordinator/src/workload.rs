@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_core::assignment::{NodeRef, NodesRead};
-use coordinator_core::host::Problem;
 use coordinator_core::node_link::{NodeFacts, NodeSearch};
+use coordinator_core::problem::Problem;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
@@ -190,7 +190,7 @@ impl WorkloadClients {
         let unusable = |problem: Problem| StoreError::Unusable {
             kind: "Cluster",
             name: node.cluster.clone(),
-            why: problem.message,
+            why: problem.text(),
         };
         opened.map(Api::all).map_err(unusable)
     }
@@ -205,10 +205,13 @@ impl WorkloadClients {
         let read = secret::read_key(management, &cluster.namespace, &name, &[SECRET_KEY]).await?;
         let Some(kubeconfig) = read else {
             self.lock_known().remove(cluster);
-            let message = format!(
-                "Secret {name} with the kubeconfig of the workload cluster is missing or has no key {SECRET_KEY}: a control plane provider creates it; without one, create it"
-            );
-            return Ok(Err(Problem { reason: Reason::KubeconfigMissing, message }));
+            return Ok(Err(Problem::new(
+                Reason::KubeconfigMissing,
+                format!(
+                    "Secret {name} with the kubeconfig of the workload cluster is missing or has no key {SECRET_KEY}"
+                ),
+                "wait for the control plane provider, which creates it; without one, create it",
+            )));
         };
         let checksum = Checksum::of(kubeconfig.expose());
         if let Some(client) = self.take_known(cluster, &checksum) {
@@ -218,11 +221,13 @@ impl WorkloadClients {
         if let Ok(client) = &connected {
             self.keep_client(cluster, checksum, client);
         }
-        let invalid = |error: KubeconfigError| Problem {
-            reason: Reason::KubeconfigInvalid,
-            message: format!("the kubeconfig in Secret {name} is not usable: {error}: correct the Secret"),
-        };
-        Ok(connected.map_err(invalid))
+        Ok(connected.map_err(|error| {
+            Problem::new(
+                Reason::KubeconfigInvalid,
+                format!("the kubeconfig in Secret {name} is not usable: {error}"),
+                "correct the Secret",
+            )
+        }))
     }
 
     fn lock_known(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
@@ -264,7 +269,7 @@ impl WorkloadClients {
         tracing::warn!(
             namespace = &*cluster.namespace,
             cluster = &*cluster.name,
-            problem = problem.message,
+            problem = problem.text(),
             retry_in = ?SILENCE,
             "a workload cluster did not answer"
         );
@@ -275,11 +280,11 @@ impl WorkloadClients {
 }
 
 fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
-    let message = format!(
-        "the API server of Cluster {} did not answer as it should: {error}; check the endpoint and the credentials in Secret {}{SECRET_SUFFIX}",
-        cluster.name, cluster.name
-    );
-    Problem { reason: Reason::WorkloadUnreachable, message }
+    Problem::new(
+        Reason::WorkloadUnreachable,
+        format!("the API server of Cluster {} did not answer as it should: {error}", cluster.name),
+        format!("check the endpoint and the credentials in Secret {}{SECRET_SUFFIX}", cluster.name),
+    )
 }
 
 /// The one of the name; or those of the selector where it leaves one, else all.

@@ -127,23 +127,47 @@ pub struct ConditionUpdate {
     pub status: ConditionStatus,
     /// Machine-readable cause.
     pub reason: Reason,
-    /// Cause and next action for an operator.
+    /// The cause, as one plain statement.
     pub message: String,
+    /// The next action of an operator; empty if none is due.
+    pub next_action: String,
+}
+
+impl ConditionUpdate {
+    /// The same condition with a next action.
+    pub fn with_next_action(self, next_action: impl Into<String>) -> Self {
+        Self { next_action: next_action.into(), ..self }
+    }
+
+    /// The message of the condition on the object.
+    pub fn text(&self) -> String {
+        bound_message(&join_text(&self.message, &self.next_action))
+    }
+}
+
+/// Joins a cause and the next action to the text of a condition, an Event or a status.
+/// No program splits such a text again, because a cause may contain the separator.
+pub fn join_text(message: &str, next_action: &str) -> String {
+    if next_action.is_empty() { message.to_owned() } else { format!("{message}; next: {next_action}") }
 }
 
 /// A condition that is true.
 pub fn condition_true(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
-    ConditionUpdate { kind, status: ConditionStatus::True, reason, message: message.into() }
+    new_update(kind, ConditionStatus::True, reason, message.into())
 }
 
 /// A condition that is false.
 pub fn condition_false(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
-    ConditionUpdate { kind, status: ConditionStatus::False, reason, message: message.into() }
+    new_update(kind, ConditionStatus::False, reason, message.into())
 }
 
 /// A condition whose status cannot be known now.
 pub fn condition_unknown(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
-    ConditionUpdate { kind, status: ConditionStatus::Unknown, reason, message: message.into() }
+    new_update(kind, ConditionStatus::Unknown, reason, message.into())
+}
+
+fn new_update(kind: Type, status: ConditionStatus, reason: Reason, message: String) -> ConditionUpdate {
+    ConditionUpdate { kind, status, reason, message, next_action: String::new() }
 }
 
 /// Names the fields that are set and have no effect: a warning beside `Ready`.
@@ -151,12 +175,14 @@ pub fn fields_ignored(fields: &[&str]) -> ConditionUpdate {
     match fields {
         [] => condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""),
         [field] => {
-            let message = format!("{field} has no effect: remove it");
+            let message = format!("{field} has no effect");
             condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+                .with_next_action("remove it")
         }
         fields => {
-            let message = format!("{} have no effect: remove them", fields.join(", "));
+            let message = format!("{} have no effect", fields.join(", "));
             condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+                .with_next_action("remove them")
         }
     }
 }
@@ -189,7 +215,7 @@ pub fn set_conditions(
             type_: update.kind.as_str().to_owned(),
             status: status.to_owned(),
             reason: update.reason.as_str().to_owned(),
-            message: bound_message(&update.message),
+            message: update.text(),
             observed_generation: generation,
             last_transition_time: since,
         };

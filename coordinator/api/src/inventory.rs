@@ -2,6 +2,7 @@
 
 mod annotations;
 mod host;
+mod key_class;
 mod load_balancer;
 mod plan;
 
@@ -20,6 +21,7 @@ pub use host::{
     AgentUpdateState, AgentUpdateStatus, CarriedNode, CarriedPlan, CarriedStatus, CoordinatorSettingsState,
     CoordinatorStatus, HostStatus, InstallState, InstallStatus, LiveTpm, SessionStatus,
 };
+pub use key_class::KeyClass;
 pub use load_balancer::{LoadBalancerDuty, LoadBalancerReport, LoadBalancerStatus};
 pub use plan::{PlanState, PlanStatus, PlanType, StepStatus};
 

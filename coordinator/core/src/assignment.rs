@@ -30,12 +30,13 @@ pub use outcome::{
     project_conditions,
 };
 
-use crate::demand::{Blocker, Demand, Want};
-use crate::host::{HostRecord, Problem};
+use crate::demand::{Demand, Want};
+use crate::host::HostRecord;
 use crate::ids::Uid;
-use crate::network::{self, HostNetwork, NetworkError};
+use crate::network::{self, HostNetwork};
 use crate::node_link::NodeFacts;
-use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, render};
+use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, plan_type, render};
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 /// Everything that a decision looks at, as read at one time.
@@ -119,10 +120,11 @@ pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
 /// An abandoned host is cleaned before it is a node again, also one of the same machine.
 fn await_clean(host: &HostRecord) -> Blocker {
     let message = format!(
-        "MachineInventory {} was given up by this object and is cleaned when its host attaches: repair the host, or delete the MachineInventory",
+        "MachineInventory {} was released by this object without a clean; it is cleaned when its host attaches",
         host.name
     );
-    Blocker::waiting_for(Type::InventoryAllocated, Reason::Abandoned, message)
+    let problem = Problem::new(Reason::Abandoned, message, "repair the host, or delete the MachineInventory");
+    Blocker::waiting_for(Type::InventoryAllocated, problem)
 }
 
 /// Both sides name each other; the UID is a hint.
@@ -167,10 +169,10 @@ fn missing_protection(demand: &Demand, host: &HostRecord) -> Option<Effect> {
 
 /// What the plan renders of the host's network.
 fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, Blocker> {
-    let invalid = |error: NetworkError| {
-        Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
-    };
-    network::host_network(spec).map_err(invalid)
+    network::host_network(spec).map_err(|error| {
+        let problem = Problem::of_cause(Reason::NetworkInvalid, error.to_string());
+        Blocker::failed_with(Type::BootstrapReady, problem)
+    })
 }
 
 /// Assigns the plan that makes the host free.
@@ -202,40 +204,48 @@ pub fn render_clean_again(
 /// a higher generation replaces any other.
 fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> Result<Assignment, Blocker> {
     let newest = host.newest_generation();
-    let unusable = |error: crate::plan::PlanRecordError| {
-        Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, error.to_string())
+    let render_numbered = |generation| {
+        render(inputs, generation, &host.claim_text()).map_err(|error| {
+            let problem = Problem::of_cause(Reason::BootstrapInvalid, error.to_string());
+            Blocker::failed_with(Type::BootstrapReady, problem)
+        })
     };
-    let rendered = |generation| render(inputs, generation, &host.claim_text()).map_err(unusable);
     if let StoredPlan::Record(record) = stored
         && record.plan.generation > newest
-        && rendered(record.plan.generation)?.bytes == record.bytes
+        && render_numbered(record.plan.generation)?.bytes == record.bytes
     {
         return Ok(Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None });
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
-    let record = Box::new(rendered(generation)?);
+    let record = Box::new(render_numbered(generation)?);
     Ok(Assignment { record, is_stored: false, lost: lost_record(host, stored), resolved: None })
 }
 
 /// Why the record that should be there is not, for an Event.
 fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
-    let problem = |reason, message: String| Some(Problem { reason, message });
     match stored {
-        StoredPlan::Missing => problem(
+        StoredPlan::Missing => Some(Problem::new(
             Reason::PlanSecretMissing,
-            "the plan Secret was missing: find out what deleted it".to_owned(),
-        ),
-        StoredPlan::Unusable { error, .. } => problem(
+            "the plan Secret was missing",
+            "find out what deleted it",
+        )),
+        StoredPlan::Unusable { error, .. } => Some(Problem::new(
             Reason::PlanSecretInvalid,
-            format!("the plan Secret did not hold a plan record ({error}): find out what writes it"),
-        ),
+            format!("the plan Secret did not hold a plan record ({error})"),
+            "find out what writes it",
+        )),
         StoredPlan::Record(record) => {
             let announced = host.plan.as_ref()?;
             let is_altered = record.plan.generation <= announced.generation
                 && record.plan.checksum != announced.checksum
                 && announced.state.is_none();
-            let message = "the plan Secret differed from what was announced: find out what writes it";
-            is_altered.then(|| Problem { reason: Reason::PlanSecretAltered, message: message.to_owned() })
+            is_altered.then(|| {
+                Problem::new(
+                    Reason::PlanSecretAltered,
+                    "the plan Secret differed from the announced plan record",
+                    "find out what writes it",
+                )
+            })
         }
         StoredPlan::Empty => None,
     }
@@ -244,7 +254,7 @@ fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
 /// The allocation state that belongs to a plan; that of the host stays where the
 /// plan is no machine's.
 pub fn allocation_of(record: &PlanRecord) -> Option<AllocationState> {
-    match crate::host::facts::plan_type(record.plan.kind) {
+    match plan_type(record.plan.kind) {
         PlanType::Clean => Some(AllocationState::Preparing),
         PlanType::Reprovision => Some(AllocationState::Reprovisioning),
         PlanType::Custom => None,

@@ -8,11 +8,15 @@ use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
-use crate::host::{AnnouncedPlan, HostRecord, Problem, grace_end};
+use crate::host::{AnnouncedPlan, HostRecord, grace_end};
 use crate::ids::HostName;
 use crate::plan::StoredPlan;
 use crate::plan::custom::{CustomPlan, CustomPlanError};
+use crate::problem::Problem;
 use crate::reboot::{self, RebootStep};
+
+/// How an operator frees a host whose machine is lost.
+const INSTALL_AGAIN: &str = "install the host as a new one (\"Wipe a disk\" in docs/operations.md)";
 
 /// The machine that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,11 +181,13 @@ fn find_hold(situation: &HostSituation<'_>) -> Option<Problem> {
     let is_held = situation.is_cluster_missing
         && !(situation.is_paused || host.is_deleting || host.is_abandoned)
         && !is_claim_valid(situation);
-    let message = format!(
-        "{} {} held this host and does not exist or names another host, and Cluster {} is not found: nothing is done until it is; restore both, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
-        claim.kind, claim.baremetal_machine, claim.cluster
-    );
-    is_held.then_some(Problem { reason: Reason::OwnerMissing, message })
+    is_held.then(|| {
+        let message = format!(
+            "{} {} held this host and does not exist or names another host; the host is not touched while Cluster {} is not found",
+            claim.kind, claim.baremetal_machine, claim.cluster
+        );
+        Problem::new(Reason::OwnerMissing, message, format!("restore both, or {INSTALL_AGAIN}"))
+    })
 }
 
 /// The machine does not exist, or names another host. A claim is released only on the
@@ -204,10 +210,11 @@ fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
     }
     let claim = host.claim.as_ref()?;
     let message = format!(
-        "{} {} held this host and does not exist or names another host; the host was not cleaned and is given to no machine: restore the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+        "{} {} held this host and does not exist or names another host; the host was not cleaned, and no machine gets it",
         claim.kind, claim.baremetal_machine
     );
-    verified(HostEffect::MarkOrphaned(Problem { reason: Reason::OwnerMissing, message }))
+    let action = format!("restore the machine, or {INSTALL_AGAIN}");
+    verified(HostEffect::MarkOrphaned(Problem::new(Reason::OwnerMissing, message, action)))
 }
 
 /// No plan of the claim was assigned, and the host reports none.
@@ -243,7 +250,7 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, 
         let Some(stored) = situation.plan else { return Ok(Some(HostEffect::ReadPlan)) };
         return match assignment::assign_clean(host, situation.spec, stored) {
             Ok(assignment) => Ok(Some(HostEffect::Assign(assignment))),
-            Err(blocker) => Err(Problem { reason: blocker.reason, message: blocker.message }),
+            Err(blocker) => Err(blocker.problem),
         };
     }
     let is_running = clean.is_some_and(|plan| plan.state.is_none());

@@ -16,6 +16,7 @@ use proto::plan::Image;
 use crate::ids::{HostName, Uid};
 use crate::node_link;
 use crate::plan::Names;
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 /// What a machine asks for.
@@ -108,41 +109,6 @@ pub enum BootstrapEdit {
     Unchanged,
 }
 
-/// Why a machine does not go on, as one of its conditions shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocker {
-    pub condition: Type,
-    pub reason: Reason,
-    /// Cause and next action.
-    pub message: String,
-    pub severity: Severity,
-}
-
-/// How a blocker is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// It ends by itself.
-    Waiting,
-    /// It ends when an operator acts; an Event is published.
-    NeedsOperator,
-    /// As `NeedsOperator`, and the phase is Failed.
-    Failed,
-}
-
-impl Blocker {
-    pub fn waiting_for(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self { condition, reason, message: message.into(), severity: Severity::Waiting }
-    }
-
-    pub fn needs_operator(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self { condition, reason, message: message.into(), severity: Severity::NeedsOperator }
-    }
-
-    pub fn failed_with(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self { condition, reason, message: message.into(), severity: Severity::Failed }
-    }
-}
-
 /// A machine in deletion whose Machine is missing, is not in deletion, or is not
 /// the one that its owner reference names, was deleted by the garbage collector
 /// after a restore: Cluster API removes a Machine only after this object.
@@ -157,8 +123,33 @@ pub(crate) fn owner_mismatch(references: &[OwnerReference], owner: Option<&Machi
         Some(_) => return None,
     };
     let message = format!(
-        "this object is in deletion and Machine {} {problem}: the host is left as it is; to clean it, delete the Machine and correct or remove the owner reference of this object",
+        "this object is in deletion and Machine {} {problem}; the host is not touched",
         reference.name
     );
-    Some(Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message))
+    let action =
+        "to have it cleaned, delete the Machine and correct or remove the owner reference of this object";
+    let problem = Problem::new(Reason::OwnerMismatch, message, action);
+    Some(Blocker::needs_operator(Type::Ready, problem))
+}
+
+/// Cluster API sets the owner.
+pub(crate) fn owner_missing() -> Problem {
+    Problem::new(
+        Reason::OwnerWaiting,
+        "no Cluster API Machine owns this object yet",
+        "create a MachineDeployment or a control plane, not this object",
+    )
+}
+
+/// A Cluster that is not found may be a paused one.
+pub(crate) fn cluster_missing(name: &str) -> Problem {
+    Problem::new(Reason::OwnerWaiting, format!("Cluster {name} is not found"), "create or restore it")
+}
+
+pub(crate) fn version_missing() -> Problem {
+    Problem::new(
+        Reason::VersionMissing,
+        "the Machine has no spec.version",
+        "set it on the MachineDeployment or control plane",
+    )
 }

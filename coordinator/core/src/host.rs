@@ -26,10 +26,9 @@ use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
 
 use crate::ids::{HostName, Uid};
-use crate::plan::is_generation;
+use crate::problem::Problem;
 use crate::provider_id::ProviderId;
 use hardware::Capacity;
-pub use problem::Problem;
 
 /// A host without a session is unreachable after this long: longer than a
 /// server takes to restart.
@@ -270,11 +269,10 @@ impl HostRecord {
     /// The highest generation that status, claim or host have seen.
     pub fn newest_generation(&self) -> Generation {
         let carried = self.carried.as_ref().and_then(|carried| carried.plan.as_ref());
-        let carried = carried.and_then(|plan| u64::try_from(plan.generation).ok());
-        let announced = self.plan.as_ref().map(|plan| plan.generation.0);
-        let claimed = self.claim.as_ref().map(|claim| claim.generation);
-        let known = [carried, announced, claimed].into_iter().flatten();
-        Generation(known.filter(|generation| is_generation(*generation)).max().unwrap_or_default())
+        let carried = carried.and_then(|plan| Generation::from_status(plan.generation));
+        let announced = self.plan.as_ref().map(|plan| plan.generation);
+        let claimed = self.claim.as_ref().and_then(|claim| Generation::parse(claim.generation));
+        carried.max(announced).max(claimed).unwrap_or(Generation(0))
     }
 
     /// Where it is, as its label says.
@@ -309,21 +307,27 @@ fn is_empty(carried: &CarriedStatus, is_free: bool) -> bool {
 
 impl AnnouncedPlan {
     fn parse(plan: &PlanStatus) -> Option<Self> {
-        let generation =
-            u64::try_from(plan.generation?).ok().filter(|generation| is_generation(*generation))?;
-        let problem = plan.reason.as_ref().map(|reason| Problem {
-            reason: reason.parse().unwrap_or(Reason::PlanFailed),
-            message: plan.message.clone().unwrap_or_default(),
+        let problem = plan.reason.as_ref().map(|reason| {
+            let reason = reason.parse().unwrap_or(Reason::PlanFailed);
+            let [message, next_action] =
+                [&plan.message, &plan.next_action].map(|text| text.as_deref().unwrap_or_default());
+            Problem::new(reason, message, next_action)
         });
         Some(Self {
             id: PlanId::parse(plan.id.as_deref()?).ok()?,
-            generation: Generation(generation),
+            generation: Generation::from_status(plan.generation?)?,
             kind: plan.kind?,
             checksum: Checksum::parse(plan.checksum.as_deref()?).ok()?,
             state: plan.state,
             problem,
             ended: plan.ended.as_ref().map(|ended| ended.0),
         })
+    }
+
+    /// Why the plan failed.
+    pub fn failure(&self) -> Problem {
+        let unknown = || Problem::of_cause(Reason::PlanFailed, "the plan failed");
+        self.problem.clone().unwrap_or_else(unknown)
     }
 
     pub fn is_applied_clean(&self) -> bool {

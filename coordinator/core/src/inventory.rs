@@ -18,7 +18,9 @@ use kube::ResourceExt;
 use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
-pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key, shut_out};
+pub use identify::{
+    Existing, Hardware, Identified, Identity, classify_tpm, identify_host, refuse_key, shut_out,
+};
 pub use install::{InstallError, install_message, reinstall_device, system_image};
 pub use judge::{Judgement, RANDOM_KEY, judge_registration};
 pub use metadata::{Refresh, refresh_inventory};

@@ -26,6 +26,7 @@ pub mod network;
 pub mod node_link;
 pub mod plan;
 pub mod pool;
+pub mod problem;
 pub mod provider_id;
 pub mod reboot;
 pub mod registry_access;
@@ -33,5 +34,6 @@ pub mod retry;
 #[cfg(test)]
 mod samples;
 pub mod seed_image;
+mod text;
 pub mod trace;
 mod yaml;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use coordinator_api::conditions::Reason;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::host::Problem;
+use crate::problem::Problem;
 use crate::provider_id::ProviderId;
 
 /// Label that the kubelet of every node has.
@@ -21,6 +21,8 @@ pub const UUID_LABEL: &str = "metal3.io/uuid";
 pub const SEARCH_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// A Node that did not join by then needs an operator.
 pub const JOIN_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
+
+const SEE_CONSOLE: &str = "see cloud-init and the kubelet on the host's console";
 
 /// By what the Node of a machine is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,10 +77,11 @@ pub fn decide_link(expected: &Expected, nodes: &[NodeFacts]) -> Link {
         several => failed(
             Reason::NodeAmbiguous,
             format!(
-                "Nodes {} have the providerID of this machine ({}): delete those that are not its own",
+                "Nodes {} have the providerID of this machine ({})",
                 list_names(several),
                 expected.provider_ids.join(", ")
             ),
+            "delete the Nodes of other machines",
         ),
     }
 }
@@ -98,42 +101,41 @@ fn link_by_label(expected: &Expected, nodes: &[NodeFacts]) -> Link {
         [node] => link_node(expected, node),
         several => failed(
             Reason::NodeAmbiguous,
-            format!(
-                "Nodes {} have the same label {}: delete those that are not of this machine, or correct the kubelet arguments of the bootstrap data",
-                list_names(several),
-                expected.label
-            ),
+            format!("Nodes {} have the same label {}", list_names(several), expected.label),
+            "delete the Nodes of other machines, or correct the kubelet arguments of the bootstrap data",
         ),
     }
 }
 
 fn wait_for_label(expected: &Expected, nodes: &[NodeFacts]) -> Link {
     let label = format!("{}={}", expected.label, expected.label_values.join(" or "));
-    let message = match named_like(expected, nodes).as_slice() {
-        [] => format!(
-            "no Node has joined with the label {label}: see cloud-init and the kubelet on the host's console"
+    match named_like(expected, nodes).as_slice() {
+        [] => waiting(format!("no Node has joined with the label {label}"), SEE_CONSOLE),
+        similar => waiting(
+            format!(
+                "no Node has the label {label}, and Node {} has the host name of this machine",
+                list_names(similar)
+            ),
+            "set the label in the kubelet arguments of the bootstrap data",
         ),
-        similar => format!(
-            "no Node has the label {label}, and Node {} has the host name of this machine: set the label in the kubelet arguments of the bootstrap data",
-            list_names(similar)
-        ),
-    };
-    waiting(message)
+    }
 }
 
 fn link_by_hostname(expected: &Expected, nodes: &[NodeFacts]) -> Link {
     let hostnames = expected.hostnames.join(" or ");
     match named_like(expected, nodes).as_slice() {
-        [] => waiting(format!(
-            "no Node has joined with the label {} or the host name {hostnames}: see cloud-init and the kubelet on the host's console",
-            expected.label
-        )),
+        [] => waiting(
+            format!("no Node has joined with the label {} or the host name {hostnames}", expected.label),
+            SEE_CONSOLE,
+        ),
         [node] => link_node(expected, node),
-        several => waiting(format!(
-            "Nodes {} have the host name {hostnames}: delete those that are not of this machine, or set the label {} in the kubelet arguments of the bootstrap data",
-            list_names(several),
-            expected.label
-        )),
+        several => waiting(
+            format!("Nodes {} have the host name {hostnames}", list_names(several)),
+            format!(
+                "delete the Nodes of other machines, or set the label {} in the kubelet arguments of the bootstrap data",
+                expected.label
+            ),
+        ),
     }
 }
 
@@ -150,25 +152,26 @@ fn link_node(expected: &Expected, node: &NodeFacts) -> Link {
         (None, Some(provider_id)) => {
             Link::Patch { node: node.name.clone(), provider_id: provider_id.clone() }
         }
-        (None, None) => waiting("the providerID of this machine is not known yet".to_owned()),
+        (None, None) => waiting("the providerID of this machine is not known yet", ""),
         (Some(other), _) => failed(
             Reason::NodeProviderIDUnsupported,
             format!(
-                "Node {} has the providerID {other}, which is not one of this machine ({}){}: correct the kubelet arguments of the bootstrap data and replace the Machine",
+                "Node {} has the providerID {other}, which is not one of this machine ({}){}",
                 node.name,
                 expected.provider_ids.join(", "),
                 ProviderId::proposed_form(other)
             ),
+            "correct the kubelet arguments of the bootstrap data and replace the Machine",
         ),
     }
 }
 
-fn waiting(message: String) -> Link {
-    Link::Waiting(Problem { reason: Reason::NodeWaiting, message })
+fn waiting(message: impl Into<String>, next_action: impl Into<String>) -> Link {
+    Link::Waiting(Problem::new(Reason::NodeWaiting, message, next_action))
 }
 
-fn failed(reason: Reason, message: String) -> Link {
-    Link::Failed(Problem { reason, message })
+fn failed(reason: Reason, message: String, next_action: &str) -> Link {
+    Link::Failed(Problem::new(reason, message, next_action))
 }
 
 fn list_names(nodes: &[&NodeFacts]) -> String {

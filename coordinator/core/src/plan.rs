@@ -21,13 +21,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use proto::plan::{Generation, Image, Plan, RegistryAccess, Secret};
+use coordinator_api::inventory::PlanType;
+use proto::plan::{Generation, Image, Kind, Plan, RegistryAccess, Secret};
 
 use crate::network::HostNetwork;
 
-pub use record::{PlanRecordError, is_generation, read_record};
+pub use record::{PlanRecordError, read_record};
 pub use render::{render, step_names};
-pub use results::{PlanEnd, Progress, failure_reasons, judge_report, with_next_action};
+pub use results::{PlanEnd, Progress, failure_reasons, judge_report};
 
 /// What a plan is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,15 @@ pub struct PlanRecord {
     pub plan: Plan,
     /// Value of the Secret's key `plan`.
     pub bytes: Secret,
+}
+
+/// The kind of a plan, as the status of an object has it.
+pub const fn plan_type(kind: Kind) -> PlanType {
+    match kind {
+        Kind::Clean => PlanType::Clean,
+        Kind::Reprovision => PlanType::Reprovision,
+        Kind::Custom => PlanType::Custom,
+    }
 }
 
 /// What the plan Secret holds, read before a plan is assigned.

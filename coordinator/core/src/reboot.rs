@@ -8,7 +8,8 @@
 use coordinator_api::conditions::Reason;
 use jiff::Timestamp;
 
-use crate::host::{HostRecord, Problem};
+use crate::host::HostRecord;
+use crate::problem::Problem;
 
 /// What is due for the request of an inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,36 +48,39 @@ pub fn has_left(host: &HostRecord, boot: &str) -> bool {
 /// Why no request can be taken now. A host that is away is asked when it attaches;
 /// where it comes back from another boot, it has been rebooted.
 pub fn find_obstacle(host: &HostRecord) -> Option<Problem> {
-    let waits = |message: &str| Some(Problem { reason: Reason::RebootWaiting, message: message.to_owned() });
     if host.refusal().is_some() {
-        return waits("the host is not admitted, and is asked for nothing: see its condition Approved");
+        let message = "the host is not admitted, and gets no request";
+        return Some(Problem::new(Reason::RebootWaiting, message, "see its condition Approved"));
     }
     if host.plan.as_ref().is_some_and(|plan| plan.state.is_none()) {
-        return waits("the host executes a plan, and is asked to reboot after it");
+        let message = "the host executes a plan, and is asked to reboot after it";
+        return Some(Problem::of_cause(Reason::RebootWaiting, message));
     }
     current_boot(host).is_none().then(never_attached)
 }
 
 fn never_attached() -> Problem {
-    let message = "the host has not attached: its agent reboots it, and no BMC could; boot it from its disk";
-    Problem { reason: Reason::RebootWaiting, message: message.to_owned() }
+    let message = "the host has never attached, and only its agent could reboot it";
+    Problem::new(Reason::RebootWaiting, message, "boot it from its disk")
 }
 
 /// How far a request is that was taken.
 pub fn describe_progress(host: &HostRecord, now: Timestamp) -> Problem {
-    let problem = |reason, message: &str| Problem { reason, message: message.to_owned() };
     if host.unreachable_since(now).is_some() {
-        return problem(
+        return Problem::new(
             Reason::HostUnreachable,
-            "the host has no connection, so that its agent cannot reboot it, and no BMC could: switch its power off and on, which ends the request too",
+            "the host has no connection, and only its agent could reboot it",
+            "switch its power off and on, which ends the request too",
         );
     }
     if !host.is_attached() {
-        return problem(Reason::RebootInProgress, "the host is down, or has lost its connection");
+        let message = "the host is down, or has lost its connection";
+        return Problem::of_cause(Reason::RebootInProgress, message);
     }
-    problem(
+    Problem::new(
         Reason::RebootInProgress,
-        "the host was asked to reboot: if it stays in this boot for ten minutes, look at its console",
+        "the host was asked to reboot",
+        "if it stays in this boot for ten minutes, look at its console",
     )
 }
 
@@ -134,8 +138,8 @@ mod tests {
                 None => "nothing".to_owned(),
                 Some(RebootStep::Begin(boot)) => format!("begin {boot}"),
                 Some(RebootStep::Finish) => "finish".to_owned(),
-                Some(RebootStep::Wait(Problem { reason, message })) => {
-                    format!("{} {message}", reason.as_str())
+                Some(RebootStep::Wait(problem)) => {
+                    format!("{} {}", problem.reason.as_str(), problem.text())
                 }
             };
             let (word, part) = want.split_once(' ').unwrap_or((want, ""));

@@ -1,12 +1,12 @@
 //! Hosts that register: who they are, what they are called, how they are
 //! installed.
 
-use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
+use coordinator_api::inventory::{KeyClass, MachineInventory, MachineInventorySpec};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};
 use coordinator_core::inventory::{
-    Draft, Existing, Hardware, Identified, Identity, InstallError, KeyClass, Skipped, TemplateError,
-    draft_inventory, identify_host, install_message,
+    Draft, Existing, Hardware, Identified, Identity, InstallError, Skipped, TemplateError, draft_inventory,
+    identify_host, install_message,
 };
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;

@@ -21,7 +21,8 @@ pub(super) fn describe_failure(error: &StoreError) -> ConditionUpdate {
     let mut failed = effect_failed(&chain(error));
     // An operator has to act, because the object of that name is something else.
     if matches!(error, StoreError::Taken { .. }) {
-        failed.message = format!("{}; correct or delete it: it is created again", chain(error));
+        failed.message = chain(error);
+        failed.next_action = "correct it, or delete it to have it created again".to_owned();
     }
     failed
 }
@@ -58,6 +59,6 @@ pub(super) async fn show_event(
     error: &StoreError,
 ) -> Result<(), StoreError> {
     let failed = describe_failure(error);
-    context.events.publish(object, failed.reason, &failed.message).await;
+    context.events.publish(object, failed.reason, &failed.text()).await;
     Ok(())
 }

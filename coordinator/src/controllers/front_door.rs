@@ -15,8 +15,9 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
-use coordinator_core::demand::{Blocker, Demand, Severity, Want};
+use coordinator_core::demand::{Demand, Want};
 use coordinator_core::host::HostRecord;
+use coordinator_core::problem::{Blocker, Severity};
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
 use coordinator_core::trace::TraceId;
@@ -98,7 +99,7 @@ impl Gathered {
     /// Whether the machine is to give its host back, and something holds that.
     pub(super) fn is_stuck(&self) -> bool {
         // A pause is over some time, of all machines of the Cluster at once.
-        let hold = self.demand.hold.as_ref().filter(|hold| hold.reason != Reason::Paused);
+        let hold = self.demand.hold.as_ref().filter(|hold| hold.problem.reason != Reason::Paused);
         let has_problem = || self.host.as_ref().is_some_and(|host| host.find_problem(self.now).is_some());
         matches!(self.demand.want, Want::Release) && (hold.is_some() || has_problem())
     }
@@ -233,7 +234,7 @@ async fn read_secret<K: FrontDoor>(
 fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
     match &demand.want {
-        Want::Node(node) if blocker.reason == Reason::PoolExhausted => Some(Wait::Host(MemberWish {
+        Want::Node(node) if blocker.problem.reason == Reason::PoolExhausted => Some(Wait::Host(MemberWish {
             failure_domain: node.failure_domain.clone(),
             reuse_group: node.reuse_group.clone(),
         })),
@@ -280,9 +281,9 @@ async fn announce_blocker<K: FrontDoor>(
     blocker: &Blocker,
     before: Option<(String, String)>,
 ) {
-    let now = (blocker.reason.as_str().to_owned(), blocker.message.clone());
+    let now = (blocker.problem.reason.as_str().to_owned(), blocker.problem.text());
     if blocker.severity != Severity::Waiting && before.as_ref() != Some(&now) {
-        context.events.publish(machine, blocker.reason, &blocker.message).await;
+        context.events.publish(machine, blocker.problem.reason, &now.1).await;
     }
 }
 
@@ -298,7 +299,7 @@ fn requeue_after<K: OfKind>(
     }
     context.backoffs.reset_waits(K::KIND, key);
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref());
-    let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::PoolExhausted);
+    let is_exhausted = blocker.is_some_and(|blocker| blocker.problem.reason == Reason::PoolExhausted);
     match outcome.wake {
         Wake::At(at) => Action::requeue(time_until(at, now).max(retry::CONFLICT_RETRY_MIN)),
         _ if is_exhausted => Action::requeue(EXHAUSTED_RECHECK),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::{Type, condition_false};
+use coordinator_api::conditions::Type;
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
@@ -16,9 +16,10 @@ use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{Assignment, Wake};
 use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
 use coordinator_core::cluster;
-use coordinator_core::host::{HostRecord, Problem, facts};
+use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::end_duty;
 use coordinator_core::plan::custom::read_custom;
+use coordinator_core::problem::Problem;
 use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -82,11 +83,13 @@ async fn act_once(
             balancer::dismiss_host(context, inventory, &gathered.record).await?;
         }
         None => {
-            let shown = |kind| move |problem: Problem| condition_false(kind, problem.reason, problem.message);
-            let held = outcome.hold.map(shown(Type::Ready));
-            let custom = outcome.custom.map(shown(Type::CustomPlanAccepted));
-            let reboot = outcome.reboot.map(shown(Type::Rebooted));
-            let told = held.into_iter().chain(custom).chain(reboot);
+            let problems = [
+                (Type::Ready, outcome.hold),
+                (Type::CustomPlanAccepted, outcome.custom),
+                (Type::Rebooted, outcome.reboot),
+            ];
+            let told =
+                problems.into_iter().filter_map(|(kind, problem)| Some(problem?.condition_false(kind)));
             host::write_conditions(&context.client, inventory, told, gathered.now).await?;
         }
     }
@@ -278,7 +281,7 @@ async fn mark_orphaned(
     problem: &Problem,
 ) -> Result<(), StoreError> {
     host::mark(&context.client, inventory, AllocationState::Unavailable).await?;
-    context.events.publish(inventory, problem.reason, &problem.message).await;
+    context.events.publish(inventory, problem.reason, &problem.text()).await;
     Ok(())
 }
 

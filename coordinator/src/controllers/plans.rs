@@ -1,5 +1,6 @@
 //! Effects on a host that both engines have: a plan, and the words for a release.
 
+use coordinator_api::conditions::join_text;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::{Assignment, allocation_of};
 use coordinator_core::host::{HostRecord, facts};
@@ -24,7 +25,8 @@ pub(super) async fn write_plan(
         plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
     }
     if let Some(lost) = &assignment.lost {
-        let note = format!("{}; recreated with plan {}", lost.message, plan.id);
+        let message = format!("{}; recreated with plan {}", lost.message, plan.id);
+        let note = join_text(&message, &lost.next_action);
         context.events.publish(inventory, lost.reason, &note).await;
     }
     let now = context.clock.now();

@@ -21,7 +21,7 @@ fn read_series(text: &str) -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn what_is_exported_is_what_the_catalogue_says() {
     let metrics = Metrics::default();
-    let problem = Problem { reason: Reason::NoSpace, message: String::new() };
+    let problem = Problem::of_cause(Reason::NoSpace, String::new());
     metrics.record_host(&inventory("h", "False", "HostUnreachable"), Presence::Exists);
     metrics.set_sessions(1);
     metrics.set_leader(true);

@@ -1,11 +1,11 @@
 //! Attestation of a host whose identity is in a TPM: the challenge that only its TPM can answer, and
 //! the check of the vendor's certificate against the operator's CAs.
 
-use coordinator_api::inventory::LiveTpm;
+use coordinator_api::inventory::{KeyClass, LiveTpm};
 use coordinator_core::attestation::boot::{describe_live_tpm, verify_boot};
 use coordinator_core::attestation::{AttestationError, Opened};
 use coordinator_core::host::HostRecord;
-use coordinator_core::inventory::KeyClass;
+use coordinator_core::inventory::classify_tpm;
 use proto::proof;
 use proto::tpm::{CREDENTIAL_BYTES, PCRS};
 use proto::v1alpha1 as wire;
@@ -70,7 +70,7 @@ pub(super) async fn verify_tpm(
     {
         tracing::warn!(%error, "certificate of the TPM is not verified, accepting a known host");
     }
-    let class = KeyClass::of_tpm(chain, is_known)?;
+    let class = classify_tpm(chain, is_known)?;
     tracing::info!(class = class.as_str(), registers = hex::encode(quoted.registers), "TPM attested");
     Ok((class, describe_live_tpm(&opened.key, quoted)))
 }

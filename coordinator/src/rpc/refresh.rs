@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{KeyClass, MachineInventory};
 use coordinator_api::names::{annotation, label};
 use coordinator_api::registration::MachineRegistration;
-use coordinator_core::inventory::{KeyClass, refresh_inventory};
+use coordinator_core::inventory::refresh_inventory;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::v1alpha1::HostFacts;

@@ -9,13 +9,13 @@ mod inventories;
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::LiveTpm;
+use coordinator_api::inventory::{KeyClass, LiveTpm};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::attestation::Opened;
 use coordinator_core::host::facts::Registered;
 use coordinator_core::host::hardware::describe_hardware;
-use coordinator_core::inventory::{self, Hardware, KeyClass};
+use coordinator_core::inventory::{self, Hardware};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::proof::{self, NONCE_BYTES};

@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::conditions::join_text;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::inventory::admission::record_refusal;
-use coordinator_core::plan::with_next_action;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
@@ -103,7 +103,7 @@ impl Rejections {
         let registration = latest();
         let uid = registration.uid().unwrap_or_default();
         let Some(suppressed) = self.take_write_turn(uid, refusal, detail, Instant::now()) else { return };
-        let mut note = with_next_action(detail, next_action);
+        let mut note = join_text(detail, next_action);
         let decide = |found: &MachineRegistration| record_refusal(found, refusal, &note, now);
         let recorded = registration_admission::record_refusal(&self.client, latest, decide).await;
         if let Err(error) = recorded {
@@ -127,7 +127,7 @@ impl Rejections {
     ) {
         let uid = inventory.uid().unwrap_or_default();
         if self.take_write_turn(uid, refusal, detail, Instant::now()).is_some() {
-            self.events.publish(inventory, refusal, &with_next_action(detail, next_action)).await;
+            self.events.publish(inventory, refusal, &join_text(detail, next_action)).await;
         }
     }
 

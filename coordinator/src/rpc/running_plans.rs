@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::render_clean_again;
-use coordinator_core::host::{HostRecord, Problem};
-use coordinator_core::plan::{StoredPlan, with_next_action};
+use coordinator_core::host::HostRecord;
+use coordinator_core::plan::StoredPlan;
+use coordinator_core::problem::Problem;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use proto::plan::Plan;
@@ -49,9 +50,12 @@ pub(super) async fn read_plan(
 ) -> Result<VerifiedPlan, PlanReadError> {
     let name = &announced.secret;
     let problem = |reason, cause: &str| {
-        let cause = format!("the plan Secret {name} {cause}");
-        let next = "restore the Secret, or delete the machine to have another plan assigned";
-        Problem { reason, message: with_next_action(&cause, next) }
+        let message = format!("the plan Secret {name} {cause}");
+        Problem::new(
+            reason,
+            message,
+            "restore the Secret, or delete the machine to have another plan assigned",
+        )
     };
     let mut secret = match plan_record::read(secrets, name).await {
         Ok(secret) => secret,

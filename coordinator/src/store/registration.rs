@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::{Approval, MachineInventory, MachineInventorySpec};
+use coordinator_api::inventory::{Approval, KeyClass, MachineInventory, MachineInventorySpec};
 use coordinator_api::names::{annotation, label};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host::facts::{self, Registered};
-use coordinator_core::inventory::{Draft, KeyClass, Refresh};
+use coordinator_core::inventory::{Draft, Refresh};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::{Api, PostParams};

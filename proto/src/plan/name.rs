@@ -38,6 +38,26 @@ impl fmt::Display for PlanId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(pub u64);
 
+impl Generation {
+    /// No coordinator gives this number or a higher one.
+    const END: u64 = u32::MAX as u64;
+
+    /// `None` for a number that no coordinator gives to a plan.
+    pub fn parse(number: u64) -> Option<Self> {
+        (0 < number && number < Self::END).then_some(Self(number))
+    }
+
+    /// Parses the number as the status of an object has it.
+    pub fn from_status(number: i64) -> Option<Self> {
+        u64::try_from(number).ok().and_then(Self::parse)
+    }
+
+    /// The number as the status of an object has it.
+    pub fn to_status(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+}
+
 impl fmt::Display for Generation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)

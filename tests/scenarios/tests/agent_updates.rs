@@ -170,8 +170,8 @@ async fn the_last_request_holds() {
         .expect_why(
             "machineinventory/host-1",
             Reason::AgentUpdateUnavailable,
-            "serves no agent",
-            "ask for the version that it serves",
+            "serves no agent; next: upgrade the coordinator to 0.2.0, or ask for the version that it serves",
+            "upgrade the coordinator or the OS image",
         )
         .await;
     world.serve_agent(&Program::file("0.3.0", Behaviour::Works));

@@ -17,7 +17,7 @@ async fn missing_pool_is_reported_and_retried() {
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_machine("m-1").await;
-    let action = "no MachineInventoryPool pool in this namespace: create it";
+    let action = "no MachineInventoryPool pool in this namespace; next: create it";
     world.wait_for_reason("m-1", Type::InventoryAllocated, Reason::PoolMissing, action).await;
     world
         .expect_why(
@@ -110,7 +110,8 @@ async fn image_without_registry_waits_for_the_cluster() {
 async fn bootstrap_data_must_be_cloud_config() {
     let world = World::with_hosts(&["host-1"]).await;
     world.apply_bare_machine("m-1", "pool", "v1").await;
-    let action = "Secret m-1-bootstrap with the bootstrap data is missing or has no key value: create it";
+    let action =
+        "Secret m-1-bootstrap with the bootstrap data is missing or has no key value; next: create it";
     world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, action).await;
     world
         .expect_why(
@@ -185,8 +186,8 @@ async fn secret_of_other_type_is_never_written() {
 // Shown: Event: `PlanSecretMissing`, `PlanSecretInvalid`; it is created again.
 #[tokio::test(start_paused = true)]
 async fn lost_plan_secret_is_recreated_with_an_event() {
-    let missing = ("PlanSecretMissing", "was missing: find out what deleted it");
-    let invalid = ("PlanSecretInvalid", ": find out what writes it; recreated with plan reprovision-");
+    let missing = ("PlanSecretMissing", "; next: find out what deleted it");
+    let invalid = ("PlanSecretInvalid", "; recreated with plan reprovision-");
     for (garbage, (reason, says)) in [
         (None, missing),
         (Some("not json"), invalid),

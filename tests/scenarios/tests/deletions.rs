@@ -264,7 +264,7 @@ async fn failed_clean_of_abandoned_host_is_retried() {
         .wait_until("the clean has failed", |world| {
             let ready = world.host_condition("host-1", Type::Ready);
             ready.is_some_and(|ready| {
-                ready.message.contains("retry-plan on this object has the host cleaned again")
+                ready.message.contains("retry-plan on this object to have the host cleaned again")
             })
         })
         .await;

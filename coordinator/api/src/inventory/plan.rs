@@ -31,9 +31,13 @@ pub struct PlanStatus {
     /// Ours: why the plan failed or cannot be sent; a condition reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Ours: cause and next action.
+    /// Ours: why the plan failed or cannot be sent. A status of an older release has
+    /// the next action here too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Ours: the next action of an operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_action: Option<String>,
     /// Ours: the step that runs, at most one update a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepStatus>,

@@ -1,14 +1,15 @@
 //! The Node of a machine: linked while it runs, removed with it.
 
 use coordinator_api::conditions::condition_unknown;
-use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_true};
 use coordinator_api::machine::Phase;
 use jiff::SignedDuration;
 
 use super::{Effect, NodeRef, NodesRead, Outcome, Situation, State, Wake};
-use crate::demand::{Blocker, NodeDemand};
-use crate::host::{AnnouncedPlan, HostRecord, Problem};
+use crate::demand::NodeDemand;
+use crate::host::{AnnouncedPlan, HostRecord};
 use crate::node_link::{self, Expected, Link, NodeFacts, NodeSearch, UUID_LABEL, decide_link};
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 /// A release waits no longer for a workload cluster that does not answer.
@@ -27,7 +28,7 @@ pub(super) fn link_node(
         return show(state, condition_true(Type::NodeLinked, Reason::NodeFound, ""));
     }
     if let Some(at) = node_link::search_at(provisioned).filter(|at| situation.now < *at) {
-        let message = "Cluster API has not found the Node yet: wait, it is looked for soon";
+        let message = "Cluster API has not found the Node yet; the coordinator looks for it soon";
         let update = condition_unknown(Type::NodeLinked, Reason::NodeWaiting, message);
         return show(state, update).with_wake(Wake::At(at));
     }
@@ -36,9 +37,8 @@ pub(super) fn link_node(
             let Expected { label, label_values, .. } = &link.expected;
             Outcome::from_effect(Effect::FindNodes(NodeSearch::new(&node.cluster, label, label_values)))
         }
-        NodesRead::Unavailable(Problem { reason, message }) => {
-            let update = condition_unknown(Type::NodeLinked, *reason, message.clone());
-            show(state, update).with_wake(Wake::Backoff)
+        NodesRead::Unavailable(problem) => {
+            show(state, problem.condition_unknown(Type::NodeLinked)).with_wake(Wake::Backoff)
         }
         NodesRead::Read(nodes) => {
             let is_overdue = node_link::is_overdue(provisioned, situation.now);
@@ -52,26 +52,29 @@ fn show(state: State, update: ConditionUpdate) -> Outcome {
 }
 
 fn show_link(state: State, cluster: &str, nodes: &[NodeFacts], link: Link, is_overdue: bool) -> Outcome {
-    let found = |node: &str| condition_true(Type::NodeLinked, Reason::NodeFound, format!("Node {node}"));
-    let failed = |state, problem: Problem| {
-        let blocker = Blocker::needs_operator(Type::NodeLinked, problem.reason, problem.message);
-        Outcome::from_blocker(state, blocker).with_wake(Wake::Backoff)
-    };
     match link {
-        Link::Linked { node, .. } => show(state, found(&node)),
+        Link::Linked { node, .. } => show(state, node_found(&node)),
         Link::Patch { node, provider_id } => {
-            let update = found(&node);
+            let update = node_found(&node);
             let node = find_ref(cluster, nodes, |facts| facts.name == node);
             show(state, update).with_effect(node.map(|node| Effect::LinkNode { node, provider_id }))
         }
         Link::Waiting(problem) if is_overdue => {
-            failed(state, Problem { reason: Reason::NodeOverdue, ..problem })
+            stop_at_node(state, Problem { reason: Reason::NodeOverdue, ..problem })
         }
-        Link::Waiting(Problem { reason, message }) => {
-            show(state, condition_false(Type::NodeLinked, reason, message)).with_wake(Wake::Backoff)
+        Link::Waiting(problem) => {
+            show(state, problem.condition_false(Type::NodeLinked)).with_wake(Wake::Backoff)
         }
-        Link::Failed(problem) => failed(state, problem),
+        Link::Failed(problem) => stop_at_node(state, problem),
     }
+}
+
+fn node_found(node: &str) -> ConditionUpdate {
+    condition_true(Type::NodeLinked, Reason::NodeFound, format!("Node {node}"))
+}
+
+fn stop_at_node(state: State, problem: Problem) -> Outcome {
+    Outcome::from_blocker(state, Blocker::needs_operator(Type::NodeLinked, problem)).with_wake(Wake::Backoff)
 }
 
 fn find_ref(cluster: &str, nodes: &[NodeFacts], is_meant: impl Fn(&NodeFacts) -> bool) -> Option<NodeRef> {
@@ -97,11 +100,11 @@ fn find_leftover(situation: &Situation<'_>, host: &HostRecord) -> Leftover {
         }
         NodesRead::Read(nodes) => {
             let provider_id = leftover_id(situation, host);
-            // What has been deleted goes without us, however long a finalizer of its cluster keeps it.
-            let is_ours = |node: &NodeFacts| {
+            // A Node in deletion needs no second one, however long a finalizer keeps it.
+            find_ref(cluster, nodes, |node| {
                 node.provider_id.as_deref() == Some(provider_id.as_str()) && !node.is_deleting
-            };
-            find_ref(cluster, nodes, is_ours).map_or(Leftover::None, Leftover::Found)
+            })
+            .map_or(Leftover::None, Leftover::Found)
         }
         NodesRead::Unavailable(problem) => Leftover::Unavailable(problem.clone()),
     }
@@ -128,11 +131,11 @@ pub(super) fn remove_node(situation: &Situation<'_>, host: &HostRecord, clean: &
             }
             let cluster = situation.demand.leftover_cluster.as_deref().unwrap_or_default();
             let message = format!(
-                "the Node with the providerID {} is deleted from Cluster {cluster} before the host is released, for two minutes at most: {}",
+                "the host is released once the Node with the providerID {} is deleted from Cluster {cluster}, or after two minutes: {}",
                 leftover_id(situation, host),
                 problem.message
             );
-            let blocker = Blocker::waiting_for(Type::NodeLinked, problem.reason, message);
+            let blocker = Blocker::waiting_for(Type::NodeLinked, Problem { message, ..problem });
             Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker).with_wake(Wake::Backoff)
         }
     }

@@ -10,9 +10,10 @@ use proto::plan::Secret;
 
 use crate::bootstrap::{render_expressions, stated_provider_id};
 use crate::cloud_init::{MetaData, meta_data_values};
-use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
+use crate::demand::{BootstrapEdit, NodeDemand};
 use crate::host::HostRecord;
 use crate::plan::Names;
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 /// What the host carries, where the bootstrap data had a say in it.
@@ -50,10 +51,14 @@ pub(super) fn stated_id(
     if let Some(id) = rendered.filter(|id| *id == names.provider_id || node.other_ids.contains(id)) {
         return Ok((id != names.provider_id).then_some(id));
     }
-    let message = format!(
-        "the bootstrap data gives the kubelet the provider-id {stated}, which is not {} or {} here: write metal3://{{{{ ds.meta_data.providerid }}}} or metal3://{{{{ ds.meta_data.uuid }}}}, or leave it out",
-        names.provider_id,
-        node.other_ids.join(" or ")
+    let problem = Problem::new(
+        Reason::NodeProviderIDUnsupported,
+        format!(
+            "the bootstrap data gives the kubelet the provider-id {stated}, which is not {} or {} here",
+            names.provider_id,
+            node.other_ids.join(" or ")
+        ),
+        "write metal3://{{ ds.meta_data.providerid }} or metal3://{{ ds.meta_data.uuid }}, or leave it out",
     );
-    Err(Blocker::failed_with(Type::BootstrapReady, Reason::NodeProviderIDUnsupported, message))
+    Err(Blocker::failed_with(Type::BootstrapReady, problem))
 }

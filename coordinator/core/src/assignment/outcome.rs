@@ -7,11 +7,12 @@ use coordinator_api::machine::Phase;
 use jiff::Timestamp;
 use proto::plan::Secret;
 
-use crate::demand::{Blocker, Demand, Severity};
-use crate::host::{HostRecord, Problem};
+use crate::demand::Demand;
+use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
 use crate::node_link::NodeSearch;
 use crate::plan::PlanRecord;
+use crate::problem::{Blocker, Problem, Severity};
 use crate::provider_id::ProviderId;
 
 /// What follows from a decision.
@@ -224,17 +225,16 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
         updates.push(condition_true(Type::Ready, Reason::Running, ""));
         return updates;
     };
-    let shown = |kind| condition_false(kind, blocker.reason, blocker.message.clone());
     if blocker.condition != Type::Ready {
         updates.retain(|update| update.kind != blocker.condition);
-        updates.push(shown(blocker.condition));
+        updates.push(blocker.problem.condition_false(blocker.condition));
     }
-    updates.push(shown(Type::Ready));
+    updates.push(blocker.problem.condition_false(Type::Ready));
     updates
 }
 
 /// The effect of a decision was not accepted by the API server.
 pub fn effect_failed(error: &str) -> ConditionUpdate {
-    let message = format!("{error}; it is retried: correct the cause or the coordinator's permissions");
-    condition_false(Type::Ready, Reason::ApiRequestFailed, message)
+    condition_false(Type::Ready, Reason::ApiRequestFailed, format!("{error}; it is retried"))
+        .with_next_action("correct the cause or the coordinator's permissions")
 }

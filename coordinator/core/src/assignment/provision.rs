@@ -11,13 +11,17 @@ use proto::plan::{Checksum, PlanId, Secret};
 use super::link;
 use super::node_id::provider_id;
 use super::{Assignment, ClaimNames, Effect, Host, Outcome, Situation, State, Wake, foreign_node};
-use crate::demand::{Blocker, NodeDemand};
+use crate::demand::NodeDemand;
 use crate::host::{AnnouncedPlan, HostRecord, owner_text};
 use crate::pool::{self, Availability, Exclusion};
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 use inputs::{Next, assign_reprovision, gather_inputs};
 
-const NOT_STATED: &str = "the host has not stated yet what it carries: it does when it attaches";
+/// The host states its node when it attaches.
+fn await_host_statement() -> Problem {
+    Problem::of_cause(Reason::HostStatementMissing, "waiting for the host to attach and report its node")
+}
 
 /// The machine holds no host.
 pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Outcome {
@@ -28,13 +32,18 @@ pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Out
     }
     if let Some(named) = &demand.host {
         let Some(host) = situation.host else {
-            let message = format!(
-                "MachineInventory {named} does not exist: restore it, or remove the annotation {} to choose another host",
-                annotation::MACHINE_INVENTORY
+            let problem = Problem::new(
+                Reason::InventoryMissing,
+                format!("MachineInventory {named} does not exist"),
+                format!(
+                    "restore it, or remove the annotation {} to choose another host",
+                    annotation::MACHINE_INVENTORY
+                ),
             );
-            let blocker =
-                Blocker::needs_operator(Type::InventoryAllocated, Reason::InventoryMissing, message);
-            return Outcome::from_blocker(pending, blocker);
+            return Outcome::from_blocker(
+                pending,
+                Blocker::needs_operator(Type::InventoryAllocated, problem),
+            );
         };
         match pool::host_availability(&node.pool, Some(host.record)) {
             Availability::Available if demand.has_finalizer && node.is_listed => {
@@ -43,12 +52,15 @@ pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Out
             Availability::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
                 if host.record.claim.is_none() && !may_choose_again(host.record) =>
             {
-                let message = format!(
-                    "MachineInventory {named} has no owner and may carry a node of this machine: wait until its host attaches, or restore its owner annotations"
+                let problem = Problem::new(
+                    Reason::HostCarriesNode,
+                    format!("MachineInventory {named} has no owner and may carry a node of this machine"),
+                    "wait until its host attaches, or restore its owner annotations",
                 );
-                let blocker =
-                    Blocker::waiting_for(Type::InventoryAllocated, Reason::HostCarriesNode, message);
-                return Outcome::from_blocker(pending, blocker);
+                return Outcome::from_blocker(
+                    pending,
+                    Blocker::waiting_for(Type::InventoryAllocated, problem),
+                );
             }
             _ => {}
         }
@@ -75,23 +87,23 @@ fn claim_effect(node: &NodeDemand, generation: u64) -> Effect {
 /// The machine has a providerID and its host no claim of it. Where the host
 /// states that it carries this node, the claim is restored.
 fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderId) -> Outcome {
-    let host = situation.host.map(|host| host.record);
     let machine = &situation.demand.machine;
-    let carries = |host: &&HostRecord| {
-        host.claim.is_none()
-            && !host.is_quarantined
-            && host.is_attached()
-            && host.carries_node_of(provider_id)
-            && host.owner_other_than(&owner_text(machine.kind, &machine.name)).is_none()
-    };
-    if let Some(host) = host.filter(carries) {
+    if let Some(Host { record: host, .. }) = situation.host
+        && host.claim.is_none()
+        && !host.is_quarantined
+        && host.is_attached()
+        && host.carries_node_of(provider_id)
+        && host.owner_other_than(&owner_text(machine.kind, &machine.name)).is_none()
+    {
         // The plan that made the node belongs to the claim.
         return Outcome::from_effect(claim_effect(node, host.newest_generation().0.saturating_sub(1)));
     }
-    let message = format!(
-        "the host of {provider_id} is gone or has another owner; it is left as it is: restore its MachineInventory, or delete this Machine"
+    let problem = Problem::new(
+        Reason::InventoryMissing,
+        format!("the host of {provider_id} is gone or has another owner; it is not touched"),
+        "restore its MachineInventory, or delete this Machine",
     );
-    let blocker = Blocker::failed_with(Type::InventoryAllocated, Reason::InventoryMissing, message);
+    let blocker = Blocker::failed_with(Type::InventoryAllocated, problem);
     Outcome::from_blocker(State::new(Phase::Running, None), blocker)
 }
 
@@ -113,10 +125,14 @@ pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host:
 
 /// The claim is older than the node.
 fn hold_foreign_node(situation: &Situation<'_>, host: &HostRecord, owner: &str) -> Outcome {
-    let message = format!(
-        "the host states that it carries the node of {owner}, which got it after this object held it: restore {owner}, and delete the Machine of this object, which leaves the host as it is"
+    let problem = Problem::new(
+        Reason::HostCarriesNode,
+        format!(
+            "the host runs the node of {owner}, which claimed it after the backup of this object was taken"
+        ),
+        format!("restore {owner}, then delete the Machine of this object (the host is not touched)"),
     );
-    let blocker = Blocker::needs_operator(Type::InventoryAllocated, Reason::HostCarriesNode, message);
+    let blocker = Blocker::needs_operator(Type::InventoryAllocated, problem);
     let is_provided = situation.demand.provider_id.is_some();
     let phase = if is_provided { Phase::Running } else { Phase::Allocated };
     Outcome::from_blocker(State::new(phase, Some(host)), blocker)
@@ -129,8 +145,12 @@ fn name_node(node: &NodeDemand, host: &HostRecord) -> Outcome {
     if host.carries_node_of(&provider_id) {
         return Outcome::from_effect(Effect::SetProviderId(provider_id));
     }
-    let message = "an operator's plan ran on this host, and it does not state that it carries the node of this machine: delete the Machine to have another one created";
-    let blocker = Blocker::needs_operator(Type::PlanApplied, Reason::HostCarriesNoNode, message);
+    let problem = Problem::new(
+        Reason::HostCarriesNoNode,
+        "an operator's plan ran on this host, and the host does not report the node of this machine",
+        "delete the Machine to have another one created",
+    );
+    let blocker = Blocker::needs_operator(Type::PlanApplied, problem);
     Outcome::from_blocker(State::new(Phase::Reprovisioning, Some(host)), blocker)
 }
 
@@ -143,16 +163,18 @@ fn run_host(
 ) -> Outcome {
     let state = State { has_inputs: true, is_applied: true, ..State::new(Phase::Running, Some(host)) };
     let mark = mark_allocation(host, AllocationState::Allocated);
-    let waiting = |reason, message: &str| Blocker::waiting_for(Type::Ready, reason, message);
     let blocker = match (host.find_problem(situation.now), &host.carried) {
-        (Some(problem), _) => Some(waiting(problem.reason, &problem.message)),
-        (None, None) => Some(waiting(Reason::HostStatementMissing, NOT_STATED)),
+        (Some(problem), _) => Some(Blocker::waiting_for(Type::Ready, problem)),
+        (None, None) => Some(Blocker::waiting_for(Type::Ready, await_host_statement())),
         (None, Some(_)) if host.carries_node_of(provider_id) => None,
-        (None, Some(_)) => Some(Blocker::needs_operator(
-            Type::Ready,
-            Reason::HostCarriesNoNode,
-            "the host states that it does not carry the node of this machine: delete the Machine to have another one created",
-        )),
+        (None, Some(_)) => {
+            let problem = Problem::new(
+                Reason::HostCarriesNoNode,
+                "the host reports that it does not run the node of this machine",
+                "delete the Machine to have another one created",
+            );
+            Some(Blocker::needs_operator(Type::Ready, problem))
+        }
     };
     let wake = grace_wake(situation, host);
     match blocker {
@@ -169,7 +191,8 @@ fn follow_plan(
     plan: &AnnouncedPlan,
 ) -> Outcome {
     let wait = |phase, reason| {
-        let blocker = in_flight(situation, host, plan, reason);
+        let problem = in_flight(situation, host, plan, reason);
+        let blocker = Blocker::waiting_for(Type::PlanApplied, problem);
         Outcome::from_blocker(State::new(phase, Some(host)), blocker).with_wake(grace_wake(situation, host))
     };
     match (plan.kind, plan.state) {
@@ -191,30 +214,29 @@ pub(super) fn in_flight(
     host: &HostRecord,
     plan: &AnnouncedPlan,
     reason: Reason,
-) -> Blocker {
-    if let Some(problem) = host.find_problem(situation.now) {
-        let message = format!("plan {} is blocked: {}", plan.id, problem.message);
-        return Blocker::waiting_for(Type::PlanApplied, problem.reason, message);
+) -> Problem {
+    match host.find_problem(situation.now) {
+        Some(problem) => {
+            let message = format!("plan {} is blocked: {}", plan.id, problem.message);
+            Problem { message, ..problem }
+        }
+        None => executing(&plan.id, reason),
     }
-    executing(&plan.id, reason)
 }
 
 /// The plan is assigned and has no result yet.
-pub(super) fn executing(plan: &PlanId, reason: Reason) -> Blocker {
-    Blocker::waiting_for(Type::PlanApplied, reason, format!("the host executes plan {plan}"))
+pub(super) fn executing(plan: &PlanId, reason: Reason) -> Problem {
+    Problem::of_cause(reason, format!("the host executes plan {plan}"))
 }
 
 /// A failed plan stays failed.
 pub(super) fn plan_failed(plan: &AnnouncedPlan) -> Blocker {
-    let (reason, cause) = match &plan.problem {
-        Some(problem) => (problem.reason, problem.message.as_str()),
-        None => (Reason::PlanFailed, "the plan failed"),
-    };
-    let message = format!(
-        "{cause}; then delete the Machine; while it is in deletion, the annotation {} on this object has the host cleaned again",
+    let retry = format!(
+        "while it is in deletion, the annotation {} on this object has the host cleaned again",
         annotation::RETRY_PLAN
     );
-    Blocker::failed_with(Type::PlanApplied, reason, message)
+    let problem = plan.failure().then_do("delete the Machine").or_do(&retry);
+    Blocker::failed_with(Type::PlanApplied, problem)
 }
 
 pub(super) fn mark_allocation(host: &HostRecord, state: AllocationState) -> Option<Effect> {
@@ -243,7 +265,7 @@ fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> O
 /// costs no further write.
 fn assigned_outcome(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
     let plan = &assignment.record.plan;
-    let blocker = executing(&plan.id, Reason::PlanRunning);
+    let blocker = Blocker::waiting_for(Type::PlanApplied, executing(&plan.id, Reason::PlanRunning));
     let state = State {
         has_inputs: true,
         plan_checksum: Some(plan.checksum.to_string()),

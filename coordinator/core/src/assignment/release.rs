@@ -7,8 +7,8 @@ use coordinator_api::names::annotation;
 
 use super::provision::{executing, grace_wake, in_flight, mark_allocation, plan_failed};
 use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, foreign_node, link};
-use crate::demand::Blocker;
 use crate::host::{AnnouncedPlan, HostRecord};
+use crate::problem::{Blocker, Problem};
 
 /// The machine in deletion holds `host`.
 pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
@@ -55,21 +55,19 @@ fn advise_dead_host() -> String {
 }
 
 fn await_statement(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
-    let message = format!(
-        "the host is not attached and has not stated that it carries nothing; {}",
-        advise_dead_host()
-    );
-    let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::HostStatementMissing, message);
+    let message = "the host is not attached and has not stated that it carries nothing";
+    let problem = Problem::new(Reason::HostStatementMissing, message, advise_dead_host());
+    let blocker = Blocker::waiting_for(Type::PlanApplied, problem);
     Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
         .with_wake(release_wake(situation, host))
 }
 
 fn follow_clean(situation: &Situation<'_>, host: &HostRecord, plan: &AnnouncedPlan) -> Outcome {
-    let mut blocker = in_flight(situation, host, plan, Reason::Cleaning);
-    if blocker.reason != Reason::Cleaning {
-        blocker.message += "; ";
-        blocker.message += &advise_dead_host();
+    let mut problem = in_flight(situation, host, plan, Reason::Cleaning);
+    if problem.reason != Reason::Cleaning {
+        problem = problem.or_do(&advise_dead_host());
     }
+    let blocker = Blocker::waiting_for(Type::PlanApplied, problem);
     Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
         .with_effect(mark_allocation(host, AllocationState::Preparing))
         .with_wake(release_wake(situation, host))
@@ -85,7 +83,7 @@ fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
         Err(blocker) => return Outcome::from_blocker(state, blocker),
     };
     let plan = &assignment.record.plan;
-    let blocker = executing(&plan.id, Reason::Cleaning);
+    let blocker = Blocker::waiting_for(Type::PlanApplied, executing(&plan.id, Reason::Cleaning));
     let state = State { is_applied: false, plan_checksum: Some(plan.checksum.to_string()), ..state };
     Outcome::from_blocker(state, blocker)
         .with_effect(Some(Effect::Assign(assignment)))

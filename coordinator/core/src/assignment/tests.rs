@@ -68,7 +68,7 @@ fn node(demand: &mut Demand) -> &mut NodeDemand {
 }
 
 fn reason(outcome: &Outcome) -> Option<Reason> {
-    outcome.state.as_ref()?.blocker.as_ref().map(|blocker| blocker.reason)
+    outcome.state.as_ref()?.blocker.as_ref().map(|blocker| blocker.problem.reason)
 }
 
 fn phase(outcome: &Outcome) -> Option<Phase> {

@@ -11,9 +11,10 @@ use proto::plan::Generation;
 
 use super::{HostEffect, HostSituation};
 use crate::assignment::{Assignment, Wake};
-use crate::host::{HostRecord, Problem};
+use crate::host::HostRecord;
 use crate::plan::custom::CustomPlan;
 use crate::plan::{PlanRecordError, StoredPlan};
+use crate::problem::Problem;
 
 /// Nothing announces a change of the Secret.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -27,16 +28,9 @@ pub(super) fn next_look(now: Timestamp) -> Wake {
 pub(super) fn check_request(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
     let host = situation.host;
     let Some(name) = host.custom_plan.as_ref().filter(|_| !situation.is_paused) else { return (None, None) };
-    let invalid = |cause: &str| {
-        let message = format!(
-            "Secret {name}, which the annotation {} names, {cause}: correct it, or remove the annotation",
-            annotation::CUSTOM_PLAN
-        );
-        (None, Some(Problem { reason: Reason::CustomPlanInvalid, message }))
-    };
     let plan = match situation.custom {
         None => return (Some(HostEffect::ReadCustom(name.clone())), None),
-        Some(Err(error)) => return invalid(&error.to_string()),
+        Some(Err(error)) => return (None, Some(invalid_plan(name, &error.to_string()))),
         Some(Ok(plan)) => plan,
     };
     if host.last_custom_plan.as_deref() == Some(plan.id.as_str()) {
@@ -44,13 +38,18 @@ pub(super) fn check_request(situation: &HostSituation<'_>) -> (Option<HostEffect
     }
     if let Some(cause) = find_obstacle(host) {
         let message = format!("the plan of Secret {name} waits: {cause}");
-        return (None, Some(Problem { reason: Reason::CustomPlanWaiting, message }));
+        return (None, Some(Problem::of_cause(Reason::CustomPlanWaiting, message)));
     }
     let Some(stored) = situation.plan else { return (Some(HostEffect::ReadPlan), None) };
     match assign(host, plan, stored) {
         Ok(assignment) => (Some(HostEffect::AssignCustom(assignment)), None),
-        Err(error) => invalid(&format!("cannot be executed: {error}")),
+        Err(error) => (None, Some(invalid_plan(name, &format!("cannot be executed: {error}")))),
     }
+}
+
+fn invalid_plan(secret: &str, cause: &str) -> Problem {
+    let message = format!("Secret {secret}, which the annotation {} names, {cause}", annotation::CUSTOM_PLAN);
+    Problem::new(Reason::CustomPlanInvalid, message, "correct it, or remove the annotation")
 }
 
 /// A free host has to carry nothing: the plan would hide what an earlier one left.

@@ -1,11 +1,9 @@
 //! The conditions `EndpointReady` and `Ready` of a cluster.
 
-use coordinator_api::conditions::{
-    ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
-};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 
 use super::{Decision, Observed};
-use crate::host::Problem;
+use crate::problem::Problem;
 
 const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
 
@@ -58,8 +56,8 @@ fn answer_condition(answer: &EndpointAnswer) -> Option<ConditionUpdate> {
     match answer {
         EndpointAnswer::NotAsked => None,
         EndpointAnswer::Answered => Some(condition_true(kind, Reason::EndpointReachable, "")),
-        EndpointAnswer::Unasked(problem) => Some(condition_unknown(kind, problem.reason, &problem.message)),
-        EndpointAnswer::Silent(problem) => Some(condition_false(kind, problem.reason, &problem.message)),
+        EndpointAnswer::Unasked(problem) => Some(problem.condition_unknown(kind)),
+        EndpointAnswer::Silent(problem) => Some(problem.condition_false(kind)),
     }
 }
 
@@ -69,7 +67,7 @@ mod tests {
 
     #[test]
     fn silent_endpoint_counts_after_api_server_answered() {
-        let problem = |reason| Problem { reason, message: "why".to_owned() };
+        let problem = |reason| Problem::of_cause(reason, "why".to_owned());
         let (silent, unasked) = (Reason::WorkloadUnreachable, Reason::KubeconfigMissing);
         for (name, answer, is_initialized, ready, endpoint) in [
             ("first", EndpointAnswer::NotAsked, false, "True EndpointKnown", None),

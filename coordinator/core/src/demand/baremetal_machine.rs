@@ -10,7 +10,10 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, finalizer, kind, label};
 use kube::ResourceExt as _;
 
-use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want, owner_mismatch};
+use super::{
+    BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want, cluster_missing, owner_mismatch,
+    owner_missing, version_missing,
+};
 use crate::cluster;
 use crate::host::hardware::Capacity;
 use crate::ids::{HostName, Uid};
@@ -18,6 +21,7 @@ use crate::image_catalog::{self, ImageError};
 use crate::node_link::{self, Expected, UUID_LABEL};
 use crate::plan::Names;
 use crate::pool::{Roster, Wish};
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 /// The objects that a demand is made of.
@@ -60,7 +64,7 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
             Want::Release,
             host.as_ref().and_then(|_| owner_mismatch(inputs.machine.owner_references(), inputs.owner)),
         ),
-        (false, None) => (Want::Release, Some(owner_missing())),
+        (false, None) => (Want::Release, Some(Blocker::waiting_for(Type::Ready, owner_missing()))),
         (false, Some(owner)) => (Want::Node(Box::new(read_node(inputs, owner, is_reserved))), None),
     };
     Demand {
@@ -84,13 +88,15 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
 
 fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
     if cluster::is_paused(inputs.machine, inputs.cluster) {
-        return Some(Blocker::waiting_for(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
+        return Some(Blocker::waiting_for(
+            Type::Paused,
+            Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
+        ));
     }
     let owner = inputs.owner?;
     // A cluster that is not found is not a cluster that is not paused.
     let Some(cluster) = inputs.cluster else {
-        let message = format!("Cluster {} is not found: create or restore it", owner.spec.cluster_name);
-        return Some(Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message));
+        return Some(Blocker::waiting_for(Type::Ready, cluster_missing(&owner.spec.cluster_name)));
     };
     infrastructure_blocker(inputs.machine, cluster)
 }
@@ -99,19 +105,15 @@ fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
 fn infrastructure_blocker(machine: &BaremetalMachine, cluster: &Cluster) -> Option<Blocker> {
     let is_begun = machine.spec.provider_id.is_some() || machine.metadata.deletion_timestamp.is_some();
     let is_provisioned = cluster.status.as_ref().is_some_and(ClusterStatus::is_infrastructure_provisioned);
-    let message = || {
-        format!(
-            "the infrastructure of Cluster {} is not provisioned yet: see the conditions of its infrastructure object",
-            cluster.name_any()
-        )
-    };
-    let waiting = || Blocker::waiting_for(Type::Ready, Reason::ClusterInfrastructureWaiting, message());
-    (!is_begun && !is_provisioned).then(waiting)
-}
-
-fn owner_missing() -> Blocker {
-    let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
-    Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message)
+    if is_begun || is_provisioned {
+        return None;
+    }
+    let problem = Problem::new(
+        Reason::ClusterInfrastructureWaiting,
+        format!("the infrastructure of Cluster {} is not provisioned yet", cluster.name_any()),
+        "see the conditions of its infrastructure object",
+    );
+    Some(Blocker::waiting_for(Type::Ready, problem))
 }
 
 fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) -> bool) -> NodeDemand {
@@ -178,27 +180,33 @@ fn choose_candidate(
     pool: &str,
     is_reserved: impl Fn(&str) -> bool,
 ) -> Result<HostName, Blocker> {
-    let blocked = |reason, message| Blocker::needs_operator(Type::InventoryAllocated, reason, message);
     let Some(roster) = inputs.roster else {
-        let message =
-            format!("no MachineInventoryPool {pool} in this namespace: create it, or correct the template");
-        return Err(blocked(Reason::PoolMissing, message));
+        let problem = Problem::new(
+            Reason::PoolMissing,
+            format!("no MachineInventoryPool {pool} in this namespace"),
+            "create it, or correct the template",
+        );
+        return Err(Blocker::needs_operator(Type::InventoryAllocated, problem));
     };
     let cluster = &roster.pool().spec.cluster_name;
     if *cluster != owner.spec.cluster_name {
-        let message = format!(
-            "MachineInventoryPool {pool} is for Cluster {cluster}: name another pool in the template, or correct spec.clusterName of the pool"
+        let problem = Problem::new(
+            Reason::PoolOfOtherCluster,
+            format!("MachineInventoryPool {pool} is for Cluster {cluster}"),
+            "name another pool in the template, or correct spec.clusterName of the pool",
         );
-        return Err(Blocker::failed_with(Type::InventoryAllocated, Reason::PoolOfOtherCluster, message));
+        return Err(Blocker::failed_with(Type::InventoryAllocated, problem));
     }
-    let exhausted = |excluded| {
-        let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
-        blocked(Reason::PoolExhausted, message)
-    };
     let group = reuse_group(inputs, owner);
     let wish = Wish { failure_domain: owner.spec.failure_domain.as_deref(), reuse_group: group.as_deref() };
-    let member = roster.choose_member(&wish, is_reserved).map_err(exhausted)?;
-    HostName::parse(&member.name).ok_or_else(|| exhausted("a member has no name".to_owned()))
+    let chosen = roster
+        .choose_member(&wish, is_reserved)
+        .and_then(|member| HostName::parse(&member.name).ok_or_else(|| "a member has no name".to_owned()));
+    chosen.map_err(|excluded| {
+        let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
+        let problem = Problem::of_cause(Reason::PoolExhausted, message);
+        Blocker::needs_operator(Type::InventoryAllocated, problem)
+    })
 }
 
 /// The control plane or deployment of the machine, where its pool reuses nodes.
@@ -213,11 +221,11 @@ fn reuse_group(inputs: &Inputs<'_>, owner: &Machine) -> Option<String> {
 }
 
 fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Image, Blocker> {
-    let failed = |reason, message: String| Blocker::failed_with(Type::ImageResolved, reason, message);
-    let version = owner.spec.version.as_deref().ok_or_else(|| {
-        let message = "the Machine has no spec.version: set it on the MachineDeployment or control plane";
-        failed(Reason::VersionMissing, message.to_owned())
-    })?;
+    let version = owner
+        .spec
+        .version
+        .as_deref()
+        .ok_or_else(|| Blocker::failed_with(Type::ImageResolved, version_missing()))?;
     let registry = inputs.cluster.and_then(|cluster| cluster.annotations().get(annotation::REGISTRY_ADDRESS));
     let empty = BTreeMap::new();
     let catalog = inputs.catalog.unwrap_or(&empty);
@@ -230,7 +238,7 @@ fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Im
             ImageError::RegistryMissing { .. } => Reason::ImageRegistryMissing,
             ImageError::Miss { .. } | ImageError::Invalid { .. } => Reason::ImageCatalogMiss,
         };
-        failed(reason, error.to_string())
+        Blocker::failed_with(Type::ImageResolved, Problem::of_cause(reason, error.to_string()))
     })
 }
 

@@ -4,18 +4,18 @@ use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown, fields_ignored,
 };
 use coordinator_api::inventory::{
-    AgentUpdateState, Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory,
-    MachineInventorySpec, PlanState, PlanType,
+    AgentUpdateState, Approval, CoordinatorSettingsState, InstallState, InstallStatus, KeyClass,
+    MachineInventory, MachineInventorySpec, PlanState, PlanType,
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
 
 use super::HostRecord;
-use crate::inventory::KeyClass;
 use crate::network;
+use crate::problem::Problem;
 
-/// Sets the conditions that follow from the stored facts of `inventory`. `told`
-/// is what they do not tell: why nothing is done, or what the API server refused.
+/// Sets the conditions that follow from the stored facts of `inventory`. `told` are
+/// conditions that do not follow from them, such as an effect that the API server refused.
 pub fn project_conditions(
     inventory: &mut MachineInventory,
     told: impl IntoIterator<Item = ConditionUpdate>,
@@ -35,16 +35,17 @@ pub fn project_conditions(
         updates.push(update);
     }
     let generation = inventory.metadata.generation;
-    // Those of requests and of fields without effect go with them.
+    // Conditions of requests and of fields without effect are removed with their cause.
     let requests = [
         (Type::CustomPlanAccepted, record.custom_plan.is_some()),
         (Type::Rebooted, record.is_reboot_requested || record.rebooting_from.is_some()),
         (Type::AgentUpdated, inventory.wanted_agent().is_some()),
         (Type::FieldsIgnored, !ignored.is_empty()),
     ];
-    let is_over = |kind: &str| requests.iter().any(|(of, is_asked)| !is_asked && of.as_str() == kind);
     let status = inventory.status.get_or_insert_default();
-    status.conditions.retain(|condition| !is_over(&condition.type_));
+    status.conditions.retain(|condition| {
+        !requests.iter().any(|(kind, is_made)| !is_made && kind.as_str() == condition.type_)
+    });
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
 }
 
@@ -59,16 +60,19 @@ fn list_ignored(spec: &MachineInventorySpec) -> Vec<&'static str> {
 }
 
 fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
-    let fails = |reason, message: &str| condition_false(Type::Ready, reason, message);
     if let Some(problem) = record.find_problem(now) {
         return match problem.reason {
-            Reason::HostUnreachable => condition_unknown(Type::Ready, problem.reason, problem.message),
-            reason => condition_false(Type::Ready, reason, problem.message),
+            Reason::HostUnreachable => problem.condition_unknown(Type::Ready),
+            _ => problem.condition_false(Type::Ready),
         };
     }
     if record.carried.is_none() {
         return match &record.install {
-            Some(_) => fails(Reason::WaitingForPlan, "the host has registered and is being installed"),
+            Some(_) => condition_false(
+                Type::Ready,
+                Reason::WaitingForPlan,
+                "the host has registered and is being installed",
+            ),
             None => condition_unknown(
                 Type::Ready,
                 Reason::HostStatementMissing,
@@ -77,93 +81,99 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
         };
     }
     if let Some(plan) = &record.plan {
-        let message = plan.problem.as_ref().map_or("", |problem| problem.message.as_str());
         match plan.state {
-            None => return fails(Reason::WaitingForPlan, "the host executes its plan"),
-            Some(PlanState::Failed) if record.is_abandoned && plan.kind == PlanType::Clean => {
-                let cause = if message.is_empty() { "the plan failed" } else { message };
-                let message = format!(
-                    "{cause}; then the annotation {} on this object has the host cleaned again",
-                    annotation::RETRY_PLAN
-                );
-                return fails(Reason::PlanFailure, &message);
+            None => {
+                return condition_false(Type::Ready, Reason::WaitingForPlan, "the host executes its plan");
             }
-            Some(PlanState::Failed) => return fails(Reason::PlanFailure, message),
+            Some(PlanState::Failed) => {
+                let mut failure = Problem { reason: Reason::PlanFailure, ..plan.failure() };
+                if record.is_abandoned && plan.kind == PlanType::Clean {
+                    failure = failure.then_do(&format!(
+                        "set the annotation {} on this object to have the host cleaned again",
+                        annotation::RETRY_PLAN
+                    ));
+                }
+                return failure.condition_false(Type::Ready);
+            }
             Some(PlanState::Applied) => {}
         }
     }
     if record.is_abandoned {
-        return fails(
+        return condition_false(
+            Type::Ready,
             Reason::Abandoned,
-            "the host was given up without a clean; it is cleaned and released when it attaches",
+            "the host was released without a clean; it is cleaned when it attaches",
         );
     }
     if record.claim.is_none() && record.carried_node().is_some() {
-        return fails(
+        return condition_false(
+            Type::Ready,
             Reason::HostCarriesNode,
-            "the host carries a node and no machine holds it: restore the owner annotations and the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+            "the host carries a node and no machine holds it",
+        )
+        .with_next_action(
+            "restore the owner annotations and the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         );
     }
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
 }
 
 fn approved_condition(record: &HostRecord) -> ConditionUpdate {
-    let fails = |reason, message| condition_false(Type::Approved, reason, message);
     match record.approval {
         Approval::Automatic => condition_true(Type::Approved, Reason::ApprovedAutomatically, ""),
         Approval::Approved => condition_true(Type::Approved, Reason::ApprovedByOperator, ""),
-        Approval::Pending => fails(Reason::ApprovalPending, record.approval_command()),
-        Approval::Revoked => fails(Reason::Revoked, record.approval_command()),
+        Approval::Pending => record.approval_pending().condition_false(Type::Approved),
+        Approval::Revoked => record.approval_revoked().condition_false(Type::Approved),
     }
 }
 
 fn installed_condition(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {
-    let fails = |reason, message: String| condition_false(Type::Installed, reason, message);
     let has_attached = record.carried.is_some();
-    match install.state {
+    let (reason, message) = match install.state {
         InstallState::Registered => {
-            fails(Reason::Installing, "the host has registered and is being installed".to_owned())
+            (Reason::Installing, "the host has registered and is being installed".to_owned())
         }
-        InstallState::Waiting => fails(Reason::InstallWaiting, install.message.clone()),
+        InstallState::Waiting => (Reason::InstallWaiting, install.message.clone()),
         InstallState::Installing => {
-            fails(Reason::Installing, format!("installing to {}, {}", install.device, install.message))
+            (Reason::Installing, format!("installing to {}, {}", install.device, install.message))
         }
-        InstallState::Failed => fails(Reason::InstallFailed, install.message.clone()),
-        InstallState::Installed if has_attached => condition_true(Type::Installed, Reason::InstallDone, ""),
-        InstallState::Installed => fails(
-            Reason::InstallDone,
-            format!(
-                "installed {} to {}; waiting for the host to boot from it",
-                install.image, install.device
-            ),
-        ),
-        InstallState::LiveBootAfterInstall => {
-            let message = format!(
-                "a seed ISO was booted on this host, which is installed on {}; the disk was left alone: remove the medium",
-                install.device
-            );
-            if has_attached {
-                condition_true(Type::Installed, Reason::LiveBootAfterInstall, message)
-            } else {
-                fails(Reason::LiveBootAfterInstall, message)
-            }
+        InstallState::Failed => (Reason::InstallFailed, install.message.clone()),
+        InstallState::Installed if has_attached => {
+            return condition_true(Type::Installed, Reason::InstallDone, "");
         }
-    }
+        InstallState::Installed => {
+            let (image, device) = (&install.image, &install.device);
+            let message = format!("installed {image} to {device}; waiting for the host to boot from it");
+            (Reason::InstallDone, message)
+        }
+        InstallState::LiveBootAfterInstall => return live_boot_condition(&install.device, has_attached),
+    };
+    condition_false(Type::Installed, reason, message)
+}
+
+fn live_boot_condition(device: &str, has_attached: bool) -> ConditionUpdate {
+    let message = format!(
+        "a seed ISO was booted on this host, which is installed on {device}; the disk was left alone"
+    );
+    let make_condition = if has_attached { condition_true } else { condition_false };
+    make_condition(Type::Installed, Reason::LiveBootAfterInstall, message)
+        .with_next_action("remove the medium")
 }
 
 fn coordinator_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
     let known = inventory.status.as_ref()?.host.as_ref()?.coordinator.as_ref()?;
-    let fails = |reason, message: String| condition_false(Type::CoordinatorKnown, reason, message);
     Some(match known.state {
         CoordinatorSettingsState::Current => {
             condition_true(Type::CoordinatorKnown, Reason::SettingsCurrent, "")
         }
-        CoordinatorSettingsState::Announced => fails(
+        CoordinatorSettingsState::Announced => condition_false(
+            Type::CoordinatorKnown,
             Reason::SettingsAnnounced,
-            "newer URL, token or authorities were sent to the host: wait until it has attached by them"
-                .to_owned(),
-        ),
-        CoordinatorSettingsState::Refused => fails(
+            "newer URL, token or authorities were sent to the host",
+        )
+        .with_next_action("wait until it has attached by them"),
+        CoordinatorSettingsState::Refused => condition_false(
+            Type::CoordinatorKnown,
             Reason::SettingsRefused,
             format!("the host keeps the former URL, token and authorities: {}", known.message),
         ),
@@ -181,7 +191,7 @@ fn agent_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
         None => (Reason::AgentUpdateWaiting, "waiting for the host to attach"),
         Some((AgentUpdateState::Waiting, message)) => (Reason::AgentUpdateWaiting, message),
         Some((AgentUpdateState::Sent, _)) => {
-            (Reason::AgentUpdateSent, "the agent was announced to the host: wait until it has attached by it")
+            (Reason::AgentUpdateSent, "the agent was announced to the host, which has not attached by it yet")
         }
         Some((AgentUpdateState::Failed, message)) => (Reason::AgentUpdateFailed, message),
         Some((AgentUpdateState::Unavailable, message)) => (Reason::AgentUpdateUnavailable, message),
@@ -190,16 +200,23 @@ fn agent_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
 }
 
 fn identity_condition(class: KeyClass) -> ConditionUpdate {
-    let fails = |reason, message| condition_false(Type::IdentityVerified, reason, message);
     match class {
         KeyClass::Hardware => condition_true(Type::IdentityVerified, Reason::Hardware, ""),
-        KeyClass::Unverified => fails(
+        KeyClass::Unverified => condition_false(
+            Type::IdentityVerified,
             Reason::Unverified,
-            "the identity is in a TPM that no CA vouches for: to verify TPMs, create the Secret tpm-ca with the CA certificates of their vendors, and let the host register again",
+            "the identity is in a TPM that no CA vouches for",
+        )
+        .with_next_action(
+            "to verify TPMs, create the Secret tpm-ca with the CA certificates of their vendors, and let the host register again",
         ),
-        KeyClass::Emulated => fails(
+        KeyClass::Emulated => condition_false(
+            Type::IdentityVerified,
             Reason::Emulated,
-            "the identity is a file on the host's disk, and a copy of it is this host: to use the host's TPM, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+            "the identity is a file on the host's disk, and a copy of it is this host",
+        )
+        .with_next_action(
+            "to use the host's TPM, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
         ),
     }
 }

@@ -5,6 +5,7 @@ mod plan;
 
 use std::net::IpAddr;
 
+use coordinator_api::conditions::join_text;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
     AgentUpdateStatus, CarriedStatus, CoordinatorSettingsState, CoordinatorStatus, HostStatus, InstallState,
@@ -21,12 +22,10 @@ use proto::v1alpha1::{
 };
 
 use super::statement::HostStatement;
-use crate::plan::with_next_action;
+use crate::text::truncate_text;
 use plan::{keep_custom_plan, restore_plan};
-pub use plan::{plan_type, record_announcement, record_plan_end, record_plan_problem, record_step};
+pub use plan::{record_announcement, record_plan_end, record_plan_problem, record_step};
 
-/// Longest text that a host can put into a status, bytes.
-const TEXT_BYTES: usize = 2048;
 /// Most addresses that a host can put into a status.
 const ADDRESSES: usize = 64;
 
@@ -93,7 +92,7 @@ pub fn record_load_balancer(status: &mut MachineInventoryStatus, state: &LoadBal
     let message = state
         .failure
         .as_ref()
-        .map(|failure| truncate_text(&with_next_action(&failure.message, &failure.next_action)));
+        .map(|failure| truncate_text(&join_text(&failure.message, &failure.next_action)));
     known.state = Some(LoadBalancerReport {
         generation,
         interface: truncate_text(&state.interface),
@@ -255,7 +254,7 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
     let (state, device, image, message) = match &report.outcome {
         None => return,
         Some(Outcome::Waiting(InstallWaiting { message, next_action })) => {
-            (InstallState::Waiting, "", "", with_next_action(message, next_action))
+            (InstallState::Waiting, "", "", join_text(message, next_action))
         }
         Some(Outcome::Started(InstallStarted { device, attempt })) => {
             // By this clock: that of a live system may be wrong.
@@ -266,7 +265,7 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
             (InstallState::Installed, device.as_str(), image.as_str(), String::new())
         }
         Some(Outcome::Failed(InstallFailed { message, next_action })) => {
-            (InstallState::Failed, "", "", with_next_action(message, next_action))
+            (InstallState::Failed, "", "", join_text(message, next_action))
         }
         Some(Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device })) => {
             (InstallState::LiveBootAfterInstall, device.as_str(), image.as_str(), String::new())
@@ -290,8 +289,4 @@ pub(crate) fn is_dns_name(text: &str) -> bool {
             && !label.ends_with('-')
     };
     text.len() <= 253 && text.split('.').all(is_label)
-}
-
-pub(super) fn truncate_text(text: &str) -> String {
-    text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
 }

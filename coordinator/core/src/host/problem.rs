@@ -7,24 +7,18 @@ use jiff::Timestamp;
 use proto::refusal::Refusal;
 
 use super::HostRecord;
-
-/// A cause, as conditions show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    pub reason: Reason,
-    /// Cause and next action.
-    pub message: String,
-}
+use crate::problem::Problem;
 
 impl HostRecord {
     /// What keeps the host from its plan.
     pub fn find_problem(&self, now: Timestamp) -> Option<Problem> {
         if self.is_quarantined {
-            let message = format!(
-                "two running systems hold the identity of this host: switch one off, reinstall it, then remove the annotation {}",
+            let action = format!(
+                "switch one off, reinstall it, then remove the annotation {}",
                 annotation::QUARANTINED
             );
-            return Some(Problem { reason: Reason::DuplicateIdentity, message });
+            let message = "two running systems hold the identity of this host";
+            return Some(Problem::new(Reason::DuplicateIdentity, message, action));
         }
         if let Some(problem) = self.find_bar() {
             return Some(problem);
@@ -38,23 +32,24 @@ impl HostRecord {
 
     /// What keeps the host from being admitted or used.
     fn find_bar(&self) -> Option<Problem> {
-        let problem = |reason, message| Some(Problem { reason, message });
         match self.approval {
-            Approval::Pending => {
-                let message = format!("the host waits for approval: {}", self.approval_command());
-                return problem(Reason::ApprovalPending, message);
-            }
-            Approval::Revoked => {
-                let command = self.approval_command();
-                let message = format!("the host was shut out; to admit it again: {command}");
-                return problem(Reason::Revoked, message);
-            }
-            Approval::Automatic | Approval::Approved => {}
+            Approval::Pending => Some(self.approval_pending()),
+            Approval::Revoked => Some(self.approval_revoked()),
+            Approval::Automatic | Approval::Approved => self.has_storage.then(|| {
+                let message =
+                    "spec.storage is not supported, and no machine gets a host whose disks would be left out";
+                Problem::new(Reason::FieldUnsupported, message, "remove it")
+            }),
         }
-        self.has_storage.then(|| Problem {
-            reason: Reason::FieldUnsupported,
-            message: "spec.storage is not supported, and no machine gets a host whose disks would be left out: remove it".to_owned(),
-        })
+    }
+
+    pub(super) fn approval_pending(&self) -> Problem {
+        Problem::new(Reason::ApprovalPending, "the host waits for approval", self.approval_command())
+    }
+
+    pub(super) fn approval_revoked(&self) -> Problem {
+        let action = format!("to admit it again: {}", self.approval_command());
+        Problem::new(Reason::Revoked, "the host was shut out", action)
     }
 
     /// How an operator admits the host.
@@ -81,7 +76,6 @@ impl HostRecord {
 
 /// The host has no session.
 fn unreachable_problem() -> Problem {
-    let message =
-        "the host has no connection to the coordinator: check its power, its network and its console";
-    Problem { reason: Reason::HostUnreachable, message: message.to_owned() }
+    let message = "the host has no connection to the coordinator";
+    Problem::new(Reason::HostUnreachable, message, "check its power, its network and its console")
 }

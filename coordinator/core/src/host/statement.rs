@@ -1,12 +1,13 @@
 //! What a host states when it attaches. It is parsed before anything is
 //! derived from it: a plan that cannot be read must not pass for none.
 
+use coordinator_api::conditions::join_text;
 use coordinator_api::inventory::{CarriedNode, CarriedPlan, CarriedStatus, PlanState};
-use proto::plan::{Checksum, Kind, PlanError, PlanId};
+use proto::plan::{Checksum, Generation, Kind, PlanError, PlanId};
 use proto::v1alpha1::{self as wire, InstallDone, PlanOutcome, SystemState};
 
-use super::facts::{plan_type, truncate_text};
-use crate::plan::{is_generation, with_next_action};
+use crate::plan::plan_type;
+use crate::text::truncate_text;
 
 /// Longest boot id, bytes.
 const BOOT_ID_BYTES: usize = 64;
@@ -50,7 +51,7 @@ impl StatedUpdate {
     pub fn parse(state: wire::AgentUpdateState) -> Self {
         let wire::AgentUpdateState { failed_version, failure, on_trial } = state;
         let failure = failure.unwrap_or_default();
-        let message = truncate_text(&with_next_action(&failure.message, &failure.next_action));
+        let message = truncate_text(&join_text(&failure.message, &failure.next_action));
         let failed = FailedUpdate { version: truncate_text(&failed_version), message };
         Self { failed: (!failed_version.is_empty()).then_some(failed), is_on_trial: on_trial }
     }
@@ -92,7 +93,7 @@ impl HostStatement {
 
 /// A number that no coordinator gives is none: the next duty has to be higher.
 fn parse_duty(generation: u64) -> i64 {
-    if is_generation(generation) { i64::try_from(generation).unwrap_or_default() } else { 0 }
+    Generation::parse(generation).map_or(0, Generation::to_status)
 }
 
 /// An outcome that is not known here counts as a plan in flight: the host is
@@ -103,11 +104,10 @@ fn parse_plan(plan: &wire::CarriedPlan) -> Result<CarriedPlan, StatementError> {
         PlanOutcome::Failed => Some(PlanState::Failed),
         PlanOutcome::InProgress | PlanOutcome::Unspecified => None,
     };
-    let out_of_range = || StatementError::Generation(plan.generation);
-    let generation = i64::try_from(plan.generation).ok().filter(|_| is_generation(plan.generation));
+    let generation = Generation::parse(plan.generation).ok_or(StatementError::Generation(plan.generation))?;
     Ok(CarriedPlan {
         id: PlanId::parse(&plan.id)?.to_string(),
-        generation: generation.ok_or_else(out_of_range)?,
+        generation: generation.to_status(),
         checksum: Checksum::parse(&plan.checksum)?.to_string(),
         kind: plan_type(Kind::from_wire(plan.kind).ok_or(PlanError::Kind(plan.kind))?),
         state,

@@ -153,7 +153,7 @@ fn fields_without_effect_warn_beside_ready() {
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
     project_conditions(&mut inventory, None, NOW);
     let found = find_condition(inventory.conditions(), Type::FieldsIgnored).unwrap();
-    assert_eq!(found.message, "spec.machineHash, spec.ipAddressClaims have no effect: remove them");
+    assert_eq!(found.message, "spec.machineHash, spec.ipAddressClaims have no effect; next: remove them");
     inventory.spec.machine_hash = None;
     inventory.spec.ip_address_claims.clear();
     assert_eq!(shown(&inventory, Type::FieldsIgnored, NOW), pair("", ""), "removed with its cause");
@@ -340,7 +340,7 @@ fn plan_end_changes_what_the_host_carries() {
     assert_eq!((&plan.announced, &plan.ended), (&Some(Time(NOW)), &Some(Time(seconds(9)))));
     let record = samples::record(&with_status(status.clone()));
     assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
-    let problem = Problem { reason: Reason::BootFallback, message: "fell back".into() };
+    let problem = Problem::of_cause(Reason::BootFallback, "fell back");
     let clean = render(&samples::clean(), Generation(2), "a").unwrap().plan;
     facts::record_plan_end(&mut status, &clean, &PlanEnd::Failed(problem), None, NOW);
     let inventory = with_status(status.clone());
@@ -360,7 +360,7 @@ fn plan_problem_is_shown_and_cleared() {
     samples::claim(&mut inventory, AllocationState::Reprovisioning, 0);
     samples::announce(&mut inventory, PlanType::Reprovision, 1, None);
     let status = inventory.status.as_mut().unwrap();
-    let problem = Problem { reason: Reason::PlanSecretAltered, message: "altered".into() };
+    let problem = Problem::of_cause(Reason::PlanSecretAltered, "altered");
     facts::record_plan_problem(status, Some(&problem));
     assert_eq!(samples::record(&inventory).find_problem(NOW), Some(problem));
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanSecretAltered"));

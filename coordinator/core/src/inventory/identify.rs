@@ -2,49 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use coordinator_api::inventory::{InstallState, MachineInventory};
-use coordinator_api::names::label;
+use coordinator_api::inventory::{InstallState, KeyClass, MachineInventory};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
-use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
-use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::{emulates_tpm, inventory_settings};
 use crate::host::HostRecord;
 
-/// How a host holds its identity key, the strongest first. The text is the
-/// value of the label `baremetal.cluster.io/identity-class`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, EnumString, VariantArray)]
-pub enum KeyClass {
-    /// In a TPM whose vendor's certificate was verified.
-    Hardware,
-    /// In a TPM without such a check: whether it is a real one is unknown.
-    Unverified,
-    Emulated,
-}
-
-impl KeyClass {
-    /// Value of the label.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
-    /// The class that an inventory shows.
-    pub fn of(inventory: &MachineInventory) -> Option<Self> {
-        inventory.labels().get(label::IDENTITY_CLASS)?.parse().ok()
-    }
-
-    /// The class of a TPM that has proven its keys. `chain` is the result of the check of its
-    /// certificate, `None` if the operator named no CAs. A known host stays admitted, because its key
-    /// is unchanged.
-    pub fn of_tpm<E>(chain: Option<Result<(), E>>, is_known: bool) -> Result<Self, E> {
-        match chain {
-            Some(Ok(())) => Ok(Self::Hardware),
-            Some(Err(error)) if !is_known => Err(error),
-            Some(Err(_)) | None => Ok(Self::Unverified),
-        }
+/// The class of a TPM that has proven its keys. `chain` is the result of the check of its
+/// certificate, `None` if the operator named no CAs. A known host stays admitted, because its key
+/// is unchanged.
+pub fn classify_tpm<E>(chain: Option<Result<(), E>>, is_known: bool) -> Result<KeyClass, E> {
+    match chain {
+        Some(Ok(())) => Ok(KeyClass::Hardware),
+        Some(Err(error)) if !is_known => Err(error),
+        Some(Err(_)) | None => Ok(KeyClass::Unverified),
     }
 }
 

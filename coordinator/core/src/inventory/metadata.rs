@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{KeyClass, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt as _;
 use proto::v1alpha1::{HostFacts, OperatingSystem};
 
-use super::identify::KeyClass;
 use super::template::{self, Values};
 use super::{Draft, Skipped, inventory_settings};
 

@@ -1,3 +1,4 @@
+use coordinator_api::inventory::KeyClass;
 use serde_json::json;
 
 use super::*;

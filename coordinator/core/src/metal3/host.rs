@@ -18,10 +18,11 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::demand::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
+use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
 use crate::plan::Names;
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 pub use image::{IMAGE_URL, record_image, resolve_image};
@@ -74,7 +75,10 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
         };
     }
     let refuse = |reason, message| {
-        HostStep::Refuse(Blocker::needs_operator(Type::InventoryAllocated, reason, message))
+        HostStep::Refuse(Blocker::needs_operator(
+            Type::InventoryAllocated,
+            Problem::of_cause(reason, message),
+        ))
     };
     if let Some(field) = unsupported_fields(host).next() {
         let message = format!(
@@ -117,7 +121,7 @@ fn refuse_unnamed() -> HostStep {
         annotation::MACHINE_INVENTORY
     );
     let (condition, reason) = (Type::InventoryAllocated, Reason::InventoryUnnamed);
-    HostStep::Refuse(Blocker::needs_operator(condition, reason, message))
+    HostStep::Refuse(Blocker::needs_operator(condition, Problem::of_cause(reason, message)))
 }
 
 /// The Cluster that keeps the host for the successor of a machine.
@@ -231,7 +235,7 @@ fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker
         Some(key) => format!("the annotation {key} is set: remove it"),
         None => return None,
     };
-    Some(Blocker::waiting_for(Type::Paused, Reason::Paused, message))
+    Some(Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, message)))
 }
 
 fn read_node(

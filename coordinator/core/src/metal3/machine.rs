@@ -33,8 +33,9 @@ use serde_json::Value;
 
 use crate::assignment::{NodeRef, NodesRead};
 use crate::cluster;
-use crate::demand::{Blocker, owner_mismatch};
+use crate::demand::{cluster_missing, owner_mismatch, owner_missing};
 use crate::node_link::NodeSearch;
+use crate::problem::{Blocker, Problem};
 
 pub use choice::{HostWish, is_candidate};
 pub use release::{deciding_control_plane, template_of_control_plane};
@@ -170,8 +171,8 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         return release::release_host(situation);
     }
     let Some(owner) = situation.owner else {
-        let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
-        return wait(Reason::WaitingForMetal3MachineOwnerRef, message.to_owned());
+        let problem = Problem { reason: Reason::WaitingForMetal3MachineOwnerRef, ..owner_missing() };
+        return Outcome::of_blocker(Blocker::waiting_for(Type::AssociateBareMetalHost, problem));
     };
     if let Some(mode) = provision::template_mode(situation) {
         return Outcome::of_step(Step::SetCleaningMode(mode));
@@ -194,19 +195,17 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
     }
 }
 
-fn wait(reason: Reason, message: String) -> Outcome {
-    Outcome::of_blocker(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message))
-}
-
 /// Why nothing may be done, deletion included.
 fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
     if cluster::is_paused(situation.machine, situation.cluster) {
-        return Some(Blocker::waiting_for(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
+        return Some(Blocker::waiting_for(
+            Type::Paused,
+            Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
+        ));
     }
     // A cluster that is not found is not a cluster that is not paused.
     if let Some(owner) = situation.owner.filter(|_| situation.cluster.is_none()) {
-        let message = format!("Cluster {} is not found: create or restore it", owner.spec.cluster_name);
-        return Some(Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message));
+        return Some(Blocker::waiting_for(Type::Ready, cluster_missing(&owner.spec.cluster_name)));
     }
     let is_deleted = situation.machine.metadata.deletion_timestamp.is_some();
     let holds_host = is_deleted && named_host(situation.machine).is_some();

@@ -7,7 +7,7 @@ mod tests;
 use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::names;
 use coordinator_api::metal3::remediation::{Metal3Remediation, Metal3RemediationStatus, Phase};
@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use super::host::reboot;
 use crate::assignment::Wake;
 use crate::cluster;
-use crate::host::{HostRecord, Problem};
+use crate::host::HostRecord;
+use crate::problem::Problem;
 
 /// What CAPM3 writes of a host that a remediation gave up.
 const UNHEALTHY_NODE: &str = "capm3/UnhealthyNode";
@@ -75,7 +76,7 @@ impl Outcome {
     }
 
     fn told(reason: Reason, message: impl Into<String>) -> Self {
-        let problem = Some(Problem { reason, message: message.into() });
+        let problem = Some(Problem::of_cause(reason, message.into()));
         Self { problem, ..Self::of_step(Step::Rest) }
     }
 
@@ -172,9 +173,7 @@ fn remediate(situation: &Situation<'_>, host: &BareMetalHost, status: &Metal3Rem
     }
     let problem = reboot::project_reboot(host, situation.record, situation.now);
     let told = match problem {
-        Some(ConditionUpdate { reason, message, .. }) if reason != Reason::RebootDone => {
-            Outcome::told(reason, message)
-        }
+        Some(update) if update.reason != Reason::RebootDone => Outcome::told(update.reason, update.text()),
         _ => Outcome::told(Reason::RemediationRunning, "the host is about to be asked to reboot"),
     };
     told.until(end)
@@ -268,7 +267,7 @@ pub fn project_status(
     let mut status = remediation.status.clone().unwrap_or_default();
     let is_paused = problem.is_some_and(|problem| problem.reason == Reason::Paused);
     let mut shown = vec![cluster::paused_condition(is_paused)];
-    let told = problem.map(|problem| condition_false(Type::Ready, problem.reason, problem.message.clone()));
+    let told = problem.map(|problem| problem.condition_false(Type::Ready));
     shown.extend(failure.or(told));
     conditions::set_conditions(&mut status.conditions, &shown, remediation.metadata.generation, now);
     status

@@ -11,14 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::PlanRecord;
 use super::compat::system_agent::{DELETE, File, Instruction};
 
-/// Generations from this on are not ours.
-const GENERATION_END: u64 = u32::MAX as u64;
-
-/// Whether a coordinator numbers plans so.
-pub const fn is_generation(generation: u64) -> bool {
-    0 < generation && generation < GENERATION_END
-}
-
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Document {
@@ -146,13 +138,12 @@ pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> 
         let is_empty = document.files.is_empty() && document.instructions.is_empty();
         return if is_empty { Ok(None) } else { Err(PlanRecordError::NotTyped) };
     };
-    if !is_generation(typed.generation) {
-        return Err(PlanRecordError::Generation(typed.generation));
-    }
+    let generation =
+        Generation::parse(typed.generation).ok_or(PlanRecordError::Generation(typed.generation))?;
     let steps = typed.steps.iter().enumerate().map(|(index, step)| read_step(index, step, &document));
     let plan = Plan {
         id: PlanId::parse(&typed.id)?,
-        generation: Generation(typed.generation),
+        generation,
         checksum: Checksum::of(bytes),
         kind: match typed.kind {
             TypedKind::Clean => Kind::Clean,
@@ -176,8 +167,8 @@ pub(super) fn read_generation(bytes: &[u8]) -> Generation {
         #[serde(rename = "baremetal.cluster.io/plan")]
         typed: Head,
     }
-    let head = serde_json::from_slice::<HeadDocument>(bytes).ok().map(|document| document.typed.generation);
-    Generation(head.filter(|generation| is_generation(*generation)).unwrap_or(0))
+    let head = serde_json::from_slice::<HeadDocument>(bytes).ok();
+    head.and_then(|document| Generation::parse(document.typed.generation)).unwrap_or(Generation(0))
 }
 
 impl PlanRecord {

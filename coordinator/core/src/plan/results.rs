@@ -4,7 +4,7 @@ use coordinator_api::conditions::Reason;
 use proto::plan::Plan;
 use proto::v1alpha1::{Failure, FailureReason, StepReport, step_report::Outcome};
 
-use crate::host::Problem;
+use crate::problem::Problem;
 
 /// How a plan ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +65,6 @@ const fn reason_of(failure: FailureReason) -> Reason {
 }
 
 fn explain_failure(step: &str, failure: &Failure) -> Problem {
-    let reason = reason_of(failure.reason());
-    let cause = format!("step {step}: {}", failure.message);
-    Problem { reason, message: with_next_action(&cause, &failure.next_action) }
-}
-
-/// Cause and next action, as one line of a condition.
-pub fn with_next_action(cause: &str, next_action: &str) -> String {
-    if next_action.is_empty() { cause.to_owned() } else { format!("{cause}; next: {next_action}") }
+    let message = format!("step {step}: {}", failure.message);
+    Problem::new(reason_of(failure.reason()), message, &*failure.next_action)
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::network::HostNetwork;
+use crate::problem::Problem;
 use crate::samples;
 use coordinator_api::conditions::Reason;
 use proto::plan::{Checksum, Step};
@@ -214,10 +215,7 @@ fn report_ends_its_own_plan_only() {
         step,
         outcome,
     };
-    let problem = crate::host::Problem {
-        reason: Reason::NoSpace,
-        message: "step stop-kubelet: the disk is full; next: free space".into(),
-    };
+    let problem = Problem::new(Reason::NoSpace, "step stop-kubelet: the disk is full", "free space");
     let other_plan = StepReport { plan_id: "clean-2".into(), ..report(last, done()) };
     let older = StepReport { generation: 3, ..report(last, done()) };
     for (name, report, want) in [

@@ -336,12 +336,12 @@ fn fields_without_effect_warn_beside_ready() {
         ("none", None, None, ""),
         ("upstream's defaults", Some(json!(null)), Some(json!(6_442_450_944_u64)), ""),
         ("its default as text", None, Some(json!("6Gi")), ""),
-        ("a container", Some(container.clone()), None, "spec.buildContainer has no effect: remove it"),
+        ("a container", Some(container.clone()), None, "spec.buildContainer has no effect; next: remove it"),
         (
             "both",
             Some(container),
             Some(json!("8Gi")),
-            "spec.buildContainer, spec.size have no effect: remove them",
+            "spec.buildContainer, spec.size have no effect; next: remove them",
         ),
     ] {
         let mut image = completed(0);

@@ -3,9 +3,9 @@ use coordinator_api::inventory::AllocationState;
 use proto::plan::Generation;
 
 use super::*;
-use crate::host::Problem;
 use crate::ids::Uid;
 use crate::plan::render;
+use crate::problem::Problem;
 use crate::samples;
 
 const UID: &str = "0f3a5c1e-9d42-4b67-8a10-5b2c7d9e4f60";
@@ -70,7 +70,7 @@ fn spans_nest_by_machine_plan_and_step() {
 #[test]
 fn a_failure_is_its_reason_alone() {
     let plan = render(&samples::clean(), Generation(3), "a").unwrap().plan;
-    let problem = Problem { reason: Reason::BootFallback, message: "what the command printed".into() };
+    let problem = Problem::of_cause(Reason::BootFallback, "what the command printed");
     let failed = PlanEnd::Failed(problem);
     let span = plan_span(&claim(Some(UID)), "host-1", &plan, &failed, period(9, 5)).unwrap();
     assert_eq!(span.failure, Some("BootFallback"));

@@ -2,6 +2,7 @@
 
 use coordinator_api::conditions::Reason;
 use jiff::Timestamp;
+use proto::refusal::Refusal;
 
 use super::finding::{Finding, find_in_conditions};
 use super::host::find_host;
@@ -16,12 +17,23 @@ pub(crate) fn find(fleet: &Fleet, object: &Object, is_asked_for: bool, now: Time
         Kind::MachineInventory => find_host(object, is_asked_for, now),
         Kind::MachineInventoryPool => find_pool(fleet, object),
         Kind::BareMetalHost => find_bare_metal_host(object),
+        Kind::MachineRegistration => find_registration(object, is_asked_for),
         Kind::Cluster if object.is_paused() => {
             let message = "spec.paused is true: nothing of the cluster is reconciled";
             Finding::fine(message).refined(Reason::Paused.as_str(), None)
         }
         Kind::Metal3DataClaim | Kind::Metal3Data | Kind::IPClaim => find_reported(object),
         _ => find_in_conditions(object, is_asked_for),
+    }
+}
+
+/// The finding of a registration. The status names the refusal, whose action is known.
+fn find_registration(object: &Object, is_asked_for: bool) -> Finding {
+    let finding = find_in_conditions(object, is_asked_for);
+    let refusal = object.status()["lastRefusal"]["reason"].as_str().and_then(Refusal::from_code);
+    match refusal.filter(|_| finding.reason == Reason::HostRefused.as_str()) {
+        Some(refusal) => finding.with_next_action(refusal.next_action()),
+        None => finding,
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) struct Finding {
     pub(crate) condition: Option<String>,
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// The action of this very object; otherwise that of the reason counts.
+    #[serde(skip)]
+    pub(super) next_action: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<Timestamp>,
 }
@@ -29,6 +32,7 @@ impl Finding {
             condition: None,
             reason: String::new(),
             message: message.to_owned(),
+            next_action: None,
             since: None,
         }
     }
@@ -69,13 +73,18 @@ impl Finding {
         self
     }
 
+    /// The same finding with an action of this very object.
+    pub(super) fn with_next_action(self, next_action: impl Into<String>) -> Self {
+        Self { next_action: Some(next_action.into()).filter(|action| !action.is_empty()), ..self }
+    }
+
     /// The next action of an operator.
     pub(crate) fn action(&self, object: &Object) -> String {
         if self.attention == Attention::None {
             return "none".to_owned();
         }
-        if let Some((_, action)) = self.message.split_once("; next: ") {
-            return action.to_owned();
+        if let Some(action) = &self.next_action {
+            return action.clone();
         }
         match explain(&self.reason) {
             Some(known) => fill_names(known.action, object),
@@ -87,11 +96,13 @@ impl Finding {
         }
     }
 
-    /// The message without the next action, or the cause of the reason if the message is empty.
+    /// The message, or the cause of the reason if the message is empty.
     pub(crate) fn told_cause(&self) -> String {
-        let told = self.message.split_once("; next: ").map_or(self.message.as_str(), |(cause, _)| cause);
-        let told = told.split_once(": kubectl ").map_or(told, |(cause, _)| cause);
-        if told.is_empty() { self.cause().unwrap_or_default().to_owned() } else { told.to_owned() }
+        if self.message.is_empty() {
+            self.cause().unwrap_or_default().to_owned()
+        } else {
+            self.message.clone()
+        }
     }
 
     /// The cause of the reason; `None` for a reason of Cluster API.

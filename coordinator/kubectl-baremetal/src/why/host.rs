@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::explain::Attention;
-use coordinator_api::inventory::PlanType;
-use coordinator_core::host::HostRecord;
+use coordinator_api::inventory::{PlanState, PlanType};
+use coordinator_core::host::{AnnouncedPlan, HostRecord};
+use coordinator_core::problem::Problem;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -34,13 +35,17 @@ pub(super) fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> 
         let message = "its machine was removed without a clean; it is cleaned when it attaches";
         return finding.refined(Reason::Abandoned.as_str(), Some(message));
     }
-    let plan = &object.status()["plan"];
-    let failed = plan["reason"].as_str().filter(|_| plan["state"] == "Failed");
-    if let Some(reason) = failed {
-        return finding.refined(reason, Some(&describe_failure(object, &record, plan)));
-    }
-    if record.plan.as_ref().is_some_and(|announced| announced.state.is_none()) {
-        return finding.refined(Reason::PlanRunning.as_str(), Some(&describe_step(plan)));
+    match record.plan.as_ref().map(|plan| (plan, plan.state)) {
+        Some((plan, Some(PlanState::Failed))) if plan.problem.is_some() => {
+            let failure = describe_failure(object, &record, plan);
+            let finding = finding.refined(failure.reason.as_str(), Some(&failure.message));
+            return finding.with_next_action(failure.next_action);
+        }
+        Some((_, None)) => {
+            let running = describe_step(&object.status()["plan"]);
+            return finding.refined(Reason::PlanRunning.as_str(), Some(&running));
+        }
+        _ => {}
     }
     if finding.attention == Attention::None && object.is_deleting() {
         return find_holder(&record).unwrap_or(finding);
@@ -51,25 +56,26 @@ pub(super) fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> 
 /// The finding of a deleted inventory that a machine still holds.
 fn find_holder(record: &HostRecord) -> Option<Finding> {
     let holder = holders_of(record).pop()?.short();
-    let message = format!(
-        "it is in deletion, and stays while it is the host of {holder}; next: delete {holder}: the host is cleaned, then this object is gone"
-    );
-    Some(Finding::act("InUse", &message))
+    let message = format!("it is in deletion, and stays while it is the host of {holder}");
+    let action = format!("delete {holder}: the host is cleaned, then this object is gone");
+    Some(Finding::act("InUse", &message).with_next_action(action))
 }
 
-/// The message of a failed plan with the end of the failure: a clean is repeated on request,
-/// another plan goes with its Machine.
-fn describe_failure(object: &Object, record: &HostRecord, plan: &Value) -> String {
-    let message = plan["message"].as_str().unwrap_or("");
-    let is_clean = plan["type"] == Into::<&str>::into(PlanType::Clean);
-    let is_custom = plan["type"] == Into::<&str>::into(PlanType::Custom);
+/// Why a plan failed, and what ends the failure: a clean is repeated on request, another plan
+/// goes with its Machine.
+fn describe_failure(object: &Object, record: &HostRecord, plan: &AnnouncedPlan) -> Problem {
+    let mut failure = plan.failure();
     let end = match holders_of(record).pop() {
-        _ if is_clean => format!("`kubectl baremetal release {} --retry-clean`", object.id.name),
-        Some(holder) if !is_custom => format!("delete {}", holder.short()),
-        _ => return message.to_owned(),
+        _ if plan.kind == PlanType::Clean => {
+            format!("`kubectl baremetal release {} --retry-clean`", object.id.name)
+        }
+        Some(holder) if plan.kind != PlanType::Custom => format!("delete {}", holder.short()),
+        _ => return failure,
     };
-    let (cause, action) = message.split_once("; next: ").unwrap_or((message, "correct the cause"));
-    format!("{cause}; next: {action}, then {end}")
+    if failure.next_action.is_empty() {
+        "correct the cause".clone_into(&mut failure.next_action);
+    }
+    failure.then_do(&end)
 }
 
 fn describe_step(plan: &Value) -> String {

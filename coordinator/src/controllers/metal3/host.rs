@@ -14,13 +14,13 @@ use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::{annotation, finalizer, label};
 use coordinator_core::assignment::{self, State};
 use coordinator_core::claim::ClaimingMachine;
-use coordinator_core::demand::Blocker;
 use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
     HostStep, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,
     read_demand, record_image,
 };
+use coordinator_core::problem::Blocker;
 use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -229,8 +229,8 @@ async fn refuse_host(
     blocker: Blocker,
 ) -> Result<(), StoreError> {
     let before = host.ready_reason();
-    let reason = blocker.reason;
-    let now = (reason.as_str().to_owned(), blocker.message.clone());
+    let reason = blocker.problem.reason;
+    let now = (reason.as_str().to_owned(), blocker.problem.text());
     let state = State { blocker: Some(blocker), ..State::default() };
     let updates = assignment::project_conditions(&state);
     let projected = project_status(host, Some(&state), &updates, inventory, context.clock.now());

@@ -15,11 +15,11 @@ use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::names;
 use coordinator_api::names::label;
 use coordinator_core::assignment::NodesRead;
-use coordinator_core::demand::{Blocker, Severity};
 use coordinator_core::metal3::machine::{
     Outcome, Situation, Step, decide_machine, deciding_control_plane, is_consumer, named_host,
     project_status, template_of_control_plane,
 };
+use coordinator_core::problem::{Blocker, Severity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -130,7 +130,7 @@ impl Reconciled for Metal3Machine {
             return Ok(Action::requeue(context.backoffs.next_wait(Self::KIND, &key)));
         }
         context.backoffs.reset_waits(Self::KIND, &key);
-        let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
+        let is_exhausted = blocker.is_some_and(|blocker| blocker.problem.reason == Reason::NoHostAvailable);
         Ok(match (is_exhausted, outcome.is_rechecked) {
             (true, _) => Action::requeue(EXHAUSTED_RECHECK),
             (false, true) => Action::requeue(LABEL_INTERVAL),
@@ -163,7 +163,7 @@ async fn apply_outcome(
 
 /// What the machine waits for from now on; for a host it does since none could be chosen.
 fn note_wait(context: &Context, key: &Key, blocker: Option<&Blocker>) {
-    let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
+    let is_exhausted = blocker.is_some_and(|blocker| blocker.problem.reason == Reason::NoHostAvailable);
     if !is_exhausted {
         let needs_operator = blocker.is_some_and(|blocker| blocker.severity != Severity::Waiting);
         context.metal3.set_wait(key, needs_operator.then_some(Wait::Catalog));
@@ -214,9 +214,10 @@ async fn show_state(
 async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &Blocker) {
     let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let before = find_condition(conditions, Type::Ready);
-    let is_new = before.is_none_or(|ready| ready.message != blocker.message);
+    let text = blocker.problem.text();
+    let is_new = before.is_none_or(|ready| ready.message != text);
     if blocker.severity != Severity::Waiting && is_new {
-        context.events.publish(machine, blocker.reason, &blocker.message).await;
+        context.events.publish(machine, blocker.problem.reason, &text).await;
     }
 }
 

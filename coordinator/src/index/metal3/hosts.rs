@@ -9,9 +9,9 @@ use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::{kind, label};
-use coordinator_core::demand::Severity;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
 use coordinator_core::metal3::machine::{self, Choice, HostChange, HostRoster, HostWish};
+use coordinator_core::problem::Severity;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -294,7 +294,7 @@ impl Metal3Index {
         let roster = inner.rosters.get(&key.namespace).unwrap_or(&empty);
         let chosen = roster.choose_host(machine, owner, &is_reserved, now);
         if let Err(blocker) = &chosen
-            && blocker.reason == Reason::NoHostAvailable
+            && blocker.problem.reason == Reason::NoHostAvailable
         {
             let wish = HostWish::of_machine(machine, owner);
             let is_kept = blocker.severity == Severity::Waiting;

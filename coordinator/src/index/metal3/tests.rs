@@ -48,7 +48,7 @@ fn owner() -> Machine {
 }
 
 fn choose(index: &Metal3Index, machine: &Metal3Machine) -> Result<String, Reason> {
-    index.choose_host(machine, &owner(), Timestamp::UNIX_EPOCH).map_err(|blocker| blocker.reason)
+    index.choose_host(machine, &owner(), Timestamp::UNIX_EPOCH).map_err(|blocker| blocker.problem.reason)
 }
 
 fn called(triggers: &Triggers) -> Vec<String> {

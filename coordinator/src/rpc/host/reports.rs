@@ -144,8 +144,8 @@ async fn find_plan(
         }
         Err(PlanReadError::Store(error)) => Err(error.into()),
         Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
-            tracing::warn!(plan = %announced.id, cause = problem.message, "cannot judge a report, the host retries");
-            Err(RpcError::PlanUnavailable(problem.message))
+            tracing::warn!(plan = %announced.id, cause = problem.text(), "cannot judge a report, the host retries");
+            Err(RpcError::PlanUnavailable(problem.text()))
         }
     }
 }

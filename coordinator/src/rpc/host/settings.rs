@@ -1,10 +1,10 @@
 //! URL and authorities of the coordinator. They are announced on the stream of each host that states
 //! other ones.
 
+use coordinator_api::conditions::join_text;
 use coordinator_api::inventory::{CoordinatorSettingsState, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_core::host::facts;
-use coordinator_core::plan::with_next_action;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::proof;
@@ -55,7 +55,7 @@ pub(super) async fn record_refusal(
     refusal: wire::SettingsRefusal,
 ) -> Result<(), RpcError> {
     let failure = refusal.failure.unwrap_or_default();
-    let message = with_next_action(&failure.message, &failure.next_action);
+    let message = join_text(&failure.message, &failure.next_action);
     tracing::warn!(cause = message, "host refused the settings of the coordinator");
     record(context, statement, CoordinatorSettingsState::Refused, &message).await
 }

@@ -132,7 +132,8 @@ async fn failed_step_ends_the_plan() {
     let status = &inventory["status"]["plan"];
     assert_eq!((&status["state"], &status["reason"]), (&"Failed".into(), &"CommandFailed".into()));
     let message = status["message"].as_str().unwrap();
-    assert!(message.contains("containerd does not answer; next: restart it"), "{message}");
+    assert!(message.contains("containerd does not answer"), "{message}");
+    assert_eq!(status["nextAction"], "restart it");
     assert_eq!(condition(&inventory, "Ready"), pair("False", "PlanFailure"));
     let cause = "step remove-workload: containerd does not answer";
     world.expect_why("machineinventory/m-a", "CommandFailed", cause, "restart it, then").await;

@@ -10,8 +10,8 @@ mod transcript;
 use std::collections::BTreeSet;
 
 use agent::identity::tpm::{TpmError, keys};
+use coordinator_api::inventory::KeyClass;
 use coordinator_core::attestation::AttestationError;
-use coordinator_core::inventory::KeyClass;
 use swtpm::{Swtpm, Vendor};
 use tpm2_protocol::data::{Tpm2bPublicKeyRsa, TpmuPublicId};
 use transcript::{Transcript, challenge};

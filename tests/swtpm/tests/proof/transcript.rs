@@ -3,10 +3,11 @@
 use agent::ground::paths::Root;
 use agent::identity::tpm::Attestor;
 use coordinator::credential::make_credential;
+use coordinator_api::inventory::KeyClass;
 use coordinator_api::inventory::LiveTpm;
 use coordinator_core::attestation::boot::describe_live_tpm;
 use coordinator_core::attestation::{AttestationError, AttestationKey, EndorsementKey, Opened};
-use coordinator_core::inventory::KeyClass;
+use coordinator_core::inventory::classify_tpm;
 use jiff::Timestamp;
 use proto::proof::{Exporter, Nonce, tpm_binding};
 use proto::tpm::PCRS;
@@ -78,7 +79,7 @@ impl Transcript {
         opened.verify_answer(&self.binding(), &self.proof, self.quote.as_ref())?;
         let authorities = self.authorities.as_ref().map(String::as_bytes);
         let chain = authorities.map(|authorities| opened.verify_certificate(authorities, self.now));
-        KeyClass::of_tpm(chain, false)
+        classify_tpm(chain, false)
     }
 
     /// With a right authenticator, which no attacker has: what is behind it is

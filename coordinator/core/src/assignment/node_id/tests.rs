@@ -77,8 +77,8 @@ fn kubelet_has_what_the_bootstrap_data_gives_it() {
             }
             (None, Err(part)) => {
                 let blocker = outcome.state.unwrap().blocker.unwrap();
-                assert_eq!(blocker.reason, Reason::NodeProviderIDUnsupported, "{what}");
-                assert!(blocker.message.contains(part), "{what}: {}", blocker.message);
+                assert_eq!(blocker.problem.reason, Reason::NodeProviderIDUnsupported, "{what}");
+                assert!(blocker.problem.text().contains(part), "{what}: {}", blocker.problem.text());
             }
             (effect, _) => panic!("{what}: {effect:?}"),
         }

@@ -1,19 +1,22 @@
-//! What a plan that makes a node is made of.
+//! The inputs of a plan that makes a node.
+
+use std::collections::BTreeMap;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::names::annotation;
 use proto::plan::{RegistryAccess, Secret};
 
-use super::NOT_STATED;
+use super::await_host_statement;
 use crate::assignment::node_id::stated_id;
 use crate::assignment::{
     Assignment, Host, SecretRead, SecretRef, Situation, Wake, assign_plan, host_network,
 };
 use crate::bootstrap::{self, NodeNames};
 use crate::cloud_init::parse_meta_data;
-use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
+use crate::demand::{BootstrapEdit, NodeDemand};
 use crate::network::{self, HostNetwork};
 use crate::plan::{Names, PlanInputs, Reprovision, StoredPlan};
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 use crate::registry_access::read_access;
 
@@ -40,18 +43,21 @@ pub(super) fn gather_inputs<'a>(
     node: &NodeDemand,
     host: Host<'_>,
 ) -> Result<Inputs<'a>, Next> {
-    let blocked = |blocker| Next::Blocked(blocker, Wake::OnChange);
-    let waiting = |condition, reason, message: String| Blocker::waiting_for(condition, reason, message);
     if host.record.carried.is_none() {
-        let message = NOT_STATED.to_owned();
-        return Err(blocked(waiting(Type::PlanApplied, Reason::HostStatementMissing, message)));
+        let blocker = Blocker::waiting_for(Type::PlanApplied, await_host_statement());
+        return Err(Next::Blocked(blocker, Wake::OnChange));
     }
     let Some(name) = &node.bootstrap_secret else {
-        let message = "the Machine has no spec.bootstrap.dataSecretName yet: wait for its bootstrap provider, or set it";
-        return Err(blocked(waiting(Type::BootstrapReady, Reason::BootstrapWaiting, message.to_owned())));
+        let problem = Problem::new(
+            Reason::BootstrapWaiting,
+            "the Machine has no spec.bootstrap.dataSecretName yet",
+            "wait for its bootstrap provider, or set it",
+        );
+        let blocker = Blocker::waiting_for(Type::BootstrapReady, problem);
+        return Err(Next::Blocked(blocker, Wake::OnChange));
     };
     if let Err(blocker) = &node.image {
-        return Err(blocked(blocker.clone()));
+        return Err(Next::Blocked(blocker.clone(), Wake::OnChange));
     }
     let secrets = situation.secrets;
     let data = find_secret(&secrets.bootstrap, name, "bootstrap data", SecretRef::Bootstrap)?;
@@ -69,21 +75,20 @@ pub(super) fn gather_inputs<'a>(
 /// Nothing announces a change of that Secret.
 fn read_registry(situation: &Situation<'_>, node: &NodeDemand) -> Result<Option<Box<RegistryAccess>>, Next> {
     let (Some(name), Ok(image)) = (&node.registry_secret, &node.image) else { return Ok(None) };
-    let invalid = |problem: String| {
-        let message = format!(
-            "Secret {name}, which the annotation {} of the machine or its Cluster names, {problem}",
-            annotation::REGISTRY_SECRET
-        );
-        let blocker = Blocker::needs_operator(Type::ImageResolved, Reason::RegistrySecretInvalid, message);
-        Next::Blocked(blocker, Wake::Backoff)
+    let (fault, action) = match &situation.secrets.registry {
+        SecretRead::NotRead => return Err(Next::Read(SecretRef::Registry(name.clone()))),
+        SecretRead::Missing => ("does not exist in this namespace".to_owned(), "create it"),
+        SecretRead::Read(secret) => match read_access(secret, image.as_str()) {
+            Ok(access) => return Ok(Some(Box::new(access))),
+            Err(error) => (error.to_string(), "correct it"),
+        },
     };
-    match &situation.secrets.registry {
-        SecretRead::NotRead => Err(Next::Read(SecretRef::Registry(name.clone()))),
-        SecretRead::Missing => Err(invalid("does not exist in this namespace: create it".to_owned())),
-        SecretRead::Read(secret) => read_access(secret, image.as_str())
-            .map(|access| Some(Box::new(access)))
-            .map_err(|error| invalid(format!("{error}: correct it"))),
-    }
+    let message = format!(
+        "Secret {name}, which the annotation {} of the machine or its Cluster names, {fault}",
+        annotation::REGISTRY_SECRET
+    );
+    let problem = Problem::new(Reason::RegistrySecretInvalid, message, action);
+    Err(Next::Blocked(Blocker::needs_operator(Type::ImageResolved, problem), Wake::Backoff))
 }
 
 fn find_secret<'a>(
@@ -95,9 +100,9 @@ fn find_secret<'a>(
     match read {
         SecretRead::NotRead => Err(Next::Read(reference(name.to_owned()))),
         SecretRead::Missing => {
-            let message = format!("Secret {name} with the {what} is missing or has no key value: create it");
-            let missing = Blocker::waiting_for(Type::BootstrapReady, Reason::BootstrapWaiting, message);
-            Err(Next::Blocked(missing, Wake::Backoff))
+            let message = format!("Secret {name} with the {what} is missing or has no key value");
+            let problem = Problem::new(Reason::BootstrapWaiting, message, "create it");
+            Err(Next::Blocked(Blocker::waiting_for(Type::BootstrapReady, problem), Wake::Backoff))
         }
         SecretRead::Read(data) => Ok(data),
     }
@@ -109,21 +114,18 @@ pub(super) fn assign_reprovision(
     inputs: &Inputs<'_>,
 ) -> Result<Assignment, Blocker> {
     let image = node.image.clone()?;
-    let invalid = |message| Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, message);
     let Some(names) = &node.names else {
-        return Err(invalid("the node has no name".to_owned()));
+        return Err(refuse_bootstrap("the node has no name".to_owned()));
     };
-    let user_data = edit_bootstrap(node.bootstrap_edit, inputs.data, names).map_err(invalid)?;
+    let user_data = edit_bootstrap(node.bootstrap_edit, inputs.data, names).map_err(refuse_bootstrap)?;
     let network = match inputs.network_data {
         Some(data) => given_network(data, host)?,
         None => host_network(host.spec)?,
     };
-    let meta_data = inputs.meta_data.map(|data| {
-        let text = std::str::from_utf8(data.expose()).ok();
-        let message = "the meta-data is not a map of texts in YAML or JSON: correct the Secret";
-        text.and_then(parse_meta_data).ok_or_else(|| invalid(message.to_owned()))
-    });
-    let mut meta_data = meta_data.transpose()?.unwrap_or_default();
+    let mut meta_data = match inputs.meta_data {
+        Some(data) => read_meta_data(data)?,
+        None => BTreeMap::new(),
+    };
     let mut names = names.clone();
     if let Some(stated) = stated_id(node, inputs.data, &names, &meta_data)? {
         // Templates find the newer form under its key, whichever the kubelet has.
@@ -138,11 +140,25 @@ pub(super) fn assign_reprovision(
     Ok(Assignment { resolved, ..assignment })
 }
 
+fn refuse_bootstrap(message: String) -> Blocker {
+    Blocker::failed_with(Type::BootstrapReady, Problem::of_cause(Reason::BootstrapInvalid, message))
+}
+
+fn read_meta_data(data: &Secret) -> Result<BTreeMap<String, String>, Blocker> {
+    let text = std::str::from_utf8(data.expose()).ok();
+    text.and_then(parse_meta_data).ok_or_else(|| {
+        let message = "the meta-data is not a map of texts in YAML or JSON";
+        let problem = Problem::new(Reason::BootstrapInvalid, message, "correct the Secret");
+        Blocker::failed_with(Type::BootstrapReady, problem)
+    })
+}
+
 /// The network of a Secret, instead of the host's own.
 fn given_network(data: &Secret, host: Host<'_>) -> Result<HostNetwork, Blocker> {
     let text = String::from_utf8_lossy(data.expose());
     network::network_data(&text, host.spec.observed_network.as_ref()).map_err(|error| {
-        Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
+        let problem = Problem::of_cause(Reason::NetworkInvalid, error.to_string());
+        Blocker::failed_with(Type::BootstrapReady, problem)
     })
 }
 

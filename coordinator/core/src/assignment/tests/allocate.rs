@@ -1,7 +1,6 @@
 //! From no host to a claim, and a claim that comes back.
 
 use super::*;
-use crate::demand::Blocker;
 use crate::ids::HostName;
 use coordinator_api::names::annotation;
 
@@ -50,7 +49,8 @@ fn unknown_choice_is_waited_for() {
 #[test]
 fn pool_blockers_are_shown() {
     let mut demand = Demand { host: None, ..samples::demand() };
-    let blocker = Blocker::needs_operator(Type::InventoryAllocated, Reason::PoolExhausted, "none");
+    let blocker =
+        Blocker::needs_operator(Type::InventoryAllocated, Problem::of_cause(Reason::PoolExhausted, "none"));
     node(&mut demand).candidate = Some(Err(blocker.clone()));
     let outcome = outcome(&demand, None, &read());
     assert_eq!(outcome.state.as_ref().and_then(|state| state.blocker.clone()), Some(blocker));

@@ -39,7 +39,7 @@ fn node_ref() -> NodeRef {
 }
 
 fn unreachable_workload() -> NodesRead {
-    NodesRead::Unavailable(Problem { reason: Reason::WorkloadUnreachable, message: "it is down".into() })
+    NodesRead::Unavailable(Problem::of_cause(Reason::WorkloadUnreachable, "it is down"))
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn leftover_node_goes_before_the_host_is_released() {
     let managed = samples::deleted(samples::running(samples::demand()));
     let left = Demand { leftover_cluster: Some("c1".into()), ..managed.clone() };
     let search = NodeSearch::new("c1", UUID_LABEL, &["uid-of-host-1".to_owned()]);
-    let missing = Problem { reason: Reason::KubeconfigMissing, message: String::new() };
+    let missing = Problem::of_cause(Reason::KubeconfigMissing, String::new());
     for (name, demand, nodes, now, want) in [
         ("Cluster API deletes it", &managed, NodesRead::NotRead, 1, Some(Effect::Release)),
         ("not read", &left, NodesRead::NotRead, 1, Some(Effect::FindNodes(search))),

@@ -1,7 +1,7 @@
 //! From the claim to a running node.
 
 use super::*;
-use crate::demand::{Blocker, BootstrapEdit};
+use crate::demand::BootstrapEdit;
 use crate::plan::PlanRecordError;
 use crate::provider_id::ProviderId;
 use coordinator_api::names::annotation;
@@ -22,8 +22,10 @@ fn provisioning_waits_for_each_input() {
         (
             "no image",
             |d, _, _| {
-                let miss =
-                    Blocker::failed_with(Type::ImageResolved, Reason::ImageCatalogMiss, "no such version");
+                let miss = Blocker::failed_with(
+                    Type::ImageResolved,
+                    Problem::of_cause(Reason::ImageCatalogMiss, "no such version"),
+                );
                 node(d).image = Err(miss);
             },
             None,

@@ -1,7 +1,6 @@
 //! Finalizers, deletion, and what is held.
 
 use super::*;
-use crate::demand::Blocker;
 use coordinator_api::names::annotation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
@@ -27,8 +26,10 @@ fn removed_finalizers_come_back() {
         let protects = |effect: &Effect| matches!(effect, Effect::ProtectHost | Effect::ProtectMachine);
         assert_eq!(effect.filter(protects), want, "{name}");
     }
-    let paused =
-        Demand { hold: Some(Blocker::waiting_for(Type::Paused, Reason::Paused, "paused")), ..unprotected };
+    let paused = Demand {
+        hold: Some(Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, "paused"))),
+        ..unprotected
+    };
     assert_eq!(outcome(&paused, Some(&open), &Secrets::default()).effect, None);
 }
 
@@ -107,7 +108,7 @@ fn dead_host_is_held_or_abandoned() {
 
 #[test]
 fn held_machine_changes_nothing() {
-    let hold = Blocker::waiting_for(Type::Paused, Reason::Paused, "paused");
+    let hold = Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, "paused"));
     for (name, demand) in [
         ("provisioning", samples::demand()),
         ("in deletion", samples::deleted(samples::running(samples::demand()))),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::demand::Severity;
 use crate::pool::Availability;
+use crate::problem::Severity;
 use crate::samples;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::AllocationState;
@@ -174,7 +174,7 @@ fn blockers_name_cause_and_reason() {
         let mut world = world();
         change(&mut world);
         let blocker = candidate(node(&world.read())).clone().unwrap_err();
-        assert_eq!((blocker.reason, blocker.severity), (reason, severity), "{name}");
+        assert_eq!((blocker.problem.reason, blocker.severity), (reason, severity), "{name}");
     }
     for (name, version, reason) in [
         ("no version", None, Reason::VersionMissing),
@@ -182,7 +182,7 @@ fn blockers_name_cause_and_reason() {
     ] {
         let mut world = world();
         world.owner.as_mut().unwrap().spec.version = version.map(str::to_owned);
-        assert_eq!(node(&world.read()).image.clone().unwrap_err().reason, reason, "{name}");
+        assert_eq!(node(&world.read()).image.clone().unwrap_err().problem.reason, reason, "{name}");
     }
 }
 
@@ -190,7 +190,7 @@ fn blockers_name_cause_and_reason() {
 fn hold_without_owner_names_what_makes_machines() {
     let mut world = world();
     world.owner = None;
-    let message = world.read().hold.unwrap().message;
+    let message = world.read().hold.unwrap().problem.text();
     assert!(message.contains("a MachineDeployment or a control plane"), "{message}");
 }
 
@@ -251,7 +251,7 @@ fn holds_stop_every_decision() {
     for (name, change, want) in cases {
         let mut world = world();
         change(&mut world);
-        assert_eq!(world.read().hold.map(|hold| hold.reason), want, "{name}");
+        assert_eq!(world.read().hold.map(|hold| hold.problem.reason), want, "{name}");
     }
 }
 

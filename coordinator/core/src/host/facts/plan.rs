@@ -9,9 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::plan::{Checksum, Kind, Plan, Step};
 use proto::v1alpha1::SystemState;
 
-use super::{record_running_system, truncate_text};
-use crate::host::Problem;
-use crate::plan::PlanEnd;
+use super::record_running_system;
+use crate::plan::{PlanEnd, plan_type};
+use crate::problem::Problem;
+use crate::text::truncate_text;
 
 /// A plan record was written: the streams send it.
 pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan, now: Timestamp) {
@@ -25,7 +26,7 @@ fn set_plan(status: &mut MachineInventoryStatus, plan: &Plan, announced: Option<
         checksum: Some(plan.checksum.to_string()),
         id: Some(plan.id.to_string()),
         kind: Some(plan_type(plan.kind)),
-        generation: i64::try_from(plan.generation.0).ok(),
+        generation: Some(plan.generation.to_status()),
         announced,
         ..PlanStatus::default()
     });
@@ -51,7 +52,6 @@ pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>,
         return;
     };
     let failed = carried.state == Some(PlanState::Failed);
-    let message = "the host states that this plan failed: see its console or its agent's log for the cause";
     *plan = PlanStatus {
         secret_ref: plan.secret_ref.take(),
         checksum: Some(carried.checksum.clone()),
@@ -61,18 +61,10 @@ pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>,
         generation: Some(carried.generation),
         // Not before now: what waits for something after the end has its whole time.
         ended: carried.state.map(|_| Time(now)),
-        message: failed.then(|| message.to_owned()),
+        message: failed.then(|| "the host states that this plan failed".to_owned()),
+        next_action: failed.then(|| "see its console or its agent's log for the cause".to_owned()),
         ..PlanStatus::default()
     };
-}
-
-/// Kind of a plan, as in the status.
-pub const fn plan_type(kind: Kind) -> PlanType {
-    match kind {
-        Kind::Clean => PlanType::Clean,
-        Kind::Reprovision => PlanType::Reprovision,
-        Kind::Custom => PlanType::Custom,
-    }
 }
 
 /// A plan ended; a newer one that was announced meanwhile stays. What the host
@@ -84,7 +76,7 @@ pub fn record_plan_end(
     system: Option<&SystemState>,
     now: Timestamp,
 ) {
-    let generation = i64::try_from(plan.generation.0).unwrap_or(i64::MAX);
+    let generation = plan.generation.to_status();
     if status.plan.as_ref().and_then(|plan| plan.generation).is_some_and(|announced| announced > generation) {
         return;
     }
@@ -98,8 +90,7 @@ pub fn record_plan_end(
     if let Some(status) = &mut status.plan {
         status.state = Some(state);
         status.ended = Some(Time(now));
-        status.reason = problem.map(|problem| problem.reason.as_str().to_owned());
-        status.message = problem.map(|problem| truncate_text(&problem.message));
+        show_problem(status, problem);
     }
     let host = status.host.get_or_insert_default();
     if let Some(system) = system {
@@ -135,9 +126,15 @@ fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> 
 /// A plan that is in flight cannot be sent.
 pub fn record_plan_problem(status: &mut MachineInventoryStatus, problem: Option<&Problem>) {
     if let Some(plan) = status.plan.as_mut().filter(|plan| plan.state.is_none()) {
-        plan.reason = problem.map(|problem| problem.reason.as_str().to_owned());
-        plan.message = problem.map(|problem| truncate_text(&problem.message));
+        show_problem(plan, problem);
     }
+}
+
+fn show_problem(plan: &mut PlanStatus, problem: Option<&Problem>) {
+    plan.reason = problem.map(|problem| problem.reason.as_str().to_owned());
+    plan.message = problem.map(|problem| truncate_text(&problem.message));
+    let next_action = problem.map(|problem| truncate_text(&problem.next_action));
+    plan.next_action = next_action.filter(|action| !action.is_empty());
 }
 
 /// The step of the plan in flight that runs.
@@ -149,7 +146,7 @@ pub fn record_step(
     last_failure: &str,
 ) {
     let name = plan.steps.get(step).map(Step::name);
-    let generation = i64::try_from(plan.generation.0).ok();
+    let generation = Some(plan.generation.to_status());
     let announced = status.plan.as_mut();
     if let (Some(name), Some(announced)) = (name, announced)
         && announced.generation == generation

@@ -203,7 +203,7 @@ fn report_step(status: &mut MachineInventoryStatus) {
 }
 
 fn report_plan_end(status: &mut MachineInventoryStatus) {
-    let problem = Problem { reason: Reason::BootFallback, message: text() };
+    let problem = Problem::of_cause(Reason::BootFallback, text());
     facts::record_plan_end(status, &newer_plan(), &PlanEnd::Failed(problem), Some(&system()), NOW);
 }
 

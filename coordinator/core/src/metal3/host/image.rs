@@ -6,7 +6,7 @@ use coordinator_api::metal3::names;
 use coordinator_api::names::annotation;
 use kube::ResourceExt as _;
 
-use crate::demand::Blocker;
+use crate::problem::{Blocker, Problem};
 
 const SCHEME: &str = "oci://";
 /// Types of checksums that can be the digest of an image.
@@ -57,7 +57,9 @@ pub(super) fn runs_another(host: &BareMetalHost, wanted: &proto::plan::Image) ->
 /// # Errors
 /// A blocker that names the field and the next action.
 pub fn resolve_image(image: &Image, field: &str, remedy: &str) -> Result<proto::plan::Image, Blocker> {
-    let unsupported = |message| Blocker::failed_with(Type::ImageResolved, Reason::FieldUnsupported, message);
+    let unsupported = |message| {
+        Blocker::failed_with(Type::ImageResolved, Problem::of_cause(Reason::FieldUnsupported, message))
+    };
     if let Some(format) = image.format.as_ref().filter(|format| !format.is_empty()) {
         return Err(unsupported(format!(
             "spec.image.format {format}: whole-disk images are not written, as the host keeps its system and its identity: name an OS image as oci://REGISTRY/IMAGE:TAG without format, or {remedy}"

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_true};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::names;
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::host::{HostRecord, Problem};
+use crate::host::HostRecord;
 use crate::reboot;
 
 /// Which requests were taken.
@@ -77,13 +77,12 @@ pub fn project_reboot(
     now: Timestamp,
 ) -> Option<ConditionUpdate> {
     let known = read_record(host);
-    let fails = |problem: Problem| Some(condition_false(Type::Rebooted, problem.reason, problem.message));
     if known.from.is_some() {
-        return record.and_then(|record| fails(reboot::describe_progress(record, now)));
+        return record.map(|record| reboot::describe_progress(record, now).condition_false(Type::Rebooted));
     }
     let requests = list_requests(host);
     if requests.difference(&known.requests).next().is_some() {
-        return record.and_then(reboot::find_obstacle).and_then(fails);
+        return record.and_then(reboot::find_obstacle).map(|problem| problem.condition_false(Type::Rebooted));
     }
     let names: Vec<_> = requests.into_iter().collect();
     let message = format!("done once; written again after a removal, it is done again: {}", names.join(", "));

@@ -15,9 +15,9 @@ use super::image::{resolve_wanted, wanted_image};
 use super::{named_inventory, reboot, unsupported_fields};
 use crate::assignment::State;
 use crate::cluster;
-use crate::demand::{Blocker, Severity};
 use crate::host::HostRecord;
 use crate::pool::{Availability, host_availability};
+use crate::problem::{Blocker, Severity};
 
 /// Annotation by which Ironic is asked to inspect the host.
 const INSPECT: &str = "inspect.metal3.io";
@@ -98,7 +98,7 @@ fn keep_unshown(host: &BareMetalHost, status: BareMetalHostStatus) -> BareMetalH
 
 /// What a host waits for, where no condition shows it.
 fn find_unshown(blocker: Option<&Blocker>, written: Option<&BareMetalHostStatus>) -> Option<String> {
-    blocker.filter(|_| written.is_some_and(drops_conditions)).map(|blocker| blocker.message.clone())
+    blocker.filter(|_| written.is_some_and(drops_conditions)).map(|blocker| blocker.problem.text())
 }
 
 fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
@@ -125,7 +125,7 @@ fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
 fn unwritten_image(host: &BareMetalHost) -> Option<String> {
     let refused = resolve_wanted(host)?.err()?;
     let has_node = host.annotations().contains_key(names::PROVISIONED_IMAGE);
-    has_node.then(|| format!("the image ({})", refused.message))
+    has_node.then(|| format!("the image ({})", refused.problem.text()))
 }
 
 fn choose_state(
@@ -172,7 +172,7 @@ fn find_error(
     now: Timestamp,
 ) -> Option<String> {
     if let Some(blocker) = blocker.filter(|blocker| blocker.severity != Severity::Waiting) {
-        return Some(blocker.message.clone());
+        return Some(blocker.problem.text());
     }
     let record = record?;
     if state.is_none() && record.is_abandoned {
@@ -182,7 +182,7 @@ fn find_error(
         ));
     }
     if let Some(problem) = record.find_problem(now) {
-        return Some(problem.message);
+        return Some(problem.text());
     }
     if state.is_some() || text != "available" {
         return None;

@@ -83,7 +83,7 @@ fn a_host_takes_the_inventory_that_it_names() {
     ] {
         let record = inventory.map(samples::record);
         let step = match decide_step(host, record.as_ref()) {
-            HostStep::Refuse(blocker) => blocker.reason.as_str().to_owned(),
+            HostStep::Refuse(blocker) => blocker.problem.reason.as_str().to_owned(),
             step => format!("{step:?}"),
         };
         assert_eq!(step, want, "{name}");
@@ -128,7 +128,9 @@ fn only_images_that_hosts_can_install_are_taken() {
     ] {
         match resolve_image(&image, IMAGE_URL, "do otherwise") {
             Ok(found) => assert_eq!(found.as_str(), want),
-            Err(blocker) => assert!(blocker.message.contains(want), "{want}: {}", blocker.message),
+            Err(blocker) => {
+                assert!(blocker.problem.text().contains(want), "{want}: {}", blocker.problem.text())
+            }
         }
     }
 }
@@ -144,10 +146,10 @@ fn the_annotation_replaces_the_image_of_the_spec() {
     let shown = image::wanted_image(&host).unwrap();
     assert_eq!(shown, image_of("oci://registry.example/os:v2"));
     host.annotations_mut().insert(names::OS_IMAGE.into(), "https://x/os.raw".into());
-    let refused = image::resolve_wanted(&host).unwrap().unwrap_err().message;
+    let refused = image::resolve_wanted(&host).unwrap().unwrap_err().problem.text();
     assert!(refused.starts_with("the annotation baremetal.cluster.io/os-image: only oci://"), "{refused}");
     host.annotations_mut().remove(names::OS_IMAGE);
-    let refused = image::resolve_wanted(&host).unwrap().unwrap_err().message;
+    let refused = image::resolve_wanted(&host).unwrap().unwrap_err().problem.text();
     assert!(refused.contains("annotation baremetal.cluster.io/os-image of the BareMetalHost"), "{refused}");
 }
 
@@ -213,7 +215,7 @@ fn a_paused_host_is_left_alone() {
         let mut host = provisioning();
         host.annotations_mut().insert(key.into(), String::new());
         let hold = read_demand(&host, Some(&owned("bmh-1")), None).hold.unwrap();
-        assert!(hold.message.contains(key), "{}", hold.message);
+        assert!(hold.problem.text().contains(key), "{}", hold.problem.text());
     }
 }
 
@@ -226,7 +228,10 @@ fn the_state_is_that_of_the_baremetal_operator() {
     let mut deleted = host();
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let failed = |phase| {
-        let blocker = Blocker::needs_operator(Type::PlanApplied, Reason::PlanFailed, "it failed: repair it");
+        let blocker = Blocker::needs_operator(
+            Type::PlanApplied,
+            Problem::of_cause(Reason::PlanFailed, "it failed: repair it"),
+        );
         State { phase, blocker: Some(blocker), ..State::default() }
     };
     for (name, host, inventory, phase, want) in [
@@ -375,7 +380,8 @@ fn requests_needing_bmc_are_reported_as_ignored() {
 #[test]
 fn dropped_conditions_cause_no_write() {
     let inventory = owned("bmh-1");
-    let waiting = Blocker::waiting_for(Type::Ready, Reason::BootstrapWaiting, "Secret s: create it");
+    let waiting =
+        Blocker::waiting_for(Type::Ready, Problem::of_cause(Reason::BootstrapWaiting, "Secret s: create it"));
     let state = State { phase: Some(Phase::Allocated), blocker: Some(waiting), ..State::default() };
     let at = |seconds| Timestamp::from_second(seconds).unwrap();
     let project = |host: &BareMetalHost, state: &State, seconds| {
@@ -396,7 +402,7 @@ fn dropped_conditions_cause_no_write() {
     assert_eq!(Some(project(&host, &state, 3)), host.status, "nothing to write");
     let runs = project(&host, &State { phase: Some(Phase::Running), ..State::default() }, 4);
     assert_eq!((runs.error_message.as_str(), runs.last_updated), ("", Some(Time(at(4)))));
-    let paused = Blocker::waiting_for(Type::Paused, Reason::Paused, "remove it");
+    let paused = Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, "remove it"));
     let paused = State { blocker: Some(paused), ..State::default() };
     assert_eq!(Some(project(&host, &paused, 5)), host.status, "paused");
     host.status = Some(first.clone());

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::{Outcome, Situation, Step, is_consumer};
 use crate::assignment::{NodeRef, NodesRead};
-use crate::demand::Blocker;
 use crate::host::facts::is_dns_name;
 use crate::node_link::{NodeFacts, NodeSearch};
+use crate::problem::{Blocker, Problem};
 
 type Labels = BTreeMap<String, String>;
 
@@ -57,8 +57,9 @@ pub(super) fn sync_labels(situation: &Situation<'_>, owner: &Machine) -> Outcome
     let (Some(host), Some(node), Some(text)) = (host, node, asked_prefixes(situation.infrastructure)) else {
         return Outcome::of_step(Step::Rest);
     };
-    let wait =
-        |reason, message| Outcome::of_blocker(Blocker::waiting_for(Type::LabelsSynced, reason, message));
+    let wait = |reason, message| {
+        Outcome::of_blocker(Blocker::waiting_for(Type::LabelsSynced, Problem::of_cause(reason, message)))
+    };
     let prefixes = match parse_prefixes(text) {
         Ok(prefixes) => prefixes,
         Err(prefix) => {
@@ -74,7 +75,9 @@ pub(super) fn sync_labels(situation: &Situation<'_>, owner: &Machine) -> Outcome
         NodesRead::NotRead => {
             return Outcome::of_step(Step::FindNodes(NodeSearch::of_node(cluster, &node.name)));
         }
-        NodesRead::Unavailable(problem) => wait(problem.reason, problem.message.clone()),
+        NodesRead::Unavailable(problem) => {
+            Outcome::of_blocker(Blocker::waiting_for(Type::LabelsSynced, problem.clone()))
+        }
         NodesRead::Read(nodes) => {
             let missing = || {
                 let message = format!("Node {} is gone: Cluster API replaces the Machine", node.name);

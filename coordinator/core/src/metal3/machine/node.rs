@@ -20,10 +20,9 @@ use kube::ResourceExt as _;
 
 use super::{Outcome, Situation, Step};
 use crate::assignment::{NodeRef, NodesRead};
-use crate::demand::Blocker;
-use crate::host::Problem;
 use crate::metal3::cluster::has_cloud_provider;
 use crate::node_link::{Expected, Link, NodeFacts, NodeSearch, UUID_LABEL, decide_link, distinct_texts};
+use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
 /// By what the Node is known.
@@ -103,7 +102,7 @@ pub(super) fn find_node(known: &Known, nodes: &[NodeFacts]) -> Link {
             of_host.join(", "),
             known.block
         );
-        return Link::Failed(Problem { reason: Reason::NodeAmbiguous, message });
+        return Link::Failed(Problem::of_cause(Reason::NodeAmbiguous, message));
     }
     if !known.has_cloud_provider {
         return decide_link(&known.expected, nodes);
@@ -118,7 +117,7 @@ pub(super) fn find_node(known: &Known, nodes: &[NodeFacts]) -> Link {
         "no Node has the providerID {} yet: with cloudProviderEnabled the cloud provider sets it; wait, or set cloudProviderEnabled of the Metal3Cluster to false",
         known.expected.provider_ids.join(" or ")
     );
-    Link::Waiting(Problem { reason: Reason::NodeWaiting, message })
+    Link::Waiting(Problem::of_cause(Reason::NodeWaiting, message))
 }
 
 fn read_known(situation: &Situation<'_>, owner: &Machine, host: &BareMetalHost) -> Known {
@@ -158,7 +157,7 @@ fn find_unknown_form(machine: &Metal3Machine) -> Option<Problem> {
             "spec.providerID is {id}, which is not metal3://NAMESPACE/HOST/MACHINE or metal3://UID{}: replace the Machine",
             ProviderId::proposed_form(id)
         );
-        Problem { reason: Reason::NodeProviderIDUnsupported, message }
+        Problem::of_cause(Reason::NodeProviderIDUnsupported, message)
     })
 }
 
@@ -166,13 +165,13 @@ fn differ(node: &str, found: &str, provided: &str) -> Problem {
     let message = format!(
         "Node {node} has the providerID {found} and this machine has {provided}, which Cluster API compares: correct the kubelet arguments of the bootstrap data and replace the Machine"
     );
-    Problem { reason: Reason::NodeProviderIDUnsupported, message }
+    Problem::of_cause(Reason::NodeProviderIDUnsupported, message)
 }
 
 fn wait_for(problem: Problem) -> Outcome {
-    Outcome::of_blocker(Blocker::waiting_for(Type::NodeLinked, problem.reason, problem.message)).retried()
+    Outcome::of_blocker(Blocker::waiting_for(Type::NodeLinked, problem)).retried()
 }
 
 fn fail_for(problem: Problem) -> Outcome {
-    Outcome::of_blocker(Blocker::needs_operator(Type::NodeLinked, problem.reason, problem.message)).retried()
+    Outcome::of_blocker(Blocker::needs_operator(Type::NodeLinked, problem)).retried()
 }

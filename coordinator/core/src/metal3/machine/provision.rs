@@ -14,15 +14,17 @@ use serde_json::{Value, json};
 
 use super::{Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
 use crate::cluster::is_paused;
-use crate::demand::Blocker;
+use crate::demand::version_missing;
 use crate::image_catalog;
 use crate::metal3::data::{META_DATA, NETWORK_DATA};
 use crate::metal3::host::{IMAGE_URL, resolve_image};
+use crate::problem::{Blocker, Problem};
 
 /// What has to be there before a host is chosen.
 pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option<Blocker> {
-    let waiting =
-        |reason, message: String| Some(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message));
+    let waiting = |reason, message: String| {
+        Some(Blocker::waiting_for(Type::AssociateBareMetalHost, Problem::of_cause(reason, message)))
+    };
     let Some(infrastructure) = situation.infrastructure else {
         let message = "the Metal3Cluster that the Cluster names does not exist: create it".to_owned();
         return waiting(Reason::WaitingforMetal3Cluster, message);
@@ -37,7 +39,10 @@ pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option
     }
     let spec = &situation.machine.spec;
     let refuse = |message: String| {
-        Some(Blocker::failed_with(Type::AssociateBareMetalHost, Reason::FieldUnsupported, message))
+        Some(Blocker::failed_with(
+            Type::AssociateBareMetalHost,
+            Problem::of_cause(Reason::FieldUnsupported, message),
+        ))
     };
     if spec.custom_deploy.is_some() {
         return refuse(
@@ -66,13 +71,15 @@ pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option
 
 /// The image for the host.
 fn choose_image(situation: &Situation<'_>, owner: &Machine) -> Result<Image, Blocker> {
-    let failed =
-        |reason, message: String| Blocker::failed_with(Type::AssociateBareMetalHost, reason, message);
+    let failed = |reason, message: String| {
+        Blocker::failed_with(Type::AssociateBareMetalHost, Problem::of_cause(reason, message))
+    };
     if situation.machine.annotations().contains_key(names::IMAGE_FROM_CATALOG) {
-        let version = owner.spec.version.as_deref().ok_or_else(|| {
-            let message = "the Machine has no spec.version: set it on the MachineDeployment or control plane";
-            failed(Reason::VersionMissing, message.to_owned())
-        })?;
+        let version = owner
+            .spec
+            .version
+            .as_deref()
+            .ok_or_else(|| Blocker::failed_with(Type::AssociateBareMetalHost, version_missing()))?;
         let annotations = situation.cluster.map(ResourceExt::annotations);
         let registry = annotations.and_then(|annotations| annotations.get(annotation::REGISTRY_ADDRESS));
         let empty = BTreeMap::new();
@@ -100,7 +107,10 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
             names::HOST_OF_MACHINE
         );
         let reason = Reason::InventoryMissing;
-        return Outcome::of_blocker(Blocker::needs_operator(Type::AssociateBareMetalHost, reason, message));
+        return Outcome::of_blocker(Blocker::needs_operator(
+            Type::AssociateBareMetalHost,
+            Problem::of_cause(reason, message),
+        ));
     };
     if !is_consumer(host, machine) {
         return claim_host(situation, host, owner);
@@ -123,7 +133,10 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
         "" => format!("BareMetalHost {name} is {state}"),
         error => format!("BareMetalHost {name} is {state}: {error}"),
     };
-    Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::HostNotProvisioned, message))
+    Outcome::of_blocker(Blocker::waiting_for(
+        Type::HostProvisioned,
+        Problem::of_cause(Reason::HostNotProvisioned, message),
+    ))
 }
 
 /// What is due before the data of the template is there.
@@ -159,7 +172,7 @@ fn await_data(situation: &Situation<'_>) -> Option<Outcome> {
         None => format!("the data of Metal3DataTemplate {} is not rendered yet: wait", template.name),
     };
     let reason = Reason::WaitingForMetal3Data;
-    Some(Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, reason, message)))
+    Some(Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, Problem::of_cause(reason, message))))
 }
 
 pub(super) fn change_host(change: Value, event: EventReason) -> Outcome {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::provision::{self, change_host};
 use super::{Outcome, Situation, Step, choice, is_consumer, pause};
-use crate::demand::Blocker;
+use crate::problem::{Blocker, Problem};
 
 /// How long a host is kept where the template does not say it: a successor that comes at all
 /// comes when the machine is gone.
@@ -47,7 +47,10 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         let error = Some(status.error_message).filter(|error| !error.is_empty());
         let error = error.map(|error| format!(": {error}")).unwrap_or_default();
         let message = format!("BareMetalHost {} is {state}{error}", host.name_any());
-        return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::Cleaning, message));
+        return Outcome::of_blocker(Blocker::waiting_for(
+            Type::HostProvisioned,
+            Problem::of_cause(Reason::Cleaning, message),
+        ));
     }
     change_host(release_change(situation), EventReason::HostReleased)
 }
@@ -71,7 +74,10 @@ fn release_data(situation: &Situation<'_>) -> Outcome {
         Some(claim) => {
             let message = format!("Metal3DataClaim {} is in deletion: wait", claim.name_any());
             let reason = Reason::WaitingForMetal3Data;
-            Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, reason, message))
+            Outcome::of_blocker(Blocker::waiting_for(
+                Type::Metal3DataReady,
+                Problem::of_cause(reason, message),
+            ))
         }
         None => Outcome::of_step(Step::RemoveFinalizer),
     }

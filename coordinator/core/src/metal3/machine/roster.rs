@@ -15,7 +15,7 @@ use super::super::host::kept_until;
 use super::super::selector::Selector;
 use super::choice::{find_exclusion, is_reusable, owner_domain, reuse_value};
 use super::{consumer_machine, is_available};
-use crate::demand::Blocker;
+use crate::problem::{Blocker, Problem};
 
 /// A host, or why there is none.
 pub type Choice = Result<String, Blocker>;
@@ -194,8 +194,9 @@ impl HostRoster {
         is_reserved: &dyn Fn(&str) -> bool,
         now: Timestamp,
     ) -> Choice {
-        let blocked =
-            |reason, message| Blocker::needs_operator(Type::AssociateBareMetalHost, reason, message);
+        let blocked = |reason, message| {
+            Blocker::needs_operator(Type::AssociateBareMetalHost, Problem::of_cause(reason, message))
+        };
         let selector = Selector::parse(&machine.spec.host_selector)
             .map_err(|error| blocked(Reason::SelectorInvalid, error.to_string()))?;
         if let Some(own) = self.by_consumer.get(&machine.name_any()) {
@@ -240,7 +241,7 @@ impl HostRoster {
         let message =
             format!("{} hosts are kept for this machine and not available yet: {until}", ends.len());
         let reason = Reason::NoHostAvailable;
-        Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message)))
+        Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, Problem::of_cause(reason, message))))
     }
 
     fn labelled(&self, (key, value): (&str, &str)) -> Option<&Labelled> {

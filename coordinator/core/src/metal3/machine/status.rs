@@ -15,7 +15,7 @@ use super::provision::find_given;
 use super::{Situation, is_consumer};
 use crate::assignment::NodesRead;
 use crate::cluster;
-use crate::demand::{Blocker, Severity};
+use crate::problem::{Blocker, Severity};
 
 /// The status that follows. `failure` is an effect that the API server refused.
 pub fn project_status(
@@ -120,7 +120,7 @@ fn project_conditions(
     };
     let is_running = machine.spec.provider_id.is_some() && blocker.as_ref().is_some_and(is_running);
     let mut ready = match blocker.filter(|_| !is_running) {
-        Some(blocker) => condition_false(Type::Ready, blocker.reason, blocker.message.clone()),
+        Some(blocker) => blocker.problem.condition_false(Type::Ready),
         None if machine.spec.provider_id.is_some() => condition_true(Type::Ready, Reason::Running, ""),
         None => {
             condition_false(Type::Ready, Reason::HostNotProvisioned, "the host is about to be provisioned")
@@ -128,7 +128,7 @@ fn project_conditions(
     };
     if let Some(blocker) = blocker.filter(|blocker| blocker.condition != Type::Ready) {
         updates.retain(|update| update.kind != blocker.condition);
-        updates.push(condition_false(blocker.condition, blocker.reason, blocker.message.clone()));
+        updates.push(blocker.problem.condition_false(blocker.condition));
     }
     updates.extend(repeat_older(&updates));
     if let Some(failure) = failure {

@@ -154,7 +154,7 @@ fn decide(world: &World) -> Outcome {
 
 fn name(outcome: &Outcome) -> String {
     match (&outcome.step, &outcome.blocker) {
-        (Step::Rest, Some(blocker)) => blocker.reason.as_str().to_owned(),
+        (Step::Rest, Some(blocker)) => blocker.problem.reason.as_str().to_owned(),
         (Step::ChangeHost { event, .. }, None) => event.as_str().to_owned(),
         (step, None) => format!("{step:?}"),
         (step, Some(blocker)) => panic!("{step:?} with {blocker:?}"),
@@ -237,7 +237,7 @@ fn a3_a_machine_waits_for_what_it_needs() {
         change(&mut world);
         let outcome = decide(&world);
         assert_eq!(name(&outcome), want);
-        assert!(outcome.blocker.unwrap().message.contains(' '), "{want} says what to do");
+        assert!(outcome.blocker.unwrap().problem.text().contains(' '), "{want} says what to do");
     }
 }
 
@@ -353,7 +353,7 @@ fn c1_data_comes_before_the_image() {
     };
     data.status = Some(failed.clone());
     world.data = Some(data.clone());
-    let message = decide(&world).blocker.unwrap().message;
+    let message = decide(&world).blocker.unwrap().problem.text();
     assert!(message.contains("no pool"), "{message}");
     data.status = Some(coordinator_api::metal3::data::Metal3DataStatus { ready: true, error_message: None });
     world.data = Some(data);

@@ -25,8 +25,8 @@ fn names(delta: &Delta) -> Vec<String> {
 
 /// A machine that an operator has to act on.
 fn broken() -> Object {
-    let overdue = condition("NodeLinked", "False", "NodeOverdue", "no Node; next: look at the kubelet");
-    let summary = condition("Ready", "False", "NodeOverdue", "no Node; next: look at the kubelet");
+    let overdue = condition("NodeLinked", "False", "NodeOverdue", "no Node");
+    let summary = condition("Ready", "False", "NodeOverdue", "no Node");
     object(Kind::BaremetalMachine, "m", machine_with(&[summary, overdue]))
 }
 
@@ -78,7 +78,15 @@ fn machine_line_appears_unless_host_shows_it() {
     let both = model.refresh(&fleet, &all(&fleet), now());
     let told = lines(&both);
     assert_eq!(names(&both), ["machineinventory/site/h", "baremetalmachine/site/m"]);
-    assert_eq!((&told[1]["cause"], &told[1]["action"]), (&json!("no Node"), &json!("look at the kubelet")));
+    assert_eq!(
+        (&told[1]["cause"], &told[1]["action"]),
+        (
+            &json!("no Node"),
+            &json!(
+                "look at cloud-init and the kubelet on the host's console; delete the Machine to try again"
+            )
+        )
+    );
     fleet.insert(host("h", held_by("m")));
     let host = BTreeSet::from([id(Kind::MachineInventory, "h")]);
     assert_eq!(model.refresh(&fleet, &host, now()).gone, ["baremetalmachine/site/m"]);

@@ -76,7 +76,7 @@ fn plan_without_secret_explains_missing_steps() {
 #[test]
 fn outline_needs_no_secret() {
     let running = json!({ "step": { "name": "stop-containerd", "attempt": 2 } });
-    let failed = json!({ "state": "Failed", "message": "step remove-workload: busy; next: look" });
+    let failed = json!({ "state": "Failed", "message": "step remove-workload: busy", "nextAction": "look" });
     for (plan, want) in [
         (running, ["done", "done", "running", "pending"]),
         (failed, ["done", "failed", "pending", "pending"]),

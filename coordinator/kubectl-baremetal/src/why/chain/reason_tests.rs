@@ -136,8 +136,9 @@ fn check_conditions(rows: &[(Kind, Type, &[Reason])]) {
 fn failed_plans_are_explained_by_the_host() {
     for reason in [Reason::PlanFailed, Reason::CleanupMissing, Reason::InputOutputFailed] {
         let mut body = held_by("m");
-        let message = "step write-seed: told; next: look at the disk";
-        let failure = json!({ "state": "Failed", "reason": reason.as_str(), "message": message });
+        let (message, action) = ("step write-seed: told", "look at the disk");
+        let failure =
+            json!({ "state": "Failed", "reason": reason.as_str(), "message": message, "nextAction": action });
         set_plan(&mut body, &clean_plan(), &failure);
         let chain = explain(Kind::MachineInventory, body);
         let last = chain.last().unwrap();

@@ -113,8 +113,7 @@ fn causes_of_a_cluster_lead_to_its_host() {
     let mut ended = open.clone();
     ended["ended"] = json!("2026-01-01T00:10:00Z");
     let mut failed = held_by("m");
-    let failure =
-        json!({ "state": "Failed", "reason": "NoSpace", "message": "step write-seed: full; next: free it" });
+    let failure = json!({ "state": "Failed", "reason": "NoSpace", "message": "step write-seed: full", "nextAction": "free it" });
     set_plan(&mut failed, &clean_plan(), &failure);
     let asked = || id(Kind::Cluster, "lab");
     check(vec![
@@ -333,14 +332,16 @@ fn causes_of_hosts_in_deletion_and_of_registrations() {
     let seen = condition("Installed", "True", "LiveBootAfterInstall", "booted the seed ISO");
     booted["status"]["conditions"] = json!([ready(), seen]);
     let mut unclean = held_by("m");
-    let failure = json!({ "state": "Failed", "reason": "NoSpace", "message": "full; next: free it" });
+    let failure =
+        json!({ "state": "Failed", "reason": "NoSpace", "message": "full", "nextAction": "free it" });
     set_plan(&mut unclean, &clean_plan(), &failure);
     let conditions = [
         ready(),
         condition("AdmissionOpen", "True", "SoftwareKeysApproved", "by token alone"),
-        condition("HostsRefused", "True", "HostRefused", "NameTaken: of h; next: rename it"),
+        condition("HostsRefused", "True", "HostRefused", "NameTaken: of h"),
     ];
-    let registration = json!({ "status": { "conditions": conditions } });
+    let registration =
+        json!({ "status": { "conditions": conditions, "lastRefusal": { "reason": "NameTaken" } } });
     check(vec![
         (
             "a host in deletion that a machine holds",
@@ -375,7 +376,7 @@ fn causes_of_hosts_in_deletion_and_of_registrations() {
             vec![object(Kind::MachineRegistration, "r", registration)],
             id(Kind::MachineRegistration, "r"),
             vec!["machineregistration/r"],
-            (Act, "HostRefused", "rename it"),
+            (Act, "HostRefused", "give the two hosts different names"),
         ),
     ]);
 }

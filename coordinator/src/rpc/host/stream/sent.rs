@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::inventory::{CoordinatorSettingsState, MachineInventory};
-use coordinator_core::host::{Problem, facts};
+use coordinator_core::host::facts;
 use coordinator_core::load_balancer::message_of;
+use coordinator_core::problem::Problem;
 use coordinator_core::retry::failure_backoff;
 use coordinator_core::trace::TraceId;
 use proto::v1alpha1 as wire;
@@ -107,7 +108,7 @@ impl Attachment {
             // The announcement follows, because the Secret is written before it.
             Err(PlanReadError::Newer(_)) if attempt <= ANNOUNCEMENT_READS => {}
             Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
-                tracing::warn!(plan = %announced.id, cause = problem.message, attempt, "cannot send the plan");
+                tracing::warn!(plan = %announced.id, cause = problem.text(), attempt, "cannot send the plan");
                 self.record_problem(Some(problem)).await?;
             }
         }

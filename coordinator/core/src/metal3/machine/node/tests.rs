@@ -116,7 +116,7 @@ impl Case<'_> {
     /// What follows, beside Nodes of other hosts.
     fn show(self, nodes: Vec<NodeFacts>) -> String {
         let outcome = self.decide(&NodesRead::Read(others().into_iter().chain(nodes).collect()));
-        let blocker = outcome.blocker.as_ref().map(|blocker| blocker.reason.as_str());
+        let blocker = outcome.blocker.as_ref().map(|blocker| blocker.problem.reason.as_str());
         assert_eq!(outcome.is_retried, blocker.is_some(), "no event announces a Node");
         match (outcome.step, blocker) {
             (Step::Rest, None) => "rest".to_owned(),
@@ -244,8 +244,8 @@ fn a1_the_proposed_form_is_refused_by_name() {
     let node = Case::configured().decide(&NodesRead::Read(vec![labelled("n1", PROPOSED)]));
     for outcome in [machine.decide(&NodesRead::Read(vec![])), node] {
         let blocker = outcome.blocker.unwrap();
-        assert_eq!(blocker.reason.as_str(), UNSUPPORTED);
-        assert!(blocker.message.contains("?owner= was proposed"), "{}", blocker.message);
+        assert_eq!(blocker.problem.reason.as_str(), UNSUPPORTED);
+        assert!(blocker.problem.text().contains("?owner= was proposed"), "{}", blocker.problem.text());
     }
 }
 

@@ -57,7 +57,7 @@ fn check_choices(cases: Vec<Case>) {
         match (found, want) {
             (Ok(found), Ok(want)) => assert_eq!(found, want, "{what}"),
             (Err(blocker), Err(want)) => {
-                assert!(blocker.message.contains(want), "{what}: {}", blocker.message);
+                assert!(blocker.problem.text().contains(want), "{what}: {}", blocker.problem.text());
             }
             (found, want) => panic!("{what}: {found:?}, {want:?}"),
         }
@@ -210,7 +210,7 @@ fn a_host_that_is_gone_leaves_nothing() {
     assert!(roster.is_empty());
     for machine in [machine(), selecting(), preferring("rack-1")] {
         let blocker = roster.choose_host(&machine, &owner(), &|_| false, Timestamp::UNIX_EPOCH).unwrap_err();
-        assert!(blocker.message.contains("there is none"), "{}", blocker.message);
+        assert!(blocker.problem.text().contains("there is none"), "{}", blocker.problem.text());
     }
 }
 

@@ -1,8 +1,8 @@
 //! Labels of the host on its Node.
 
 use super::*;
-use crate::host::Problem;
 use crate::node_link::NodeFacts;
+use crate::problem::Problem;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -63,7 +63,7 @@ fn f_node_gets_prefixed_labels_of_host() {
 
 #[test]
 fn f_labels_wait_for_what_is_missing() {
-    let problem = Problem { reason: Reason::WorkloadUnreachable, message: "no answer: wait".into() };
+    let problem = Problem::of_cause(Reason::WorkloadUnreachable, "no answer: wait");
     for (what, prefixes, nodes, want) in [
         ("no prefixes", None, node(&[]), "Rest"),
         ("no subdomain", Some("rack.example.com,a/b"), node(&[]), "LabelPrefixInvalid"),

@@ -17,7 +17,7 @@ fn pausing(paused: bool, annotations: &Value) -> World {
 
 fn show(world: &World) -> (Option<Value>, bool) {
     let outcome = decide(world);
-    let is_held = outcome.blocker.is_some_and(|blocker| blocker.reason == Reason::Paused);
+    let is_held = outcome.blocker.is_some_and(|blocker| blocker.problem.reason == Reason::Paused);
     match outcome.step {
         Step::PauseHost(change) => (Some(change["metadata"]["annotations"].clone()), is_held),
         _ => (None, is_held),
