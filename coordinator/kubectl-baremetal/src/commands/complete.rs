@@ -141,12 +141,12 @@ fn find_subcommand<'a>(command: &'a Command, words: &[String]) -> Option<&'a Com
 
 /// The option that the word names, if its value follows as another word.
 fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let is_named = |option: &&Arg| {
+    let named = command.get_arguments().find(|option| {
         let long = option.get_long().map(|long| format!("--{long}"));
         let short = option.get_short().map(|short| format!("-{short}"));
         long.as_deref() == Some(word) || short.as_deref() == Some(word)
-    };
-    command.get_arguments().find(is_named).filter(|option| option.get_action().takes_values())
+    });
+    named.filter(|option| option.get_action().takes_values())
 }
 
 #[cfg(test)]

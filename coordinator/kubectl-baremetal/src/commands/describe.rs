@@ -1,4 +1,4 @@
-//! `describe`.
+//! The command `describe`.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;

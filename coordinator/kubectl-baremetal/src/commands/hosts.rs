@@ -1,4 +1,4 @@
-//! `hosts`.
+//! The command `hosts`.
 
 use std::collections::BTreeMap;
 

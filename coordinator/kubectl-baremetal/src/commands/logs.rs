@@ -1,4 +1,4 @@
-//! `logs`.
+//! The command `logs`.
 
 use coordinator_api::inventory::PlanType;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -1,4 +1,4 @@
-//! `support`.
+//! The command `support`: objects and Events without secrets, in an archive for a report.
 
 mod redact;
 

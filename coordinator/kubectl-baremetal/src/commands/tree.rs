@@ -1,4 +1,4 @@
-//! `tree`.
+//! The command `tree`.
 
 use std::collections::BTreeMap;
 

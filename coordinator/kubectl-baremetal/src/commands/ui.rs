@@ -1,4 +1,4 @@
-//! `ui`.
+//! The command `ui`.
 
 use serde_json::json;
 

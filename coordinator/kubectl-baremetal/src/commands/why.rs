@@ -1,4 +1,4 @@
-//! `why`.
+//! The command `why`.
 
 use jiff::Timestamp;
 

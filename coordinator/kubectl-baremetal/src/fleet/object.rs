@@ -112,8 +112,7 @@ impl Object {
 
     pub(crate) fn inventory(&self) -> Option<&MachineInventory> {
         let is_inventory = self.id.kind == Kind::MachineInventory;
-        let parse = || is_inventory.then(|| self.data.clone().try_parse().ok())?;
-        self.inventory.get_or_init(parse).as_ref()
+        self.inventory.get_or_init(|| is_inventory.then(|| self.data.clone().try_parse().ok())?).as_ref()
     }
 
     pub(crate) fn pool(&self) -> Option<MachineInventoryPool> {

@@ -48,7 +48,7 @@ pub(crate) fn on(kind: Kind, verb: Verb) -> Matching {
     Matching::any().verb(verb).resource(&resource_of(kind).plural)
 }
 
-/// What another client changes.
+/// Changes an object as another client.
 pub(crate) fn edit(fake: &FakeApi, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
     assert!(fake.edit((&stored_under(kind), NAMESPACE, name), change), "{kind:?} {name} does not exist");
 }
@@ -58,7 +58,7 @@ pub(crate) fn look(fake: &FakeApi, kind: Kind, name: &str) -> Value {
     fake.look(&stored_under(kind), NAMESPACE, name).unwrap()
 }
 
-/// The kind may not be listed any more; the answer comes when that was asked for a second time.
+/// Forbids to list the kind; the answer comes with the second request.
 pub(crate) fn forbid(fake: &FakeApi, kind: Kind) -> oneshot::Receiver<()> {
     let (sender, asked_again) = oneshot::channel();
     fake.faults().fail(on(kind, Verb::List), usize::MAX, Refusal::Forbidden);

@@ -44,7 +44,7 @@ pub(super) enum Message {
     Restart,
 }
 
-/// The begin of a page.
+/// The start of a page.
 #[derive(Debug)]
 pub(super) struct Subscription {
     /// The first lists are complete.

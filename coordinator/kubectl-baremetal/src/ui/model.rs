@@ -74,7 +74,7 @@ impl Model {
         self.wakes.first().map(|(time, _)| *time)
     }
 
-    /// The hosts whose time has come.
+    /// The hosts whose lines have changed since, without a change of the object.
     pub(super) fn take_due(&self, now: Timestamp) -> BTreeSet<Id> {
         self.wakes.iter().take_while(|(time, _)| *time <= now).map(|(_, id)| id.clone()).collect()
     }

@@ -24,7 +24,7 @@ use super::model::Delta;
 use crate::failure::Failure;
 use crate::fleet::{Id, Kind};
 
-/// Lines of an event at the begin of a page.
+/// Lines of an event at the start of a page.
 const CHUNK: usize = 250;
 /// Bound of the open pages.
 const PAGES: usize = 32;
@@ -150,7 +150,7 @@ async fn follow_fleet(State(shared): State<Shared>) -> Response {
 }
 
 /// The events of a page. An event is made when the one before was taken, so that a page that does
-/// not read holds no more than its begin.
+/// not read holds no more than its start.
 fn read_events(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(reader, async |mut reader| {
         let (name, data) = reader.next().await?;

@@ -7,7 +7,7 @@ use crate::cluster::Change;
 use crate::fleet::Object;
 use crate::samples::{NAMESPACE, attached, condition, id, object};
 
-/// What a test tells the watches.
+/// The senders of the watches that a test plays.
 pub(in crate::ui) struct Watches {
     objects: changes::UnboundedSender<Vec<Change>>,
     pub(in crate::ui) events: changes::UnboundedSender<Vec<EventChange>>,

@@ -54,7 +54,7 @@ function take({ changed, gone, touched }) {
 
 export function connect() {
   const source = new EventSource("live");
-  // Keys of the lines at the begin of the connection; `null` after `complete`.
+  // Keys of the lines at the start of the connection; `null` after `complete`.
   let listed = null;
   const on = (name, handle) => source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
   on("begin", (place) => {

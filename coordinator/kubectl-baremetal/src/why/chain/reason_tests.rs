@@ -12,7 +12,7 @@ use crate::samples::{
     attached, clean_plan, condition, fleet, held_by, id, machine_with, now, object, ready, set_plan,
 };
 
-/// What is there beside the object: a free host, and the pool that has it.
+/// The objects beside the one that is explained: a free host, and its pool.
 fn others() -> Vec<Object> {
     let spec = json!({ "clusterName": "other", "machineInventories": [{ "name": "h" }] });
     let pool = json!({ "spec": spec, "status": { "conditions": [ready()] } });
@@ -71,7 +71,7 @@ fn expired_seed_image_has_its_own_action() {
     assert_eq!(chain.action, Reason::SeedImageBuildDeadline.explanation().action);
 }
 
-/// Of a `SeedImage` that is as the coordinator shows this.
+/// The chain of a `SeedImage` whose status shows this progress.
 fn explain_image(progress: &Progress) -> Chain {
     let mut image = SeedImage::new("asked", SeedImageSpec::default());
     image.status = Some(seed_image_status(&image, progress, now()));
