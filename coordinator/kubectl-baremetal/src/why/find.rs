@@ -27,7 +27,8 @@ pub(crate) fn find(fleet: &Fleet, object: &Object, is_asked_for: bool, now: Time
     }
 }
 
-/// The finding of a registration. The status names the refusal, whose action is known.
+/// The finding of a registration. Its status names the last refusal, and each refusal has a next
+/// action.
 fn find_registration(object: &Object, is_asked_for: bool) -> Finding {
     let finding = find_in_conditions(object, is_asked_for);
     let refusal = object.status()["lastRefusal"]["reason"].as_str().and_then(Refusal::from_code);
@@ -37,7 +38,7 @@ fn find_registration(object: &Object, is_asked_for: bool) -> Finding {
     }
 }
 
-/// The same from the conditions alone: other objects are not read.
+/// The finding of an object from its conditions alone: other objects are not read.
 pub(crate) fn find_stated(object: &Object) -> Finding {
     find_in_conditions(object, true)
 }

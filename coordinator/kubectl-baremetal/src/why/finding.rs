@@ -1,4 +1,4 @@
-//! The one statement of an object that matters most, from its conditions.
+//! The statement of an object that matters most, from its conditions.
 
 use std::cmp::Reverse;
 
@@ -18,7 +18,7 @@ pub(crate) struct Finding {
     pub(crate) condition: Option<String>,
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// The action of this very object; otherwise that of the reason counts.
+    /// The next action for this object; `None` if the action of the reason counts.
     #[serde(skip)]
     pub(super) next_action: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ impl Finding {
         self
     }
 
-    /// The same finding with an action of this very object.
+    /// The same finding with the next action for this object.
     pub(super) fn with_next_action(self, next_action: impl Into<String>) -> Self {
         Self { next_action: Some(next_action.into()).filter(|action| !action.is_empty()), ..self }
     }
@@ -98,11 +98,8 @@ impl Finding {
 
     /// The message, or the cause of the reason if the message is empty.
     pub(crate) fn told_cause(&self) -> String {
-        if self.message.is_empty() {
-            self.cause().unwrap_or_default().to_owned()
-        } else {
-            self.message.clone()
-        }
+        let cause = if self.message.is_empty() { self.cause() } else { None };
+        cause.unwrap_or(&self.message).to_owned()
     }
 
     /// The cause of the reason; `None` for a reason of Cluster API.
@@ -140,10 +137,10 @@ pub(super) fn find_in_conditions(object: &Object, is_asked_for: bool) -> Finding
     let ready =
         summaries.iter().find_map(|summary| conditions.iter().find(|condition| condition.kind == *summary));
     if let Some(ready) = ready.filter(|ready| ready.status != "True") {
-        let same = |other: &&Condition| {
+        let same = conditions.iter().find(|other| {
             other.kind != ready.kind && other.status == "False" && other.reason == ready.reason
-        };
-        return Finding::of_condition(conditions.iter().find(same).unwrap_or(ready));
+        });
+        return Finding::of_condition(same.unwrap_or(ready));
     }
     let includes_others = is_asked_for || object.id.kind == Kind::BaremetalCluster;
     let problems =

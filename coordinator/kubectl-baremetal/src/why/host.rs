@@ -61,8 +61,8 @@ fn find_holder(record: &HostRecord) -> Option<Finding> {
     Some(Finding::act("InUse", &message).with_next_action(action))
 }
 
-/// Why a plan failed, and what ends the failure: a clean is repeated on request, another plan
-/// goes with its Machine.
+/// The cause of a failed plan, and the action that ends the failure. A clean is repeated on request;
+/// another plan is deleted with its Machine.
 fn describe_failure(object: &Object, record: &HostRecord, plan: &AnnouncedPlan) -> Problem {
     let mut failure = plan.failure();
     let end = match holders_of(record).pop() {
