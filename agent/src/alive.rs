@@ -1,11 +1,10 @@
-//! The `alive` verb: a control-plane host's part in holding the address of the
-//! cluster's internal endpoint.
+//! The verb `alive`: a control-plane host's part in holding the internal endpoint of its cluster.
 //!
-//! The coordinator's duty is kept in the state directory; from it, at each boot
-//! and without the coordinator, a configuration of keepalived is written, and
-//! keepalived runs while there is a duty. VRRP among the members decides who
-//! holds the address; a member takes part only while its own API server answers
-//! `/readyz` ([`check`]), or no other would do better ([`overload`]).
+//! The coordinator's duty is kept in the state directory. At each boot, and without the
+//! coordinator, the agent writes a configuration of keepalived from it and runs keepalived while
+//! there is a duty. The members elect the holder of the endpoint by VRRP. A member takes part only
+//! while its own API server answers `/readyz` ([`check`]), or while no other member would do better
+//! ([`overload`]).
 
 pub mod check;
 pub mod config;

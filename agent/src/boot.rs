@@ -1,95 +1,35 @@
-//! Early boot, before cloud-init, containerd and kubelet: the `boot` verb.
+//! Early boot, before cloud-init, containerd and kubelet: the verb `boot`.
 //!
-//! In a live system it writes the seed that the ISO carries. In an installed
-//! system it wipes when the plan asked for it, puts the `NoCloud` seed back and
-//! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
-//! at every boot.
+//! In a live system it writes the seed from the ISO. In an installed system it wipes if the plan
+//! requested it, restores the `NoCloud` seed, and writes the kubelet's identity. All of this
+//! happens at every boot, because `/etc` may be ephemeral.
 
 pub mod assessment;
 mod bootstrap;
 mod live_seed;
 mod own_network;
 
-use std::path::PathBuf;
-
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::Root;
 use crate::host::kept_paths::find_lost_paths;
 use crate::host::observed;
-use crate::host::system::SystemError;
 use crate::host::wipe;
 use crate::state::journal::{self, Journal, State};
 use crate::state::receipt::{self, Receipt};
 use crate::state::{connections, network_trial, node_identity, seed};
 
-/// What early boot did, and what it could not do.
+/// The actions and the failures of early boot.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// For the console, in order.
+    /// Lines for the console, in order.
     pub done: Vec<String>,
-    /// None of them is a reason to hold the boot: the host must come up far
-    /// enough to report them.
-    pub problems: Vec<BootError>,
-}
-
-/// What early boot could not do.
-#[derive(Debug, thiserror::Error)]
-pub enum BootError {
-    /// The marker or the receipt is not readable.
-    #[error("cannot read {path}, so no cleanup is done at this boot")]
-    Read {
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The marker does not hold a plan's id.
-    #[error("the cleanup marker does not name a plan, so no cleanup is done")]
-    Marker,
-    /// A directory of the former node was not emptied.
-    #[error("cannot wipe the former node, so the new one is not started at this boot")]
-    Wipe(#[from] wipe::WipeError),
-    /// A file could not be written.
-    #[error("cannot write a file at early boot")]
-    Write(#[from] DurableError),
-    /// The seed is not readable.
-    #[error("cannot restore the seed")]
-    Seed(#[from] seed::SeedError),
-    /// The kubelet's identity is not readable.
-    #[error("cannot write the kubelet's identity")]
-    Kubelet(#[from] node_identity::NodeIdentityError),
-    /// The ISO's configuration is not readable.
-    #[error("cannot read the configuration that the ISO carries")]
-    Live(#[from] live_seed::LiveError),
-    /// Nothing in this live system reads a part of the ISO.
-    #[error("the stages of the SeedImage's cloud-config are not run: this live system has no yip")]
-    Stages,
-    /// The boot id is unreadable.
-    #[error("cannot read the boot id")]
-    BootId(#[from] SystemError),
-}
-
-impl NextAction for BootError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Read { source, .. } => Some(durable::next_action(source.kind())),
-            Self::Marker => Some("check the host's disk; the next plan writes the marker again"),
-            Self::Wipe(error) => error.next_action(),
-            Self::Write(error) => error.next_action(),
-            Self::Seed(error) => error.next_action(),
-            Self::Kubelet(error) => error.next_action(),
-            Self::Live(error) => error.next_action(),
-            Self::Stages => Some(
-                "write spec.cloud-config of the SeedImage for cloud-init (bootcmd, write_files, runcmd), or use a base ISO with elemental.setup= in its kernel command line",
-            ),
-            Self::BootId(error) => error.next_action(),
-        }
-    }
+    /// No failure holds the boot, because the host must come up far enough to report it.
+    pub problems: Vec<Failure>,
 }
 
 impl Summary {
@@ -97,20 +37,23 @@ impl Summary {
         self.done.push(text.into());
     }
 
-    fn keep_result<T>(&mut self, result: Result<T, impl Into<BootError>>) -> Option<T> {
-        result.map_err(|error| self.problems.push(error.into())).ok()
+    fn keep_result<T>(&mut self, result: Result<T, Failure>) -> Option<T> {
+        result.map_err(|failure| self.problems.push(failure)).ok()
     }
 }
 
-/// Does all of it. Safe to be killed and run again at any point.
+/// Runs early boot. The function may be killed at any point and run again.
 pub fn run(root: &Root) -> Summary {
     let mut summary = Summary::default();
     if root.boot_mode() == BootMode::Live {
-        if summary.keep_result(live_seed::write_seed(root)).is_some() {
+        if summary.keep_result(live_seed::write_seed(root).context("cannot write the live seed")).is_some() {
             summary.add_note("live system: wrote the seed that the ISO carries");
         }
         if live_seed::drops_stages(root) {
-            summary.problems.push(BootError::Stages);
+            summary.problems.push(Failure::refused(
+                "the stages of the SeedImage's cloud-config are not run: this live system has no yip",
+                "write spec.cloud-config of the SeedImage for cloud-init (bootcmd, write_files, runcmd), or use a base ISO with elemental.setup= in its kernel command line",
+            ));
         }
         return summary;
     }
@@ -134,7 +77,9 @@ pub fn run(root: &Root) -> Summary {
             Some(seed::restore_seed)
         }
         Decision::Wipe(plan) => {
-            let wiped = summary.keep_result(clean_up(root, &plan));
+            let wiped = clean_up(root, &plan)
+                .context("cannot wipe the former node, so the new one is not started at this boot");
+            let wiped = summary.keep_result(wiped);
             let is_held = wiped.is_none();
             summary.done.extend(wiped);
             is_held.then_some(seed::restore_network)
@@ -147,9 +92,9 @@ pub fn run(root: &Root) -> Summary {
     summary
 }
 
-/// Puts the former network into the seed where the new one failed. Whether it
-/// did so now.
-fn restore_former_network(root: &Root) -> Result<bool, BootError> {
+/// Puts the former network into the seed if the new one failed. Returns true if it changed the
+/// seed.
+fn restore_former_network(root: &Root) -> Result<bool, Failure> {
     let state = root.state();
     let Some(former) = network_trial::find_former_seed(&state)? else { return Ok(false) };
     wipe::remove_rendered_network(root)?;
@@ -157,10 +102,10 @@ fn restore_former_network(root: &Root) -> Result<bool, BootError> {
     Ok(true)
 }
 
-type RestoreSeed = fn(&Root) -> Result<seed::Restored, seed::SeedError>;
+type RestoreSeed = fn(&Root) -> Result<seed::Restored, Failure>;
 
-/// The units of kubelet and containerd start only where [`Root::node_gate`]
-/// is: a verb that was killed or never ran has not opened it.
+/// The units of kubelet and containerd start only if [`Root::node_gate`] exists, so no node starts
+/// if this verb was killed or never ran.
 fn prepare_node(root: &Root, summary: &mut Summary) {
     keep_seed(seed::restore_seed(root), summary);
     keep_connections(root, summary);
@@ -176,7 +121,7 @@ fn hold_node(root: &Root, restore: RestoreSeed, summary: &mut Summary) {
     keep_connections(root, summary);
 }
 
-fn open_gate(root: &Root) -> Result<(), DurableError> {
+fn open_gate(root: &Root) -> Result<(), Failure> {
     let gate = root.node_gate();
     if let Some(parent) = gate.parent() {
         durable::create_directory_with_mode(parent, 0o755)?;
@@ -184,18 +129,17 @@ fn open_gate(root: &Root) -> Result<(), DurableError> {
     durable::write_with_mode(&gate, b"", durable::PUBLIC)
 }
 
-/// What early boot does about the nodes of this host.
+/// The treatment of the nodes of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decision {
     /// No cleanup is requested and no plan has failed.
     Continue,
-    /// The plan's own reboot led here: wipe.
+    /// The plan's own reboot led to this boot: wipe.
     Wipe(PlanId),
-    /// A clean has begun: it goes on behind the steps that stopped the node, and nothing
-    /// stops it again.
+    /// A clean has stopped the node and continues after this boot; the node must not start again.
     Cleaning,
-    /// The host comes up with its network only: the former node is not wiped,
-    /// and the new seed is not run.
+    /// The host comes up with its network only: the former node is not wiped, and the new seed is
+    /// not run.
     Hold { why: &'static str },
 }
 
@@ -221,8 +165,8 @@ fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
     }
 }
 
-/// A node that loses its directories at the next reboot is not begun: only the
-/// system that the plan brought shows it.
+/// Holds a node that would lose its directories at the next reboot. Only the new system shows
+/// whether the image keeps them, so early boot checks.
 fn hold_where_paths_are_lost(root: &Root, decision: Decision) -> Decision {
     match decision {
         Decision::Wipe(_) if !find_lost_paths(root).is_empty() => {
@@ -233,34 +177,36 @@ fn hold_where_paths_are_lost(root: &Root, decision: Decision) -> Decision {
 }
 
 /// The plan that requests a cleanup.
-fn read_marker(root: &Root) -> Result<Option<PlanId>, BootError> {
-    let path = root.state().cleanup_marker();
-    match std::fs::read_to_string(&path) {
-        Ok(text) => PlanId::parse(text.trim()).map(Some).map_err(|_| BootError::Marker),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(BootError::Read { path, source }),
-    }
+fn read_marker(root: &Root) -> Result<Option<PlanId>, Failure> {
+    let text =
+        durable::read_text(&root.state().cleanup_marker()).context("no cleanup is done at this boot")?;
+    let plan = text.map(|text| PlanId::parse(text.trim())).transpose();
+    plan.map_err(|_| {
+        Failure::input_output(
+            "the cleanup marker does not name a plan, so no cleanup is done",
+            "check the host's disk; the next plan writes the marker again",
+        )
+    })
 }
 
-/// What shows how far the plan came.
+/// Evidence of the progress of the plan.
 #[derive(Clone, Copy)]
 enum Evidence<'a> {
     Journal(&'a Journal),
-    /// There is no journal: an upstream agent ran the plan, or none did.
+    /// There is no journal: an upstream agent ran the plan, or no agent did.
     Upstream {
-        /// It left its done-file of the reboot.
+        /// The upstream agent left its done-file of the reboot.
         rebooted: bool,
     },
     DamagedJournal,
 }
 
-/// Whether this boot is the one that the marker is for, and whether the seed
-/// may be run.
+/// Decides whether this boot wipes, and whether the seed may run.
 ///
-/// A power cut between the marker and the plan's reboot, a plan that failed at
-/// any step, or a boot loader that fell back to the old system must not wipe,
-/// nor let the new seed start a node. The hold ends with a newer plan, not
-/// with another boot: a boot loader may try the new system again.
+/// After a power cut between the marker and the plan's reboot, after a failed plan, and after a
+/// fallback of the boot loader to the old system, early boot must neither wipe nor start a new
+/// node. A newer plan ends the hold; another boot does not, because a boot loader may try the new
+/// system again.
 fn decide_cleanup(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode) -> Decision {
     let held_by = match mode {
         BootMode::Active => None,
@@ -309,12 +255,12 @@ fn decide_by_journal(plan: PlanId, journal: &Journal) -> Decision {
     }
 }
 
-/// Wipes once for a plan, and leaves a receipt.
+/// Wipes once for each plan, and writes a receipt.
 ///
-/// The receipt is durable before the marker goes. A crash in between finds
-/// both and only removes the marker: whatever lies in the directories by then
-/// belongs to the new node.
-fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
+/// The receipt is durable before the marker is removed. After a crash in between, the next boot
+/// finds both and only removes the marker, because the directories may belong to the new node by
+/// then.
+fn clean_up(root: &Root, plan: &PlanId) -> Result<String, Failure> {
     let state = root.state();
     let wiped = receipt::read_receipt(root).is_some_and(|receipt| receipt.plan_id == plan.as_str());
     if !wiped {
@@ -335,8 +281,8 @@ fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
     Ok(format!("wiped the former node for plan {plan}"))
 }
 
-fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Summary) {
-    if summary.keep_result(restored) == Some(seed::Restored::Written) {
+fn keep_seed(restored: Result<seed::Restored, Failure>, summary: &mut Summary) {
+    if summary.keep_result(restored.context("cannot restore the seed")) == Some(seed::Restored::Written) {
         summary.add_note("wrote the NoCloud seed");
     }
 }
@@ -344,7 +290,7 @@ fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Su
 fn keep_connections(root: &Root, summary: &mut Summary) {
     let wanted = match seed::load(&root.state()) {
         Ok(seed) => seed.map(|seed| seed.connections).unwrap_or_default(),
-        // Restoring the seed has said so.
+        // The restore of the seed has reported this failure.
         Err(_) => return,
     };
     if summary.keep_result(connections::place_connections(root, &wanted)) == Some(true) {
@@ -352,15 +298,17 @@ fn keep_connections(root: &Root, summary: &mut Summary) {
     }
 }
 
+const NO_IDENTITY: &str = "cannot write the kubelet's identity";
+
 fn write_identity(root: &Root, summary: &mut Summary) {
-    let Some(stored) = summary.keep_result(node_identity::read(root)) else {
+    let Some(stored) = summary.keep_result(node_identity::read(root).context(NO_IDENTITY)) else {
         return;
     };
     let Some(identity) = stored else {
-        summary.keep_result(node_identity::remove_arguments(root));
+        summary.keep_result(node_identity::remove_arguments(root).context(NO_IDENTITY));
         return;
     };
-    if summary.keep_result(node_identity::apply_identity(root, &identity)).is_some() {
+    if summary.keep_result(node_identity::apply_identity(root, &identity).context(NO_IDENTITY)).is_some() {
         summary.add_note(format!("kubelet is {}", identity.provider_id));
     }
 }

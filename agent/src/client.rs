@@ -1,4 +1,4 @@
-//! The coordinator as a host sees it: where it is, how to connect, its calls.
+//! The client of the coordinator: its address, the connection, and the calls.
 
 pub mod calls;
 pub mod config;

@@ -1,4 +1,5 @@
-//! The verbs `status` and `console`: who this host is, what it runs, and how far its plan is.
+//! The verbs `status` and `console`: the identity of the host, its system, and the progress of its
+//! plan.
 
 pub mod page;
 pub mod screen;

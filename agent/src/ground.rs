@@ -1,9 +1,9 @@
-//! Files that survive a power cut, paths, failures: the ground of all other rooms.
+//! Files that survive a power cut, paths and failures: every other room stands on this one.
 
 pub mod backoff;
 pub mod durable;
-pub mod error;
 pub mod failpoint;
+pub mod failure;
 pub mod file_changes;
 pub mod overwrite;
 pub mod paths;

@@ -1,4 +1,4 @@
-//! The host below the agent: its hardware, its network, its operating system.
+//! The machine below the agent: its hardware, its network, its operating system.
 
 pub mod command;
 pub mod credentials;

@@ -1,17 +1,15 @@
-//! Who this host is: a P-256 key made here from the system's randomness, and
-//! the certificates that the coordinator gave for it.
+//! The identity of this host: a P-256 key made from the system's randomness, and the certificates
+//! that the coordinator gave for it.
 //!
-//! It is the key of the TLS client, and on a host without TPM also its identity
-//! (SHA-256 of the public part). On a host that registered with a TPM the identity
-//! is the endorsement key, whose public part is kept beside it. The key never
-//! leaves the host: its files are 0600 in a 0700 directory.
+//! The TLS client uses the key. On a host without TPM, the SHA-256 of its public part is also the
+//! identity; on a host that registered with a TPM, the endorsement key is the identity, and its
+//! public part is stored as well. The P-256 key never leaves the host: its files are 0600 in a 0700
+//! directory.
 
 mod certificate;
-mod error;
 pub mod tpm;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -22,49 +20,44 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::time::Instant;
 
 use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure, describe_cause};
 
 pub use certificate::{Certificate, Role};
-pub use error::IdentityError;
 
 const KEY: &str = "key.pem";
-/// PKIX DER; only on a host whose identity is in its TPM.
+/// PKIX DER; the file exists only on a host whose identity is in its TPM.
 const ENDORSEMENT_KEY: &str = "endorsement-key.der";
-/// No RSA key of a TPM is longer in this form.
+/// The PKIX form of every RSA key of a TPM is shorter.
 const ENDORSEMENT_KEY_BYTES: usize = 1024;
 
-/// The host's key and where it is kept.
+/// The host's key, and the directory of its files.
 #[derive(Debug)]
 pub struct Identity {
     key: KeyPair,
-    /// PKIX DER, where the identity is in the TPM.
+    /// PKIX DER; set if the identity is in the TPM.
     endorsement_key: Option<Vec<u8>>,
     directory: PathBuf,
-    /// The chain that this process received last, and when: the clock of the
-    /// calendar may be wrong.
+    /// The chain that this process received last and the time of its receipt, because the calendar
+    /// clock may be wrong.
     received: Mutex<Option<(String, Instant)>>,
 }
 
 impl Identity {
-    /// Loads the key of `directory`; nothing when there is none.
-    ///
-    /// # Errors
-    /// [`IdentityError`] when there is one that cannot be used.
-    pub fn load(directory: &Path) -> Result<Option<Self>, IdentityError> {
+    /// Loads the key of `directory`; `None` if there is none.
+    pub fn load(directory: &Path) -> Result<Option<Self>, Failure> {
         let path = directory.join(KEY);
-        let pem = match fs::read_to_string(&path) {
-            Ok(pem) => pem,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(IdentityError::Read { path, source }),
-        };
-        let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
-            .map_err(|source| IdentityError::Key { path, source })?;
-        let endorsement_key = read_endorsement_key(directory.join(ENDORSEMENT_KEY))?;
+        let Some(pem) = durable::read_text(&path)? else { return Ok(None) };
+        let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256).map_err(|error| {
+            let message = format!("{} holds no P-256 key: {error}", path.display());
+            Failure::input_output(message, RESTORE)
+        })?;
+        let endorsement_key = read_endorsement_key(&directory.join(ENDORSEMENT_KEY))?;
         Ok(Some(Self { key, endorsement_key, directory: directory.to_owned(), received: Mutex::default() }))
     }
 
-    /// As [`Identity::load_or_make`], for a host whose identity is the endorsement
-    /// key with that public part, PKIX DER.
-    pub fn load_or_make_for_tpm(directory: &Path, endorsement_key: Vec<u8>) -> Result<Self, IdentityError> {
+    /// Like [`Identity::load_or_make`], for a host whose identity is the endorsement key with this
+    /// public part, PKIX DER.
+    pub fn load_or_make_for_tpm(directory: &Path, endorsement_key: Vec<u8>) -> Result<Self, Failure> {
         let mut identity = Self::load_or_make(directory)?;
         if identity.endorsement_key.as_ref() != Some(&endorsement_key) {
             identity.write_file(ENDORSEMENT_KEY, &endorsement_key)?;
@@ -73,24 +66,24 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Loads the key of `directory` or makes one there.
-    pub fn load_or_make(directory: &Path) -> Result<Self, IdentityError> {
+    /// Loads the key of `directory`, or makes one.
+    pub fn load_or_make(directory: &Path) -> Result<Self, Failure> {
         if let Some(identity) = Self::load(directory)? {
             return Ok(identity);
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
-            .map_err(|source| IdentityError::Cryptography { attempt: "make a key pair", source })?;
+            .map_err(|error| cryptography_failure("make a key pair", &error))?;
         let directory = directory.to_owned();
         let identity = Self { key, endorsement_key: None, directory, received: Mutex::default() };
         identity.write_file(KEY, identity.key.serialize_pem().as_bytes())?;
         Ok(identity)
     }
 
-    /// The same identity, kept in another directory too.
-    pub fn copy_to(&self, directory: &Path) -> Result<Self, IdentityError> {
+    /// Stores the same identity in another directory.
+    pub fn copy_to(&self, directory: &Path) -> Result<Self, Failure> {
         let pem = self.key.serialize_pem();
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
-            .map_err(|source| IdentityError::Cryptography { attempt: "copy the key pair", source })?;
+            .map_err(|error| cryptography_failure("copy the key pair", &error))?;
         let endorsement_key = self.endorsement_key.clone();
         let copy = Self { key, endorsement_key, directory: directory.to_owned(), received: Mutex::default() };
         match &copy.endorsement_key {
@@ -106,8 +99,7 @@ impl Identity {
         self.key.subject_public_key_info()
     }
 
-    /// The endorsement key, PKIX DER, where the identity of this host is in its
-    /// TPM.
+    /// The endorsement key, PKIX DER, if the identity of this host is in its TPM.
     pub fn endorsement_key(&self) -> Option<&[u8]> {
         self.endorsement_key.as_deref()
     }
@@ -121,25 +113,24 @@ impl Identity {
     }
 
     /// Signs a binding (`proto::proof`), ASN.1 DER.
-    pub fn prove_possession(&self, binding: &[u8; 32]) -> Result<Vec<u8>, IdentityError> {
-        self.key.sign(binding).map_err(|source| IdentityError::Cryptography { attempt: "sign", source })
+    pub fn prove_possession(&self, binding: &[u8; 32]) -> Result<Vec<u8>, Failure> {
+        self.key.sign(binding).map_err(|error| cryptography_failure("sign", &error))
     }
 
     /// A PKCS#10 request for the key, DER. The coordinator picks the names.
-    pub fn create_request(&self) -> Result<Vec<u8>, IdentityError> {
+    pub fn create_request(&self) -> Result<Vec<u8>, Failure> {
         CertificateParams::default()
             .serialize_request(&self.key)
             .map(|request| request.der().to_vec())
-            .map_err(|source| IdentityError::Cryptography { attempt: "request a certificate", source })
+            .map_err(|error| cryptography_failure("request a certificate", &error))
     }
 
-    /// The private key for TLS.
     pub fn private_key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
     }
 
-    /// Keeps a certificate. One for the live system ends every older one.
-    pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), IdentityError> {
+    /// Stores a certificate. A certificate of the live system invalidates every older one.
+    pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), Failure> {
         self.write_file(certificate.role.file_name(), certificate.chain.as_bytes())?;
         *self.received.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((certificate.chain.clone(), Instant::now()));
@@ -149,8 +140,8 @@ impl Identity {
         Ok(())
     }
 
-    /// The strongest certificate that holds at `now`. One that this process
-    /// received holds for its whole life since then, whatever the calendar says.
+    /// The strongest certificate that is valid at `now`. A certificate that this process received
+    /// is valid for its whole life from then on, because the calendar clock may be wrong.
     pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
         self.kept_certificates().find(|certificate| match self.age(certificate) {
             Some(age) => age < certificate.life(),
@@ -158,14 +149,14 @@ impl Identity {
         })
     }
 
-    /// How long ago this process received it.
+    /// Time since this process received the certificate.
     fn age(&self, certificate: &Certificate) -> Option<Duration> {
         let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, at) = received.as_ref().filter(|(chain, _)| *chain == certificate.chain)?;
         Some(at.elapsed())
     }
 
-    /// How long until it is renewed: never longer than for a fresh one.
+    /// Time until the renewal of the certificate, at most the time for a fresh one.
     pub fn renewal_wait(&self, certificate: &Certificate, now: SystemTime) -> Duration {
         let fresh = certificate.life() * 2 / 3;
         match self.age(certificate) {
@@ -174,9 +165,8 @@ impl Identity {
         }
     }
 
-    /// Every certificate that is kept, the strongest first, also those that do
-    /// not hold any more. A file that cannot be understood is as good as none:
-    /// the host registers again.
+    /// Every stored certificate, the strongest first, including expired ones. A damaged file counts
+    /// as missing, because the host registers again.
     pub fn kept_certificates(&self) -> impl Iterator<Item = Certificate> {
         [Role::Installed, Role::Live].into_iter().filter_map(|role| {
             let chain = fs::read_to_string(self.directory.join(role.file_name())).ok()?;
@@ -186,21 +176,25 @@ impl Identity {
         })
     }
 
-    fn write_file(&self, name: &str, contents: &[u8]) -> Result<(), IdentityError> {
+    fn write_file(&self, name: &str, contents: &[u8]) -> Result<(), Failure> {
         durable::create_directory(&self.directory)?;
-        Ok(durable::write(&self.directory.join(name), contents)?)
+        durable::write(&self.directory.join(name), contents).context("cannot keep the identity")
     }
 }
 
-fn read_endorsement_key(path: PathBuf) -> Result<Option<Vec<u8>>, IdentityError> {
-    match fs::read(&path) {
-        Ok(key) if key.is_empty() || key.len() > ENDORSEMENT_KEY_BYTES => {
-            Err(IdentityError::EndorsementKey { path })
-        }
-        Ok(key) => Ok(Some(key)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(IdentityError::Read { path, source }),
+const RESTORE: &str =
+    "restore the file, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)";
+
+fn cryptography_failure(attempt: &str, error: &rcgen::Error) -> Failure {
+    Failure::input_output(describe_cause(&format!("cannot {attempt} with the identity key"), error), "")
+}
+
+fn read_endorsement_key(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    let key = durable::read(path)?;
+    if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > ENDORSEMENT_KEY_BYTES) {
+        return Err(Failure::input_output(format!("{} holds no public key", path.display()), RESTORE));
     }
+    Ok(key)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! The installed system: attached to the coordinator, carrying out plans.
+//! The installed system: stays attached to the coordinator and runs plans.
 
 mod carried;
 mod duties;
-pub mod error;
 pub mod link;
 pub mod mailbox;
 mod network_trial;

@@ -1,4 +1,4 @@
-//! The live system: register this host, then install it or boot its disk.
+//! The live system: registers this host, then installs it or boots its disk.
 
 pub mod boot_order;
 pub mod disk_choice;

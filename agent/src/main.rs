@@ -9,7 +9,7 @@ use agent::boot;
 use agent::boot::assessment::{self, Assessment};
 use agent::console::screen::draw_page;
 use agent::console::status;
-use agent::ground::error::{NextAction, describe_error, explain};
+use agent::ground::failure::Failure;
 use agent::ground::paths::Root;
 use agent::ground::version::own_version;
 use agent::host::elemental::Elemental;
@@ -120,8 +120,8 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
     })
 }
 
-/// Starts a newer agent than this one in its place; returns where there is none.
-/// The others of these verbs run within a start, or without one.
+/// Replaces this process by a newer agent, if there is one. The verbs that are left out run within
+/// another start of the agent, or do not need a newer one.
 fn hand_over(arguments: &Arguments) {
     let Arguments { verb, root, .. } = arguments;
     if matches!(verb, Verb::Register | Verb::Units | Verb::CheckApi | Verb::Facts) {
@@ -131,7 +131,7 @@ fn hand_over(arguments: &Arguments) {
         let path = newer.path(&root.state());
         let error = Command::new(path).args(std::env::args_os().skip(1)).exec();
         if let Err(error) = launch::give_up(root, &newer.version, format!("it cannot be started: {error}")) {
-            tracing::warn!(error = explain(&error), "the agent of the image runs");
+            tracing::warn!(%error, "the agent of the image runs");
             return;
         }
     }
@@ -173,7 +173,7 @@ fn lay_units(root: &Root) -> ExitCode {
     }
 }
 
-/// One thread: the agent waits far more than it works.
+/// The agent waits most of the time, so one thread is enough.
 fn with_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(work),
@@ -184,9 +184,9 @@ fn with_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-fn print_failure(error: &(impl NextAction + 'static)) -> ExitCode {
-    // On standard output: the units connect it to the console.
-    println!("baremetal: {}", explain(error));
+fn print_failure(failure: &Failure) -> ExitCode {
+    // The units connect standard output to the console.
+    println!("baremetal: {failure}");
     ExitCode::FAILURE
 }
 
@@ -220,9 +220,9 @@ fn early_boot(root: &Root) -> ExitCode {
         println!("baremetal: {line}");
     }
     for problem in &summary.problems {
-        println!("baremetal: {}", explain(problem));
+        println!("baremetal: {problem}");
     }
-    // The host must come up far enough to report what went wrong.
+    // The host must come up far enough to report the failure.
     ExitCode::SUCCESS
 }
 
@@ -260,7 +260,7 @@ async fn check_boot(root: &Root) -> ExitCode {
 fn print_facts(root: &Root) -> ExitCode {
     let network = KernelNetwork::below(root)
         .observe()
-        .inspect_err(|error| tracing::warn!(error = describe_error(error), "cannot observe the network"))
+        .inspect_err(|error| tracing::warn!(%error, "cannot observe the network"))
         .ok();
     println!("{:#}", facts::render_facts(root, network.as_ref()));
     ExitCode::SUCCESS

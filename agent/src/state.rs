@@ -1,4 +1,4 @@
-//! The files that the agent keeps on the disk, and what they mean.
+//! The files that the agent keeps on the disk, and their meaning.
 
 pub mod bootstrap;
 pub mod connections;

@@ -1,8 +1,7 @@
-//! Another agent than that of the image: received over the stream, tried, kept
-//! or given up.
+//! Updates of the agent: received over the stream, tried, kept or given up.
 //!
-//! The agent of the image starts first, always, and hands over to the one that
-//! [`record`] names where that is newer.
+//! The agent of the image always starts first, and hands over to the one in [`record`] if that is
+//! newer (decision 40).
 
 pub mod launch;
 pub mod offer;

@@ -9,7 +9,6 @@ mod reboots;
 mod upgrades;
 
 use agent::boot;
-use agent::ground::error::format_line;
 use agent::ground::paths::Root;
 use agent::plan::executor::{Advance, Executor, Policy};
 use proto::plan::Plan;
@@ -80,7 +79,7 @@ fn failure(report: Option<&StepReport>) -> (u32, FailureReason, String) {
     match report {
         Some(StepReport { step, outcome: Some(Reported::Failed(failed)), .. }) => {
             let failure = failed.failure.clone().unwrap();
-            (*step, failure.reason(), format_line(&failure.message, Some(&failure.next_action)))
+            (*step, failure.reason(), format!("{}; next: {}", failure.message, failure.next_action))
         }
         other => panic!("not a failure: {other:?}"),
     }

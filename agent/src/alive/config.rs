@@ -1,4 +1,4 @@
-//! keepalived's configuration for a duty.
+//! The configuration of keepalived for a duty.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,27 +8,26 @@ use proto::balancer::Duty;
 use super::placement::Placement;
 use super::spread::MARK;
 
-/// Between two announcements. A member takes over after three of them are
-/// missing and a part of a fourth: 0.3 to 0.4 s.
+/// Seconds between two announcements. A member takes over if three of them and a part of a fourth
+/// are missing, after 0.3 to 0.4 s.
 const ADVERTISEMENT: &str = "0.1";
-/// The highest priority of a member; 255 is the owner of an address.
+/// The highest priority of a member; 255 is reserved for the owner of an address.
 const PRIORITY: usize = 250;
 
-/// What the configuration is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     pub duty: &'a Duty,
-    /// Where it is done.
+    /// The interface that holds the endpoint.
     pub placement: &'a Placement,
-    /// What checks the API server: a program with its arguments.
+    /// The program with arguments that checks the API server.
     pub check: &'a str,
-    /// Connections are spread over the members by IPVS.
+    /// IPVS spreads connections over the members.
     pub spreads: bool,
 }
 
-/// Without a peer keepalived announces to a group that others may use. To the address that it holds
-/// instead, which it does not listen at: an announcement that it hears is a warning in the journal,
-/// ten times a second.
+/// The unicast peers. Without a peer keepalived would announce to a multicast group that others may
+/// use. It announces to the endpoint instead, at which it does not listen, because each
+/// announcement that it hears causes a warning, ten times a second.
 fn render_peers(duty: &Duty) -> String {
     let mut peers: Vec<_> = duty.peers().map(|peer| format!("        {peer}\n")).collect();
     if peers.is_empty() {
@@ -37,7 +36,6 @@ fn render_peers(duty: &Duty) -> String {
     peers.concat()
 }
 
-/// Renders it.
 pub fn render_config(part: &Part<'_>) -> String {
     let Part { duty, placement, check, spreads } = part;
     let interface = &placement.interface;
@@ -92,17 +90,16 @@ vrrp_instance control_plane {{
     text
 }
 
-/// Spread over the range: the wait of a member before it takes over depends on
-/// its priority, so that two do not at once.
+/// The priorities are spread over the range, because the wait before a takeover depends on the
+/// priority and two members must not take over at once.
 fn member_priority(duty: &Duty) -> usize {
     (PRIORITY - duty.position * PRIORITY / duty.members.len()).max(1)
 }
 
-/// What comes to the holder for the address, spread over the API servers that
-/// answer. It is marked, and its clients' addresses are replaced
-/// ([`super::spread`]), so answers come back this way. An API server that serves no
-/// anonymous request answers this one with 401 or 403: whether it is ready is checked by
-/// its own host.
+/// Spreads connections to the endpoint over the API servers that answer. The connections are marked
+/// and their source addresses replaced ([`super::spread`]), so that the answers return through the
+/// holder. An API server that serves no anonymous request answers the check with 401 or 403, which
+/// counts as an answer: each host checks the readiness of its own API server.
 fn render_servers(duty: &Duty) -> String {
     let port = duty.port;
     let mut text = format!(
@@ -138,8 +135,8 @@ virtual_server fwmark {MARK} {{
     text
 }
 
-/// What keepalived runs to check the API server: words with plain letters only,
-/// since it splits them itself.
+/// The command by which keepalived checks the API server. The words are plain letters, because
+/// keepalived splits the text itself.
 pub fn check_command(program: &Path, root: &Path) -> String {
     if root == Path::new("/") {
         format!("{} check-api", program.display())

@@ -1,11 +1,10 @@
-//! A busy API server is not a lost one: it accepts connections, and is slow, or answers that it is not
-//! ready while etcd waits for its disk or for another member. The host that has the address keeps it
-//! where no other member would do better: for [`HOLD_IF_ALL_UNREADY`] after the last good answer where the others
-//! say that they are not ready either, and for [`HOLD_IF_PARTITIONED`] where one of them is silent, which may be of a
-//! majority beyond a partition.
+//! A busy API server is not a lost one: it accepts connections and is slow, or it answers that it
+//! is not ready while etcd waits for its disk or for another member. The holder keeps the endpoint
+//! if no other member would do better: for [`HOLD_IF_ALL_UNREADY`] after the last good answer if
+//! the others answer that they are not ready either, and for [`HOLD_IF_PARTITIONED`] if one of them
+//! is silent, because a silent member may belong to a majority beyond a partition.
 
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -16,53 +15,53 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::placement::has_address;
-use super::probe::{CheckError, IN_TIME, LATE, ask_ready, connect_api};
+use super::probe::{IN_TIME, LATE, ProbeError, ServerState, ask_ready, connect_api};
 use crate::ground::durable;
-use crate::ground::error::describe_error;
 use crate::ground::paths::Root;
 use crate::host::network::kernel::dump_kernel;
 
-/// Longer than a member of etcd takes to join.
+/// The time is longer than a member of etcd takes to join.
 const HOLD_IF_ALL_UNREADY: Duration = Duration::from_mins(5);
-/// Longer than etcd takes to elect a leader.
+/// The time is longer than etcd takes to elect a leader.
 const HOLD_IF_PARTITIONED: Duration = Duration::from_secs(30);
-/// When the API server was ready last, in seconds since the host started.
+/// This file holds the time of the last good answer, in seconds since the host started.
 const READY: &str = "ready";
 
-/// What another member says of its API server.
+/// The answer of another member's API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     InTime,
-    /// It is ready, and slow.
+    /// The API server is ready and slow.
     Late,
-    /// It says so, or its host does.
+    /// The API server, or its host, answers that it is not ready.
     NotReady,
-    /// Whether it is ready cannot be known.
+    /// The state of the API server is unknown.
     Silent,
 }
 
-/// The API server of this host is ready.
+/// Records that the API server of this host is ready.
 pub(super) fn note_ready(root: &Root) {
     let now = read_clock().as_secs().to_string();
     if let Err(error) = durable::write(&root.load_balancer().join(READY), now.as_bytes()) {
-        tracing::warn!(error = describe_error(&error), "cannot note that the API server is ready");
+        tracing::warn!(%error, "cannot note that the API server is ready");
     }
 }
 
-/// Time since the API server was ready, where this host may keep the address without it.
-pub(super) fn since_ready(root: &Root, duty: &Duty, error: &CheckError) -> Option<Duration> {
-    let last = last_ready(root).filter(|last| error.is_overload() && *last < HOLD_IF_ALL_UNREADY)?;
+/// Time since the API server was ready; `None` if this host must give the endpoint up.
+pub(super) fn since_ready(root: &Root, duty: &Duty, error: &ProbeError) -> Option<Duration> {
+    let last = last_ready(root)
+        .filter(|last| error.server == ServerState::Overloaded && *last < HOLD_IF_ALL_UNREADY)?;
     let is_sole = duty.peers().next().is_none();
     let is_holder = || dump_kernel().is_ok_and(|dump| has_address(&dump, duty.address));
     (is_sole || is_holder()).then_some(last)
 }
 
-/// Whether a host whose API server is not ready keeps the address.
+/// True if a host keeps the endpoint although its API server is not ready.
 pub(super) fn is_kept(since_ready: Duration, others: &[Answer]) -> bool {
     choose_limit(others).is_some_and(|limit| since_ready < limit)
 }
 
-/// How long the address is kept; `None` where another member would do better.
+/// Time for which the endpoint is kept; `None` if another member would do better.
 fn choose_limit(others: &[Answer]) -> Option<Duration> {
     if others.contains(&Answer::InTime) || others.contains(&Answer::Late) {
         return None;
@@ -70,13 +69,13 @@ fn choose_limit(others: &[Answer]) -> Option<Duration> {
     Some(if others.contains(&Answer::Silent) { HOLD_IF_PARTITIONED } else { HOLD_IF_ALL_UNREADY })
 }
 
-/// Time since the API server was ready; `None` where it was not in this boot.
+/// Time since the API server was ready; `None` if it was never ready in this boot.
 fn last_ready(root: &Root) -> Option<Duration> {
     let text = fs::read_to_string(root.load_balancer().join(READY)).ok()?;
     Some(read_clock().saturating_sub(Duration::from_secs(text.parse().ok()?)))
 }
 
-/// What the other members answer, until one is ready in time.
+/// Asks the other members until one of them is ready in time.
 pub(super) async fn ask_others(connector: &TlsConnector, duty: &Duty) -> Vec<Answer> {
     let mut asked = JoinSet::new();
     for peer in duty.peers() {
@@ -98,37 +97,25 @@ async fn ask_other(connector: &TlsConnector, peer: IpAddr, port: u16) -> Answer 
     let end = begun + LATE;
     let stream = match timeout_at(end, connect_api(connector, peer, port)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return judge_unconnected(&error),
-        Err(_) => return Answer::Silent,
+        Ok(Err(error)) if error.server == ServerState::Stopped => return Answer::NotReady,
+        Ok(Err(_)) | Err(_) => return Answer::Silent,
     };
     match timeout_at(end, ask_ready(stream)).await {
         Ok(Ok(())) if begun.elapsed() <= IN_TIME => Answer::InTime,
         Ok(Ok(())) => Answer::Late,
         Ok(Err(_)) => Answer::NotReady,
-        // It may still be one that serves.
+        // A silent API server may still serve.
         Err(_) => Answer::Silent,
     }
 }
 
-/// A port that refuses connections is that of a host which can be reached.
-fn judge_unconnected(error: &CheckError) -> Answer {
-    match error {
-        CheckError::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
-            Answer::NotReady
-        }
-        _ => Answer::Silent,
-    }
-}
-
-/// Never set, unlike the calendar.
+/// This clock is never set, unlike the calendar clock.
 fn read_clock() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
     use super::*;
 
     #[test]
@@ -142,28 +129,6 @@ mod tests {
             (&[NotReady, Late], None),
         ] {
             assert_eq!(choose_limit(others), limit, "{others:?}");
-        }
-    }
-
-    #[test]
-    fn refusals_are_answers_and_no_strain() {
-        let connect = |kind: io::ErrorKind| CheckError::Connect {
-            address: (IpAddr::from([10, 0, 0, 2]), 6443).into(),
-            source: kind.into(),
-        };
-        for (error, is_overload, answer) in [
-            (CheckError::NotReady(StatusCode::INTERNAL_SERVER_ERROR), true, None),
-            (CheckError::NotReady(StatusCode::FORBIDDEN), false, None),
-            (CheckError::TimedOut, true, None),
-            (connect(io::ErrorKind::ConnectionRefused), false, Some(Answer::NotReady)),
-            (connect(io::ErrorKind::TimedOut), false, Some(Answer::Silent)),
-            (connect(io::ErrorKind::HostUnreachable), false, Some(Answer::Silent)),
-            (CheckError::NoDuty, false, None),
-        ] {
-            assert_eq!(error.is_overload(), is_overload, "{error}");
-            if let Some(answer) = answer {
-                assert_eq!(judge_unconnected(&error), answer, "{error}");
-            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where a host takes part: the interface that routes to the address.
+//! Finds the interface on which a host holds the endpoint.
 
 use std::net::IpAddr;
 
@@ -7,50 +7,15 @@ use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::link::LinkAttribute;
 use proto::balancer::Duty;
 
-use crate::ground::error::NextAction;
+use crate::ground::failure::Failure;
 use crate::host::network::dump::Dump;
 
-/// Why a host cannot take part.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
-    /// The interface of the duty is not there.
-    #[error("the host has no interface {name}; it has {found}")]
-    Missing {
-        /// As the duty names it.
-        name: String,
-        found: String,
-    },
-    /// Addresses belong to the bond or bridge above.
-    #[error("the interface {name} is a member of {master}")]
-    Member {
-        /// As the duty names it.
-        name: String,
-        /// The bond or bridge.
-        master: String,
-    },
-    /// No interface has this host's address.
-    #[error("the host does not have the address {0}, by which the other members know it")]
-    NotHere(IpAddr),
-}
-
-impl NextAction for PlacementError {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Missing { .. } => "correct networkDevice in the pool or the BaremetalCluster",
-            Self::Member { .. } => "name the bond or bridge itself in networkDevice",
-            Self::NotHere(_) => {
-                "none: the host takes part as soon as it has it, or the coordinator observes another"
-            }
-        })
-    }
-}
-
-/// Where a host takes part.
+/// The place of a duty on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The interface that the address is held on.
+    /// The interface of the endpoint.
     pub interface: String,
-    /// The host holds the address.
+    /// The host holds the endpoint now.
     pub is_holder: bool,
 }
 
@@ -62,24 +27,28 @@ struct Link {
     addresses: Vec<(IpAddr, u8)>,
 }
 
-/// Finds the place of a duty on this host.
-pub fn find_placement(duty: &Duty, dump: &Dump) -> Result<Placement, PlacementError> {
+fn not_here(address: IpAddr) -> Failure {
+    Failure::refused(
+        format!("the host does not have the address {address}, by which the other members know it"),
+        "none: the host takes part as soon as it has it, or the coordinator observes another",
+    )
+}
+
+/// Finds the place of a duty on this host. A duty that does not fit the host is refused.
+pub fn find_placement(duty: &Duty, dump: &Dump) -> Result<Placement, Failure> {
     let links = list_links(dump);
     let own = find_with(duty.own_address(), &links);
     let link = match &duty.interface {
         Some(name) => find_named(name, &links)?,
-        None => find_connected(duty.address, &links)
-            .or(own)
-            .ok_or_else(|| PlacementError::NotHere(duty.own_address()))?,
+        None => find_connected(duty.address, &links).or(own).ok_or_else(|| not_here(duty.own_address()))?,
     };
     if own.is_none() {
-        return Err(PlacementError::NotHere(duty.own_address()));
+        return Err(not_here(duty.own_address()));
     }
     let is_holder = find_with(duty.address, &links).is_some();
     Ok(Placement { interface: link.name.clone(), is_holder })
 }
 
-/// Whether an interface of the host has the address.
 pub(super) fn has_address(dump: &Dump, address: IpAddr) -> bool {
     find_with(address, &list_links(dump)).is_some()
 }
@@ -88,16 +57,22 @@ fn find_with(address: IpAddr, links: &[Link]) -> Option<&Link> {
     links.iter().find(|link| link.addresses.iter().any(|(found, _)| *found == address))
 }
 
-fn find_named<'a>(name: &str, links: &'a [Link]) -> Result<&'a Link, PlacementError> {
+fn find_named<'a>(name: &str, links: &'a [Link]) -> Result<&'a Link, Failure> {
     let named = links.iter().find(|link| link.name == name);
     let Some(link) = named else {
         let found = links.iter().filter(|link| link.name != "lo").map(|link| link.name.as_str());
         let found = found.take(16).collect::<Vec<_>>().join(", ");
-        return Err(PlacementError::Missing { name: name.to_owned(), found });
+        return Err(Failure::refused(
+            format!("the host has no interface {name}; it has {found}"),
+            "correct networkDevice in the pool or the BaremetalCluster",
+        ));
     };
     let master = link.master.and_then(|index| links.iter().find(|link| link.index == index));
     match master {
-        Some(master) => Err(PlacementError::Member { name: name.to_owned(), master: master.name.clone() }),
+        Some(master) => Err(Failure::refused(
+            format!("the interface {name} is a member of {}", master.name),
+            "name the bond or bridge itself in networkDevice",
+        )),
         None => Ok(link),
     }
 }
@@ -118,7 +93,7 @@ fn shares_prefix(own: IpAddr, address: IpAddr, length: u8) -> bool {
         (IpAddr::V6(own), IpAddr::V6(address)) => (own.to_bits() ^ address.to_bits()).leading_zeros(),
         _ => return false,
     };
-    // An address alone makes no network.
+    // A prefix of full length is an address and no network.
     let whole = if own.is_ipv4() { 32 } else { 128 };
     u32::from(length) < whole && differing >= u32::from(length)
 }
@@ -199,13 +174,13 @@ mod tests {
             assert_eq!(find("", "192.0.2.1"), at("near", false), "the interface of its own address");
             assert_eq!(find("wide", "10.1.0.100"), at("wide", false), "as named");
             let missing = find("eth7", "10.1.0.100").unwrap_err();
-            assert!(missing.to_string().contains("it has wide, near, union"), "{missing}");
-            let member = PlacementError::Member { name: "card".into(), master: "union".into() };
-            assert_eq!(find("card", "10.1.0.100"), Err(member));
+            assert!(missing.message.contains("it has wide, near, union"), "{missing}");
+            let member = find("card", "10.1.0.100").unwrap_err();
+            assert_eq!(member.message, "the interface card is a member of union");
             run_ip("addr add 10.1.0.100/32 dev near");
             assert_eq!(find("", "10.1.0.100"), at("near", true));
             run_ip("addr del 10.1.0.1/24 dev near");
-            assert_eq!(find("near", "10.1.0.100"), Err(PlacementError::NotHere("10.1.0.1".parse().unwrap())));
+            assert_eq!(find("near", "10.1.0.100"), Err(not_here("10.1.0.1".parse().unwrap())));
         });
     }
 }

@@ -1,11 +1,11 @@
-//! One question to an API server: `/readyz`, over TLS that the cluster's authority vouches for.
+//! Asks an API server for `/readyz`, over TLS that the cluster's authority vouches for.
 //!
-//! The request shows the kubelet's certificate where there is one, for clusters that answer no
+//! The request shows the kubelet's certificate if there is one, for clusters that answer no
 //! anonymous request.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,133 +23,164 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::ground::error::NextAction;
+use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::Root;
-use crate::state::duty::DutyFileError;
 
-/// The authority of the cluster, as kubeadm lays it.
+/// The authority of the cluster, in kubeadm's place.
 const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 /// Certificate and key of the kubelet.
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-/// In every certificate of an API server that kubeadm makes.
+/// Every certificate of an API server that kubeadm makes has this name.
 const NAME: &str = "kubernetes";
-/// An answer by then is in time.
+/// An answer within this time is in time.
 pub(super) const IN_TIME: Duration = Duration::from_millis(1800);
-/// What a busy API server has beyond that, while the other members are asked. Both together are less
-/// than the limit of keepalived, which kills, and than that of the coordinator, which asks too.
+/// Further time of a busy API server, during which the other members are asked. Both times together
+/// are below the limit of keepalived, which kills the check, and below the limit of the
+/// coordinator, which asks too.
 pub(super) const LATE: Duration = Duration::from_secs(3);
-/// The kernel accepts connections, however busy the API server is.
+/// The limit is short, because the kernel accepts connections even if the API server is busy.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Why this host does not hold the address.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// There is no duty.
-    #[error("this host has no duty for a load balancer")]
-    NoDuty,
-    /// The duty is unknown.
-    #[error(transparent)]
-    Duty(#[from] DutyFileError),
-    /// kubeadm has not laid the authority yet, or it is damaged.
-    #[error("cannot read the cluster's authority {path}")]
-    Authority { path: PathBuf, source: rustls::pki_types::pem::Error },
-    /// Certificates that cannot be used.
-    #[error("cannot use the certificates of this node")]
-    Certificates(#[from] rustls::Error),
-    /// No connection, or none with TLS.
-    #[error("the API server at {address} does not answer")]
-    Connect {
-        /// This host's own address and port.
-        address: SocketAddr,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    #[error("the API server does not speak HTTP")]
-    Protocol(#[from] hyper::Error),
-    /// It is not ready.
-    #[error("/readyz of the API server answers {0}")]
-    NotReady(StatusCode),
-    #[error("/readyz of the API server did not answer in time")]
-    TimedOut,
+/// Why an API server is not ready.
+#[derive(Clone, Debug)]
+pub(super) struct ProbeError {
+    pub(super) failure: Failure,
+    pub(super) server: ServerState,
 }
 
-impl NextAction for CheckError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::NoDuty => {
-                Some("none: only control-plane hosts of a cluster with an internal endpoint have one")
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerState {
+    /// The API server accepts connections, and is slow or not ready.
+    Overloaded,
+    /// The host refuses the connection, so it can be reached.
+    Stopped,
+    Unknown,
+}
+
+const READ_LOGS: &str = "read the logs of kube-apiserver and etcd on this host";
+
+impl ProbeError {
+    fn unknown(message: String, next_action: &str) -> Self {
+        Self { failure: Failure::input_output(message, next_action), server: ServerState::Unknown }
+    }
+
+    fn connect(address: SocketAddr, error: &io::Error) -> Self {
+        let message = describe_cause(&format!("the API server at {address} does not answer"), error);
+        let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+        let server = if is_refused { ServerState::Stopped } else { ServerState::Unknown };
+        Self { server, ..Self::unknown(message, READ_LOGS) }
+    }
+
+    fn not_ready(status: StatusCode) -> Self {
+        let next_action = match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                "let members of system:authenticated read /readyz"
             }
-            Self::Duty(error) => error.next_action(),
-            Self::Authority { .. } => Some("none before kubeadm has run; else check /etc/kubernetes/pki"),
-            Self::Certificates(_) => Some("check /etc/kubernetes/pki/ca.crt and the kubelet's certificate"),
-            Self::NotReady(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                Some("let members of system:authenticated read /readyz")
-            }
-            Self::Connect { .. } | Self::Protocol(_) | Self::NotReady(_) | Self::TimedOut => {
-                Some("read the logs of kube-apiserver and etcd on this host")
-            }
-        }
+            _ => READ_LOGS,
+        };
+        let server = if status.is_server_error() { ServerState::Overloaded } else { ServerState::Unknown };
+        Self { server, ..Self::unknown(format!("/readyz of the API server answers {status}"), next_action) }
+    }
+
+    pub(super) fn timed_out() -> Self {
+        let message = "/readyz of the API server did not answer in time".to_owned();
+        Self { server: ServerState::Overloaded, ..Self::unknown(message, READ_LOGS) }
     }
 }
 
-impl CheckError {
-    /// Whether the API server is there: it accepts connections.
-    pub(super) fn is_overload(&self) -> bool {
-        match self {
-            Self::TimedOut => true,
-            Self::NotReady(status) => status.is_server_error(),
-            _ => false,
-        }
-    }
-}
-
-/// Connects to the API server at that address: it is the cluster's.
+/// Connects to the API server at this address and verifies that it belongs to the cluster.
 pub(super) async fn connect_api(
     connector: &TlsConnector,
     address: IpAddr,
     port: u16,
-) -> Result<TlsStream<TcpStream>, CheckError> {
+) -> Result<TlsStream<TcpStream>, ProbeError> {
     let address = SocketAddr::new(address, port);
-    let failed = |source| CheckError::Connect { address, source };
     let connected = timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await;
-    let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
-    let name = ServerName::try_from(NAME).map_err(|error| failed(io::Error::other(error)))?;
-    connector.connect(name, stream).await.map_err(failed)
+    let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let stream = stream.map_err(|error| ProbeError::connect(address, &error))?;
+    let name =
+        ServerName::try_from(NAME).map_err(|error| ProbeError::connect(address, &io::Error::other(error)))?;
+    connector.connect(name, stream).await.map_err(|error| ProbeError::connect(address, &error))
 }
 
-/// Whether the API server is ready.
-pub(super) async fn ask_ready(stream: TlsStream<TcpStream>) -> Result<(), CheckError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+/// Succeeds if the API server is ready.
+pub(super) async fn ask_ready(stream: TlsStream<TcpStream>) -> Result<(), ProbeError> {
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| no_http(&error))?;
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = Uri::from_static("/readyz");
     request.headers_mut().insert(HOST, HeaderValue::from_static(NAME));
-    // Its end comes with the answer where the server closes the connection.
+    // The connection may end together with the answer.
     tokio::spawn(connection);
-    let answer = sender.send_request(request).await?;
-    if answer.status() == StatusCode::OK { Ok(()) } else { Err(CheckError::NotReady(answer.status())) }
+    let answer = sender.send_request(request).await.map_err(|error| no_http(&error))?;
+    if answer.status() == StatusCode::OK { Ok(()) } else { Err(ProbeError::not_ready(answer.status())) }
 }
 
-/// TLS that trusts the cluster's authority alone.
-pub(super) fn open_connector(root: &Root) -> Result<TlsConnector, CheckError> {
+fn no_http(error: &hyper::Error) -> ProbeError {
+    ProbeError::unknown(describe_cause("the API server does not speak HTTP", error), READ_LOGS)
+}
+
+/// TLS that trusts only the cluster's authority.
+pub(super) fn open_connector(root: &Root) -> Result<TlsConnector, Failure> {
     let path = root.join(AUTHORITY);
-    let failed = |source| CheckError::Authority { path: path.clone(), source };
+    let certificates = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| {
+        let message = format!("cannot read the cluster's authority {}", path.display());
+        let next_action = "none before kubeadm has run; else check /etc/kubernetes/pki";
+        Failure::input_output(describe_cause(&message, &error), next_action)
+    })?;
+    let config = configure_tls(certificates, read_kubelet(&root.join(KUBELET))).map_err(|error| {
+        Failure::input_output(
+            describe_cause("cannot use the certificates of this node", &error),
+            "check /etc/kubernetes/pki/ca.crt and the kubelet's certificate",
+        )
+    })?;
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn configure_tls(
+    authorities: Vec<CertificateDer<'_>>,
+    kubelet: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+) -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&path).map_err(failed)? {
-        roots.add(certificate.map_err(failed)?)?;
+    for certificate in authorities {
+        roots.add(certificate)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = builder.with_root_certificates(roots);
-    let config = match read_kubelet(&root.join(KUBELET)) {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
-        None => builder.with_no_client_auth(),
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
+    match kubelet {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key),
+        None => Ok(builder.with_no_client_auth()),
+    }
 }
 
-/// Without it the request is anonymous, which clusters answer by default.
+/// `None` for an anonymous request, which clusters answer by default.
 fn read_kubelet(path: &Path) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
     let chain = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
     let key = PrivateKeyDer::from_pem_file(path).ok()?;
     (!chain.is_empty()).then_some((chain, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn refusals_are_answers_and_no_overload() {
+        let connect =
+            |kind: ErrorKind| ProbeError::connect((IpAddr::from([10, 0, 0, 2]), 6443).into(), &kind.into());
+        for (error, want) in [
+            (ProbeError::not_ready(StatusCode::INTERNAL_SERVER_ERROR), ServerState::Overloaded),
+            (ProbeError::not_ready(StatusCode::FORBIDDEN), ServerState::Unknown),
+            (ProbeError::timed_out(), ServerState::Overloaded),
+            (connect(ErrorKind::ConnectionRefused), ServerState::Stopped),
+            (connect(ErrorKind::TimedOut), ServerState::Unknown),
+            (connect(ErrorKind::HostUnreachable), ServerState::Unknown),
+        ] {
+            assert_eq!(error.server, want, "{}", error.failure);
+        }
+    }
 }

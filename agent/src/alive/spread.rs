@@ -1,84 +1,85 @@
-//! What IPVS needs beside keepalived: its module, tracked connections, and two
-//! rules. One marks what comes to the holder for the address: IPVS would take the
-//! connections of each member's own programs as well, and those that it leads
-//! back to the member hang. The other replaces the source of what is forwarded, so
-//! that another member's answer comes back through the holder.
+//! Prepares the kernel for IPVS: its module, tracked connections, and two rules. One rule marks
+//! connections to the endpoint at the holder, because IPVS would also take connections of each
+//! member's own programs, and those that it led back to the member would hang. The other rule
+//! replaces the source address of forwarded connections, so that another member's answer returns
+//! through the holder.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
 use std::time::Duration;
 
 use proto::balancer::Duty;
+use proto::v1alpha1::FailureReason;
 
+use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::Root;
 use crate::host::command::Invocation;
-use crate::host::system::SystemError;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const TABLE: &str = "baremetal_alive";
-/// Connections are tracked, and those of a member that left are reset, where they would get no answer.
+/// Connections are tracked, and those of a member that left are reset, because they would get no
+/// answer.
 const SETTINGS: [&str; 2] = ["conntrack", "expire_nodest_conn"];
-/// Of packets for the address. kube-proxy has 0xC000 and Calico 0xFFFF0000; Cilium reads this bit
-/// only where one of 0x0F00 is set as well.
+/// The mark of connections to the endpoint. kube-proxy uses 0xC000 and Calico 0xFFFF0000; Cilium
+/// reads this bit only if a bit of 0x0F00 is set as well.
 pub(super) const MARK: u32 = 0x1000;
-/// Just before IPVS takes packets at the hook (99), and what it looks at before (98).
+/// The priority is just before IPVS at the same hook (98 and 99).
 const BEFORE_IPVS: u32 = 97;
 
-/// Why connections are not spread.
-#[derive(Debug, thiserror::Error)]
-pub enum SpreadError {
-    /// The kernel has no IPVS.
-    #[error("the kernel has no IPVS (ip_vs)")]
-    NoIpvs,
-    /// An answer of another member could not come back.
-    #[error("the kernel does not forward ({0} is not 1)")]
-    NoForwarding(&'static str),
-    /// IPVS would not track its connections, or would keep those of a member that left.
-    #[error("cannot set net.ipv4.vs.{0}")]
-    Setting(&'static str, #[source] io::Error),
-    /// The rules could not be written.
-    #[error("cannot write the rules for nft")]
-    Write(#[source] io::Error),
-    /// The rule could not be set.
-    #[error("nft cannot replace the source of what IPVS forwards")]
-    Rule(#[source] SystemError),
+/// The host takes part, and serves all connections itself while it holds the endpoint.
+fn serves_alone(cause: &str) -> Failure {
+    Failure::new(
+        FailureReason::Command,
+        format!("the holder of the address serves alone: {cause}"),
+        "none needed; to spread connections, use an OS image with ip_vs and nft that forwards",
+    )
 }
 
-pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), SpreadError> {
+pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), Failure> {
     let table = root.join("/proc/net/ip_vs");
     if !table.exists() {
-        // An image may have it built in, or lack it: the table tells.
+        // The result does not matter, because an image may have IPVS built in or lack it: the table
+        // shows it.
         let _ = Invocation::new("modprobe", &["--quiet", "ip_vs"], DEADLINE).run().await;
     }
     if !table.exists() {
-        return Err(SpreadError::NoIpvs);
+        return Err(serves_alone("the kernel has no IPVS (ip_vs)"));
     }
     check_forwarding(root, duty)?;
     for name in SETTINGS {
         let path = root.join(format!("/proc/sys/net/ipv4/vs/{name}"));
-        fs::write(path, "1").map_err(|error| SpreadError::Setting(name, error))?;
+        fs::write(path, "1").map_err(|error| {
+            serves_alone(&describe_cause(&format!("cannot set net.ipv4.vs.{name}"), &error))
+        })?;
     }
     let rules = render_rules(duty);
     let path = root.load_balancer().join("rules.nft");
-    fs::write(&path, rules).map_err(SpreadError::Write)?;
+    fs::write(&path, rules)
+        .map_err(|error| serves_alone(&describe_cause("cannot write the rules for nft", &error)))?;
     let file = path.display().to_string();
     let applied = Invocation::new("nft", &["--file", &file], DEADLINE).run().await;
-    applied.map(drop).map_err(SpreadError::Rule)
+    applied.map(drop).map_err(|error| {
+        let message = "nft cannot replace the source of what IPVS forwards";
+        serves_alone(&describe_cause(message, &error))
+    })
 }
 
-/// Nodes of Kubernetes forward: kubeadm asks for it. Before that there is no other member.
-fn check_forwarding(root: &Root, duty: &Duty) -> Result<(), SpreadError> {
+/// Nodes of Kubernetes forward, because kubeadm requires it; before kubeadm has run there is no
+/// other member.
+fn check_forwarding(root: &Root, duty: &Duty) -> Result<(), Failure> {
     let (name, path) = if duty.address.is_ipv4() {
         ("net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward")
     } else {
         ("net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding")
     };
     let value = fs::read_to_string(root.join(path)).unwrap_or_default();
-    if value.trim() == "1" { Ok(()) } else { Err(SpreadError::NoForwarding(name)) }
+    if value.trim() == "1" {
+        return Ok(());
+    }
+    Err(serves_alone(&format!("the kernel does not forward ({name} is not 1)")))
 }
 
-/// The table is declared before it is deleted: it may not be there.
+/// The table is declared before it is deleted, because it may not exist.
 fn render_rules(duty: &Duty) -> String {
     let family = if duty.address.is_ipv4() { "ip" } else { "ip6" };
     let members = duty.members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -131,7 +132,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let duty = duty("10.0.0.100");
-        assert!(matches!(prepare_kernel(&root, &duty).await, Err(SpreadError::NoIpvs)));
+        let error = prepare_kernel(&root, &duty).await.unwrap_err();
+        assert!(error.message.contains("no IPVS"), "{error}");
     }
 
     #[test]
@@ -143,7 +145,8 @@ mod tests {
             ("fd00::100", "/proc/sys/net/ipv6/conf/all/forwarding"),
         ] {
             let duty = duty(address);
-            assert!(matches!(check_forwarding(&root, &duty), Err(SpreadError::NoForwarding(_))), "{address}");
+            let error = check_forwarding(&root, &duty).unwrap_err();
+            assert!(error.message.contains("does not forward"), "{address}: {error}");
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             for (value, forwards) in [("0\n", false), ("1\n", true)] {

@@ -1,6 +1,5 @@
-//! Keeps keepalived running as the duty asks for, in a unit of its own: it
-//! outlives the agent that speaks with the coordinator, and starts at boot
-//! without it.
+//! Keeps keepalived running as the duty requires, in a unit of its own, which outlives the agent
+//! that is attached to the coordinator and starts at boot without it.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,81 +10,36 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::balancer::Duty;
-use proto::v1alpha1::{Failure, FailureReason, LoadBalancerState};
+use proto::v1alpha1::{FailureReason, LoadBalancerState};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::config::{Part, check_command, render_config};
-use super::placement::{Placement, PlacementError, find_placement};
-use super::spread::{self, SpreadError};
+use super::placement::{Placement, find_placement};
+use super::spread;
 use crate::ground::backoff::Backoff;
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::{NextAction, describe_error, explain};
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure, describe_cause};
 use crate::ground::file_changes::FileChanges;
 use crate::ground::paths::Root;
-use crate::host::network::NetworkError;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::network::kernel::dump_kernel;
-use crate::state::duty::{self, DutyFileError};
+use crate::state::duty;
 
-/// How long a keepalived may take that is asked to end: it gives the address up
-/// first.
+/// Time that keepalived may take to end; it releases the endpoint first.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// What the kernel does not announce, such as a module that was loaded.
+/// Interval of checks for changes that the kernel does not announce, such as a loaded module.
 const RECHECK: Duration = Duration::from_mins(1);
 
-/// Why the host does not take part.
-#[derive(Debug, thiserror::Error)]
-pub enum AliveError {
-    /// The duty is unknown.
-    #[error(transparent)]
-    Duty(#[from] DutyFileError),
-    /// The duty does not fit this host.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// The network is unknown.
-    #[error(transparent)]
-    Network(#[from] NetworkError),
-    /// The configuration cannot be written.
-    #[error("cannot write keepalived's configuration")]
-    Config(#[from] DurableError),
-    /// keepalived does not start.
-    #[error("cannot start keepalived")]
-    Start(#[source] io::Error),
-    /// keepalived ended.
-    #[error("keepalived ended with {0}")]
-    Ended(ExitStatus),
-    /// Changes cannot be noticed.
-    #[error("cannot notice changes of the duty or the network")]
-    Watch(#[source] io::Error),
-}
-
-impl NextAction for AliveError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Duty(error) => error.next_action(),
-            Self::Placement(error) => error.next_action(),
-            Self::Config(error) => error.next_action(),
-            Self::Start(error) if error.kind() == io::ErrorKind::NotFound => {
-                Some("use an OS image that carries keepalived")
-            }
-            Self::Ended(_) => Some("read the log of baremetal-agent-alive.service on the host"),
-            Self::Network(_) | Self::Start(_) | Self::Watch(_) => Some("check the host's kernel log"),
-        }
-    }
-}
-
-/// Does the duty of `root` until it is told to end.
-///
-/// # Errors
-/// [`AliveError::Watch`] when it cannot begin.
-pub async fn run(root: &Root, program: &Path) -> Result<(), AliveError> {
-    let mut end = signal(SignalKind::terminate()).map_err(AliveError::Watch)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(AliveError::Watch)?;
-    let duties = FileChanges::watch_directory(&root.state().load_balancer()).map_err(AliveError::Watch)?;
-    let network = NetworkChanges::open_watch().map_err(AliveError::Watch)?;
-    std::fs::create_dir_all(root.load_balancer()).map_err(AliveError::Watch)?;
+/// Does the duty of `root` until a signal ends the process.
+pub async fn run(root: &Root, program: &Path) -> Result<(), Failure> {
+    let mut end = signal(SignalKind::terminate()).map_err(|error| watch_failure(&error))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| watch_failure(&error))?;
+    let duties =
+        FileChanges::watch_directory(&root.state().load_balancer()).map_err(|error| watch_failure(&error))?;
+    let network = NetworkChanges::open_watch().map_err(|error| watch_failure(&error))?;
+    std::fs::create_dir_all(root.load_balancer()).map_err(|error| watch_failure(&error))?;
     let mut supervisor =
         Supervisor { root, program, known: duty::carried_duty(root), running: None, state: None };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -118,29 +72,27 @@ impl Supervisor<'_> {
         &mut self,
         duties: &FileChanges,
         network: &NetworkChanges,
-    ) -> Result<Infallible, AliveError> {
+    ) -> Result<Infallible, Failure> {
         let mut backoff = Backoff::default();
         loop {
             let (state, failed) = self.follow_duty().await;
             self.publish(state);
             tokio::select! {
-                changed = duties.next() => changed.map_err(AliveError::Watch)?,
-                changed = network.next(), if !failed => changed.map_err(AliveError::Watch)?,
+                changed = duties.next() => changed.map_err(|error| watch_failure(&error))?,
+                changed = network.next(), if !failed => changed.map_err(|error| watch_failure(&error))?,
                 () = backoff.wait(), if failed => {}
                 () = sleep(RECHECK), if !failed => backoff.succeeded(),
                 ended = wait_ended(&mut self.running) => {
                     self.running = None;
-                    let error = ended.map_or_else(AliveError::Start, AliveError::Ended);
-                    let generation = duty::kept_generation(self.root);
-                    self.publish(failed_state(generation, &error));
+                    let failure = ended.map_or_else(|error| start_failure(&error), ended_failure);
+                    self.publish(failed_state(duty::kept_generation(self.root), failure));
                     backoff.wait().await;
                 }
             }
         }
     }
 
-    /// Brings keepalived to what the duty asks for. The second value: it is
-    /// tried again soon.
+    /// Adapts keepalived to the duty. The second value is true if another attempt must follow soon.
     async fn follow_duty(&mut self) -> (LoadBalancerState, bool) {
         let generation = duty::kept_generation(self.root);
         let unread = match duty::carry_duty(self.root) {
@@ -148,34 +100,35 @@ impl Supervisor<'_> {
                 self.known = duty;
                 None
             }
-            // The duty that was read last goes on: the file comes again from the coordinator.
-            Err(error) => Some(AliveError::from(error)),
+            // The former duty stays in force, because the coordinator sends the file again.
+            Err(error) => Some(error),
         };
         let Some(duty) = self.known.clone() else {
             self.stop().await;
             let idle = LoadBalancerState { generation, ..LoadBalancerState::default() };
-            return unread.map_or((idle, false), |error| (failed_state(generation, &error), true));
+            return unread.map_or((idle, false), |error| (failed_state(generation, error), true));
         };
         match self.do_duty(&duty).await {
             Ok(state) => match unread {
                 None => (state, false),
                 Some(error) => {
-                    tracing::warn!(error = explain(&error), "the load balancer goes on with the former duty");
-                    (LoadBalancerState { generation, failure: Some(describe_failure(&error)), ..state }, true)
+                    tracing::warn!(%error, "the load balancer goes on with the former duty");
+                    (LoadBalancerState { generation, failure: Some(error.into()), ..state }, true)
                 }
             },
             Err(error) => {
-                // At a place that is gone nothing is held.
-                if matches!(error, AliveError::Placement(_)) {
+                // A duty that does not fit this host is refused and nothing is held; the network or
+                // the duty must change before another attempt.
+                let is_misplaced = error.reason == FailureReason::Refused;
+                if is_misplaced {
                     self.stop().await;
                 }
-                let waits = matches!(error, AliveError::Placement(_));
-                (failed_state(generation, &error), !waits)
+                (failed_state(generation, error), !is_misplaced)
             }
         }
     }
 
-    async fn do_duty(&mut self, duty: &Duty) -> Result<LoadBalancerState, AliveError> {
+    async fn do_duty(&mut self, duty: &Duty) -> Result<LoadBalancerState, Failure> {
         let placement = find_placement(duty, &dump_kernel()?)?;
         let spread = match duty.peers().next() {
             Some(_) => spread::prepare_kernel(self.root, duty).await.map(|()| true),
@@ -189,18 +142,18 @@ impl Supervisor<'_> {
             interface: placement.interface,
             is_holder: placement.is_holder,
             spreads,
-            failure: spread.err().map(|error| limited(&error)),
+            failure: spread.err().map(Into::into),
         })
     }
 
-    fn bring_up(&mut self, duty: &Duty, placement: &Placement, spreads: bool) -> Result<(), AliveError> {
+    fn bring_up(&mut self, duty: &Duty, placement: &Placement, spreads: bool) -> Result<(), Failure> {
         let check = check_command(self.program, &self.root.join("/"));
         let config = render_config(&Part { duty, placement, check: &check, spreads });
         if self.running.as_ref().is_some_and(|running| running.config == config) {
             return Ok(());
         }
         let path = self.path("keepalived.conf");
-        durable::write(&path, config.as_bytes())?;
+        durable::write(&path, config.as_bytes()).context("cannot write keepalived's configuration")?;
         if let Some(running) = &mut self.running {
             tracing::info!(generation = duty.generation, "keepalived reads its configuration again");
             send_signal(&running.child, Signal::SIGHUP);
@@ -208,7 +161,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         tracing::info!(generation = duty.generation, interface = placement.interface, "keepalived starts");
-        let child = self.start_keepalived(&path).map_err(AliveError::Start)?;
+        let child = self.start_keepalived(&path).map_err(|error| start_failure(&error))?;
         self.running = Some(Running { child, config });
         Ok(())
     }
@@ -265,32 +218,28 @@ async fn wait_ended(running: &mut Option<Running>) -> io::Result<ExitStatus> {
     }
 }
 
-fn failed_state(generation: u64, error: &AliveError) -> LoadBalancerState {
-    tracing::warn!(error = explain(error), "this host does not take part in the load balancer");
-    LoadBalancerState { generation, failure: Some(describe_failure(error)), ..LoadBalancerState::default() }
+fn failed_state(generation: u64, error: Failure) -> LoadBalancerState {
+    tracing::warn!(%error, "this host does not take part in the load balancer");
+    LoadBalancerState { generation, failure: Some(error.into()), ..LoadBalancerState::default() }
 }
 
-fn describe_failure(error: &AliveError) -> Failure {
-    let reason = match error {
-        AliveError::Placement(_) => FailureReason::Refused,
-        AliveError::Start(_) | AliveError::Ended(_) => FailureReason::Command,
-        AliveError::Duty(_) | AliveError::Network(_) | AliveError::Config(_) | AliveError::Watch(_) => {
-            FailureReason::InputOutput
-        }
+fn watch_failure(error: &io::Error) -> Failure {
+    let message = describe_cause("cannot notice changes of the duty or the network", error);
+    Failure::input_output(message, "check the host's kernel log")
+}
+
+fn start_failure(error: &io::Error) -> Failure {
+    let next_action = match error.kind() {
+        io::ErrorKind::NotFound => "use an OS image that carries keepalived",
+        _ => "check the host's kernel log",
     };
-    Failure {
-        reason: reason.into(),
-        message: describe_error(error),
-        next_action: error.next_action().unwrap_or_default().to_owned(),
-    }
+    Failure::new(FailureReason::Command, describe_cause("cannot start keepalived", error), next_action)
 }
 
-/// It takes part, and the holder serves alone.
-fn limited(error: &SpreadError) -> Failure {
-    Failure {
-        reason: FailureReason::Command.into(),
-        message: format!("the holder of the address serves alone: {}", describe_error(error)),
-        next_action: "none needed; to spread connections, use an OS image with ip_vs and nft that forwards"
-            .to_owned(),
-    }
+fn ended_failure(status: ExitStatus) -> Failure {
+    Failure::new(
+        FailureReason::Command,
+        format!("keepalived ended with {status}"),
+        "read the log of baremetal-agent-alive.service on the host",
+    )
 }

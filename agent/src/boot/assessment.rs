@@ -1,9 +1,9 @@
-//! The agent's part in the boot assessment of a new system: the `check` verb,
-//! which `elemental-boot-assessment` runs in a boot that is on trial.
+//! The agent's part in the boot assessment of a new system: the verb `check`, which
+//! `elemental-boot-assessment` runs in a boot that is on trial.
 //!
-//! Five failures in five minutes make it reboot into the former system. So a
-//! failure at once is for a system that cannot bring the agent back; where only
-//! the coordinator may be away, a check takes so long that it fails less often.
+//! Five failures in five minutes make the assessment reboot into the former system. So a check
+//! fails at once only if the system cannot bring the agent back. If only the coordinator may be
+//! unreachable, the check takes so long that it fails less often.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,26 +16,25 @@ use crate::host::network::kernel;
 use crate::state::journal::{self, Entry, Journal, State};
 use crate::state::network_trial;
 
-/// How long an undecided check takes. With the pause of half a minute between
-/// two checks, four fall into five minutes.
+/// Duration of an undecided check. With the pause of half a minute between two checks, four of them
+/// fall into five minutes.
 const TIME_LIMIT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Where Elemental mounts it.
+/// Mount point of Elemental's persistent partition.
 const PERSISTENT_PARTITION: &str = "/run/elemental/persistent";
 /// Name of the step that writes the system and switches to it.
 const UPGRADE: &str = "upgrade-system";
 
-/// What a check says of the running system.
+/// The assessment of the running system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assessment {
     Good(&'static str),
-    /// It stays on trial: the next power cycle boots the former system.
+    /// The system stays on trial: the next power cycle boots the former system.
     Undecided(&'static str),
-    /// It does not bring the agent back.
+    /// The system does not bring the agent back.
     Broken(&'static str),
 }
 
-/// Judges the running system of `root`.
 pub async fn check_boot(root: &Root) -> Assessment {
     wait_for_assessment(|| assess(root, || is_agent_active(root), has_neighbour)).await
 }
@@ -80,7 +79,7 @@ fn assess(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnO
     Assessment::Undecided("the agent has not attached yet")
 }
 
-/// The plan has written another system, and nothing has proven it.
+/// True if the plan has written another system that is not proven yet.
 fn awaits_proof(journal: &Journal) -> bool {
     let is_begun = |entry: &Entry| entry.name == UPGRADE && entry.state != State::Pending;
     journal.kind() == PlanKind::Reprovision

@@ -1,9 +1,9 @@
-//! Bootstrap commands that a reboot cut off. cloud-init records that they ran before it starts
-//! them, so the next boot goes on without them: the host would state a node that never joins.
+//! Detects bootstrap commands that a reboot interrupted. cloud-init records them as run before it
+//! starts them, so the next boot does not run them again and the node would never join.
 
 use proto::v1alpha1::{PlanKind, PlanOutcome};
 
-use super::BootError;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::state::bootstrap::BootstrapNote;
@@ -11,11 +11,12 @@ use crate::state::{journal, receipt, seed};
 
 /// cloud-init's record of the module that runs `runcmd`, below the directory of its instance.
 const COMMANDS_BEGUN: &str = "sem/config_scripts_user";
-/// Written by its last module, and removed when the next boot begins.
+/// The last module writes this file, and the next boot removes it.
 const FINISHED: &str = "boot-finished";
 
-/// Keeps in mind that the boot before this one ended while the commands of the newest plan ran.
-pub(super) fn note_interrupted(root: &Root) -> Result<bool, BootError> {
+/// Records whether the boot before this one ended while the commands of the newest plan ran.
+/// Returns true if they were interrupted.
+pub(super) fn note_interrupted(root: &Root) -> Result<bool, Failure> {
     let Ok(Some(journal)) = journal::read(&root.state().journal()) else { return Ok(false) };
     if journal.kind() != PlanKind::Reprovision || journal.outcome() != PlanOutcome::InProgress {
         return Ok(false);
@@ -26,7 +27,7 @@ pub(super) fn note_interrupted(root: &Root) -> Result<bool, BootError> {
     let instance = seed::load(&root.state())?.and_then(|seed| seed::instance_id(&seed.meta_data));
     let Some(instance) = instance.filter(|_| is_later) else { return Ok(false) };
     let instance = root.join("/var/lib/cloud/instances").join(instance);
-    // The first boot after that one tells: later ones end without its records.
+    // Only the boot after the commands can tell, because later boots do not leave these records.
     if BootstrapNote::read(root, journal.plan_id()).is_some() {
         return Ok(false);
     }

@@ -1,64 +1,26 @@
-//! The live system's seed: the SeedImage's own `cloud-config`, from the file
-//! that the coordinator puts into the ISO.
+//! The live system's seed: the SeedImage's own `cloud-config`, from the file that the coordinator
+//! puts into the ISO.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::path::PathBuf;
 
 use proto::plan::{Secret, Seed};
 use serde_norway::Value;
 
 use super::own_network;
-use crate::ground::error::NextAction;
+use crate::ground::failure::{Failure, OnPath as _, describe_cause};
 use crate::ground::paths::Root;
 use crate::host::observed;
-use crate::host::system::SystemError;
 use crate::state::connections;
-use crate::state::seed::{self, SeedError};
+use crate::state::seed;
 
-/// A live seed that was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    /// The kernel does not give the ISO's file.
-    #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-    /// It is no YAML.
-    #[error("livecd-cloud-config.yaml is not YAML")]
-    Parse(#[source] serde_norway::Error),
-    /// It has keys that are not strings.
-    #[error("the cloud-config of the seed ISO has keys that are not strings")]
-    Render(#[source] serde_json::Error),
-    /// The boot id is unreadable.
-    #[error("cannot read the boot id")]
-    BootId(#[from] SystemError),
-    /// The seed cannot be written.
-    #[error("cannot write the live seed")]
-    Seed(#[from] SeedError),
-}
-
-impl NextAction for LiveError {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Read { .. } => "boot a seed ISO",
-            Self::Parse(_) => "download a fresh seed ISO",
-            Self::Render(_) => "correct spec.cloud-config of the SeedImage, then download a fresh seed ISO",
-            Self::BootId(error) => return error.next_action(),
-            Self::Seed(error) => return error.next_action(),
-        })
-    }
-}
-
-/// Writes the seed for this live boot. The kernel's arguments decide about the
-/// network, then what the ISO has for this host, then what it has for all.
-pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
+/// Writes the seed for this live boot. The network comes from the kernel's arguments, else from the
+/// ISO's part for this host, else from its part for all hosts.
+pub(super) fn write_seed(root: &Root) -> Result<(), Failure> {
     let path = root.live_config();
-    let text = fs::read_to_string(&path).map_err(|source| LiveError::Read { path, source })?;
+    let text = fs::read_to_string(&path)
+        .on("read", &path)
+        .map_err(|failure| failure.with_next_action("boot a seed ISO"))?;
     let mut seed = live_seed(&text, runs_yip(root), &observed::boot_id(root)?)?;
     if is_network_given(&fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default()) {
         seed.network_config = Some(seed::NO_NETWORK.to_owned());
@@ -71,23 +33,21 @@ pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Whether the live system gives the same cloud-config to yip: nothing of it is
-/// to be done twice.
+/// True if the live system gives the same cloud-config to yip, which must not be applied twice.
 fn runs_yip(root: &Root) -> bool {
     let command_line = fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default();
     command_line.split_whitespace().any(|word| word.starts_with("elemental.setup="))
 }
 
-/// Whether the ISO has commands that only yip understands, for a live system
-/// that does not run it.
+/// True if the ISO has commands that only yip understands, and this live system does not run yip.
 pub(super) fn drops_stages(root: &Root) -> bool {
     let text = fs::read_to_string(root.live_stages()).unwrap_or_default();
     let config = serde_norway::from_str::<Value>(&text).unwrap_or_default();
     config.get("stages").is_some() && !runs_yip(root)
 }
 
-/// The network arguments of dracut, which the live system follows by itself:
-/// an operator typed them at the console of this host.
+/// True if the command line has network arguments of dracut. The live system follows them by
+/// itself, and an operator typed them at the console of this host.
 fn is_network_given(command_line: &str) -> bool {
     let is_network = |word: &str| {
         let key = word.split('=').next().unwrap_or_default();
@@ -96,15 +56,22 @@ fn is_network_given(command_line: &str) -> bool {
     command_line.split_whitespace().any(is_network)
 }
 
-/// The seed of a live boot: every boot is a new instance.
-fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, LiveError> {
-    let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
+/// The seed of a live boot; every boot is a new instance.
+fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, Failure> {
+    let config: Value = serde_norway::from_str(config).map_err(|error| {
+        let message = describe_cause("livecd-cloud-config.yaml is not YAML", &error);
+        Failure::input_output(message, "download a fresh seed ISO")
+    })?;
     let mut user_data = "#cloud-config\n".to_owned();
     let cloud_config = config.get("cloud-config").filter(|value| !value.is_null() && !runs_yip);
     if let Some(cloud_config) = cloud_config {
-        // JSON is YAML, and leaves no plain scalar that YAML 1.1 reads otherwise
-        // (a MAC address of digits is a base-60 number to cloud-init).
-        user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
+        // The seed is JSON, which is valid YAML and has no plain scalars that YAML 1.1 reads
+        // differently: cloud-init would read a MAC address of digits as a base-60 number.
+        user_data += &serde_json::to_string_pretty(cloud_config).map_err(|error| {
+            let message = "the cloud-config of the seed ISO has keys that are not strings";
+            let next_action = "correct spec.cloud-config of the SeedImage, then download a fresh seed ISO";
+            Failure::input_output(describe_cause(message, &error), next_action)
+        })?;
     }
     let mut seed = Seed {
         user_data: Some(Secret::new(user_data.into_bytes())),
@@ -123,8 +90,8 @@ fn take_network(seed: &mut Seed, network: Option<&Value>) {
     let keyfile = |(name, text): (&Value, &Value)| {
         Some((name.as_str()?.to_owned(), Secret::new(text.as_str()?.as_bytes().to_vec())))
     };
-    // The image's networkd asks DHCP on every NIC; cloud-init's own default
-    // would configure one of them and shadow the rest.
+    // The image's networkd uses DHCP on every NIC, while cloud-init's default would configure one
+    // NIC and shadow the others.
     seed.network_config = text("network-config").or_else(|| Some(seed::NO_NETWORK.to_owned()));
     seed.connections = keyfiles.into_iter().flatten().filter_map(keyfile).collect();
 }

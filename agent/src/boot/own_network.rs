@@ -1,4 +1,4 @@
-//! The network of this host among those of single hosts in the seed ISO.
+//! Finds the network of this host among the networks of single hosts in the seed ISO.
 
 use std::fs;
 use std::io;
@@ -24,8 +24,8 @@ struct Host {
     network: Value,
 }
 
-/// What the ISO has for this host. Without it the host has the network of its
-/// registration: a file that cannot be read is no reason to have none.
+/// The ISO's network for this host. If the file cannot be read, the host uses the network of its
+/// registration.
 pub(super) fn find_own(root: &Root) -> Option<Value> {
     let text = match fs::read(root.live_networks()) {
         Ok(text) => text,
@@ -50,13 +50,13 @@ pub(super) fn find_own(root: &Root) -> Option<Value> {
     found.map(|host| host.network.clone())
 }
 
-/// One that is not the only one tells nothing.
+/// The only matching entry; several matching entries identify no host.
 fn choose(hosts: &[Host], is_own: impl Fn(&Host) -> bool) -> Option<&Host> {
     let mut own = hosts.iter().filter(|host| is_own(host));
     own.next().filter(|_| own.next().is_none())
 }
 
-/// Drivers come up while this runs.
+/// The drivers are still loading.
 fn wait_for_cards(root: &Root) {
     let udevadm = root.join("/usr/bin/udevadm");
     if !udevadm.exists() {

@@ -1,67 +1,30 @@
-//! Where the coordinator is and why it can be trusted: the seed ISO's
+//! The address of the coordinator and the authority that vouches for it: the seed ISO's
 //! `livecd-cloud-config.yaml`, and its copy on the installed disk.
 //!
-//! Both have the upstream form: `elemental.registration.{url,ca-cert,…}`. The
-//! SeedImage's own `cloud-config` beside it is for the early boot.
+//! Both files have the upstream form, `elemental.registration.{url,ca-cert,…}`. Early boot reads
+//! the SeedImage's own `cloud-config`, which is in the same file.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::Read as _;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ground::error::NextAction;
+use crate::ground::failure::{Failure, OnPath as _, describe_cause};
 
 const PATH_PREFIX: &str = "/elemental/registration/";
-/// The reserved file of the base ISO has this size, bytes; nothing larger is
-/// read.
+/// Size of the reserved file of the base ISO, in bytes; nothing larger is read.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Why the configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {path}", path = path.display())]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// The file is not what a coordinator writes.
-    #[error("{path} is not the configuration of a seed ISO", path = path.display())]
-    Parse { path: PathBuf, source: serde_norway::Error },
-    /// The base ISO was booted as it is.
-    #[error("this ISO belongs to no coordinator")]
-    Unsigned,
-    /// The URL does not lead to a registration.
-    #[error("elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN")]
-    Url { url: String },
-    /// Without a CA no coordinator can be verified.
-    #[error("elemental.registration.ca-cert is missing")]
-    Authority,
-}
-
-impl NextAction for ConfigError {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Read { .. } => "boot a seed ISO of this coordinator",
-            Self::Unsigned => "create a SeedImage and boot the ISO of its status.downloadURL",
-            Self::Parse { .. } | Self::Url { .. } | Self::Authority => {
-                "download a fresh seed ISO and boot it"
-            }
-        })
-    }
-}
-
-/// How a host connects to its coordinator.
+/// Address and authority of the coordinator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// Host name or address, without brackets.
     pub host: String,
     pub port: u16,
-    /// Opens a registration; never logged.
+    /// The token opens a registration; it is never logged.
     pub token: String,
-    /// PEM; nothing else is trusted.
+    /// PEM; no other authority is trusted.
     pub authority: String,
     url: String,
     emulate_tpm: bool,
@@ -99,8 +62,8 @@ impl Config {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// The same host with another coordinator.
-    pub fn moved_to(&self, url: &str, authorities: &str) -> Result<Self, ConfigError> {
+    /// The configuration of the same host for another coordinator.
+    pub fn moved_to(&self, url: &str, authorities: &str) -> Result<Self, Failure> {
         let registration = Registration {
             url: url.to_owned(),
             ca_cert: authorities.to_owned(),
@@ -109,58 +72,74 @@ impl Config {
         registration.parse()
     }
 
-    /// As the coordinator computes it.
+    /// The checksum that the coordinator computes as well.
     pub fn checksum(&self) -> String {
         proto::proof::settings(&self.url, &self.authority)
     }
 
     /// The document for the installed disk, YAML.
-    ///
-    /// # Errors
-    /// Never in practice: the values are plain text.
-    pub fn render_yaml(&self) -> Result<String, serde_norway::Error> {
-        serde_norway::to_string(&Document {
-            elemental: Some(Elemental {
-                registration: Registration {
-                    url: self.url.clone(),
-                    ca_cert: self.authority.clone(),
-                    emulate_tpm: self.emulate_tpm,
-                },
-            }),
+    pub fn render_yaml(&self) -> Result<String, Failure> {
+        let registration = Registration {
+            url: self.url.clone(),
+            ca_cert: self.authority.clone(),
+            emulate_tpm: self.emulate_tpm,
+        };
+        serde_norway::to_string(&Document { elemental: Some(Elemental { registration }) }).map_err(|error| {
+            Failure::input_output(describe_cause("cannot render the agent's configuration", &error), "")
         })
     }
 }
 
-/// Reads the configuration of the live or of the installed system.
-pub fn read(path: &Path) -> Result<Config, ConfigError> {
-    use io::Read as _;
+pub fn read(path: &Path) -> Result<Config, Failure> {
     let mut text = String::new();
     fs::File::open(path)
         .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text))
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        .on("read", path)
+        .map_err(|failure| failure.with_next_action("boot a seed ISO of this coordinator"))?;
     parse(&text, path)
 }
 
-/// Understands the document; `path` is for messages.
-pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+/// The configuration at `path`; `None` if there is no such file.
+pub fn read_optional(path: &Path) -> Result<Option<Config>, Failure> {
+    if path.exists() { read(path).map(Some) } else { Ok(None) }
+}
+
+const FRESH_ISO: &str = "download a fresh seed ISO and boot it";
+
+fn no_coordinator() -> Failure {
+    Failure::input_output(
+        "this ISO belongs to no coordinator",
+        "create a SeedImage and boot the ISO of its status.downloadURL",
+    )
+}
+
+/// Parses the document; `path` is used in messages only.
+pub fn parse(text: &str, path: &Path) -> Result<Config, Failure> {
     // The base ISO holds this file as a page of newlines.
     if text.trim().is_empty() {
-        return Err(ConfigError::Unsigned);
+        return Err(no_coordinator());
     }
-    let document: Document = serde_norway::from_str(text)
-        .map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
-    let registration = document.elemental.ok_or(ConfigError::Unsigned)?.registration;
+    let document: Document = serde_norway::from_str(text).map_err(|error| {
+        let message = format!("{} is not the configuration of a seed ISO", path.display());
+        Failure::input_output(describe_cause(&message, &error), FRESH_ISO)
+    })?;
+    let registration = document.elemental.ok_or_else(no_coordinator)?.registration;
     registration.parse()
 }
 
 impl Registration {
-    fn parse(self) -> Result<Config, ConfigError> {
+    fn parse(self) -> Result<Config, Failure> {
         let Self { url, ca_cert: authority, emulate_tpm } = self;
         if !authority.contains("-----BEGIN CERTIFICATE-----") {
-            return Err(ConfigError::Authority);
+            return Err(Failure::input_output("elemental.registration.ca-cert is missing", FRESH_ISO));
         }
-        let (host, port, token) =
-            parse_url(&url).ok_or_else(|| ConfigError::Url { url: without_token(&url) })?;
+        let (host, port, token) = parse_url(&url).ok_or_else(|| {
+            let url = without_token(&url);
+            let message = format!(
+                "elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN"
+            );
+            Failure::input_output(message, FRESH_ISO)
+        })?;
         Ok(Config { host, port, token, authority, url, emulate_tpm })
     }
 }
@@ -223,7 +202,7 @@ mod tests {
                 "ca-cert is missing",
             ),
         ] {
-            let message = crate::ground::error::explain(&parse(&text, Path::new("x")).unwrap_err());
+            let message = parse(&text, Path::new("x")).unwrap_err().to_string();
             assert!(message.contains(want), "{name}: {message}");
             assert!(!message.contains("secret-token"), "{name}");
         }

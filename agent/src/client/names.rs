@@ -1,8 +1,8 @@
-//! Names to addresses without `getaddrinfo`: a static file has no name service
-//! modules to load. Literals, `/etc/hosts`, then DNS.
+//! Resolves names without `getaddrinfo`, because a static executable cannot load name service
+//! modules: literals, `/etc/hosts`, then DNS.
 //!
-//! Each server is asked on its own ([`server`]): the library takes the error of
-//! one server of several for the answer of all.
+//! Each server is asked separately ([`server`]), because the library takes the error of one server
+//! for the answer of all.
 
 mod server;
 
@@ -14,54 +14,39 @@ use hickory_resolver::Hosts;
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RecordType};
 
-use crate::ground::error::NextAction;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::network::resolver::{Resolver, read_name_servers};
 use server::{NoAddress, Server};
 
-/// How long a server has for one answer; each is asked twice.
+/// Deadline of one answer; each server is asked twice.
 const DEADLINE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
 
-/// Why a name has no address.
-#[derive(Debug, thiserror::Error)]
-pub enum NameError {
-    /// No file and no server resolves the name.
-    #[error("the name {name} has no address: {reason}")]
-    Unknown {
-        name: String,
-        /// Which servers were asked, and what became of it.
-        reason: String,
-    },
-}
-
-impl NextAction for NameError {
-    fn next_action(&self) -> Option<&str> {
-        Some("correct DNS, or use an address in the coordinator's server URL")
-    }
-}
-
-/// Where names are looked up.
 #[derive(Clone, Debug)]
 pub struct Names {
     root: Root,
-    /// Port of the name servers; another one than 53 only in tests.
+    /// Port of the name servers; only tests use another one than 53.
     port: u16,
     deadline: Duration,
 }
 
 impl Names {
-    /// The names of the host below `root`.
     pub fn below(root: &Root) -> Self {
         Self { root: root.clone(), port: 53, deadline: DEADLINE }
     }
 
     /// Addresses of `host`, IPv4 first.
-    pub async fn resolve_host(&self, host: &str) -> Result<Vec<IpAddr>, NameError> {
+    pub async fn resolve_host(&self, host: &str) -> Result<Vec<IpAddr>, Failure> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let unknown = |reason: String| NameError::Unknown { name: host.to_owned(), reason };
+        let unknown = |reason: String| {
+            Failure::input_output(
+                format!("the name {host} has no address: {reason}"),
+                "correct DNS, or use an address in the coordinator's server URL",
+            )
+        };
         let name = Name::from_str_relaxed(host).map_err(|error| unknown(error.to_string()))?;
         let known = self.read_hosts(&name);
         if !known.is_empty() {
@@ -74,7 +59,7 @@ impl Names {
         self.ask_servers(&name, &resolver).await.map_err(unknown)
     }
 
-    /// What `/etc/hosts` says, IPv4 first.
+    /// The addresses in `/etc/hosts`, IPv4 first.
     fn read_hosts(&self, name: &Name) -> Vec<IpAddr> {
         let mut hosts = Hosts::default();
         let read = fs::File::open(self.root.join("/etc/hosts")).and_then(|file| hosts.read_hosts_conf(file));
@@ -90,8 +75,8 @@ impl Names {
             .collect()
     }
 
-    /// The addresses that the first server knows which knows one; else what
-    /// became of the last question to each.
+    /// The addresses from the first server that knows any; else the reason of each server's last
+    /// failure.
     async fn ask_servers(&self, name: &Name, resolver: &Resolver) -> Result<Vec<IpAddr>, String> {
         let search: Vec<_> =
             resolver.search.iter().filter_map(|domain| Name::from_str_relaxed(domain).ok()).collect();
@@ -108,7 +93,7 @@ impl Names {
                     Err(why) => failures.push((text, why)),
                 }
             }
-            // Asked again, they would say the same again.
+            // A server that does not know the name would give the same answer again.
             if failures.iter().all(|(_, why)| *why == NoAddress::Unknown) {
                 break;
             }

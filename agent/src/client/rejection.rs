@@ -1,8 +1,8 @@
-//! Whether the coordinator rejected the certificate of this host.
+//! Detects that the coordinator rejected the certificate of this host.
 //!
-//! With TLS 1.3 the handshake ends here before the server has seen the
-//! certificate: its alert arrives on the open connection, and gRPC makes a
-//! broken connection of it, like of any other.
+//! With TLS 1.3 the client's handshake ends before the server has seen the certificate. The
+//! server's alert arrives on the open connection, and gRPC reports it like any other broken
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -13,12 +13,11 @@ use std::task::{Context, Poll};
 use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What became of the certificate on one connection.
+/// The rejection of the certificate on one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Rejection(Arc<AtomicBool>);
 
 impl Rejection {
-    /// Whether the server rejected the certificate.
     pub fn is_rejected(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -34,7 +33,7 @@ impl Rejection {
     }
 }
 
-/// Another certificate may help; after any other alert it would not.
+/// True for alerts after which another certificate may help.
 const fn concerns_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -47,7 +46,7 @@ const fn concerns_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// A TLS stream whose alerts are noted.
+/// A TLS stream that watches for alerts.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) rejection: Rejection,

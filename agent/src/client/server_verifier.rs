@@ -1,10 +1,10 @@
-//! The certificate of the coordinator, on a host whose clock may be wrong.
+//! Verifies the coordinator's certificate on a host whose clock may be wrong.
 //!
-//! The chain to the pinned authority and the name are verified as ever. Only
-//! the time is taken from the certificate where the clock of the host does not
-//! fit it. One that is not valid yet proves that the clock is behind: the
-//! authority has signed it. One that has expired is accepted unless the host
-//! knows of a later time: the start of its own certificate.
+//! The chain to the pinned authority and the name are verified as usual. Only the time of the
+//! verification is taken from the certificate if the clock of the host does not fit it. A
+//! certificate that is not valid yet proves that the clock is behind, because the authority has
+//! signed it. An expired certificate is accepted unless the host knows a later time, which is the
+//! start of its own certificate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,11 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     webpki: Arc<WebPkiServerVerifier>,
-    /// A time that has passed, since 1970.
+    /// A time that has passed, counted from 1970.
     floor: Duration,
 }
 
 impl ServerVerifier {
-    /// # Errors
-    /// When `roots` holds no authority.
     pub(super) fn new(
         roots: RootCertStore,
         provider: Arc<CryptoProvider>,

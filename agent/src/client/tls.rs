@@ -1,9 +1,8 @@
 //! One TLS connection to the coordinator, and the gRPC channel over it.
 //!
-//! The connection is made here and not by tonic, because both ends need the
-//! exporter of this very session (`proto::proof`). A [`Session`] never
-//! reconnects by itself: a new connection is a new session, with a new
-//! exporter, and perhaps a new certificate.
+//! This module opens the connection instead of tonic, because both ends need the exporter of the
+//! session (`proto::proof`). A [`Session`] never reconnects by itself: a new connection is a new
+//! session with a new exporter, and perhaps with a new certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -22,26 +21,27 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::client::config::Config;
-use crate::client::error::ConnectError;
+use crate::client::error::CallError;
 use crate::client::rejection::{Rejection, Watched};
 use crate::client::server_verifier::ServerVerifier;
 use crate::client::transport::{CONNECT_DEADLINE, Transport};
+use crate::ground::failure::{Failure, describe_cause};
 use crate::identity::{Certificate, Identity};
 
-/// An idle connection is pinged this often, and is closed when the coordinator does not answer in
-/// time. A ping costs the coordinator CPU for each host, so that it is for what TCP cannot see: a
-/// proxy in between that goes on. The kernel asks the next hop more often.
+/// Interval of the pings on an idle connection, which is closed if the coordinator does not answer.
+/// A ping costs the coordinator CPU for each host, so it only has to find failures that TCP does
+/// not see, such as behind a proxy; the kernel probes the next hop more often.
 const KEEPALIVE: Duration = Duration::from_mins(1);
-/// How long an answer may take.
+/// Deadline of the answer to a ping.
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
-/// Deadline of a call that answers once.
+/// Deadline of a unary call.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Session {
     /// gRPC over the connection.
     pub channel: Channel,
-    /// Keying material of its TLS session.
+    /// Keying material of the TLS session.
     pub exporter: Exporter,
 }
 
@@ -50,18 +50,18 @@ pub struct Credentials<'a> {
     pub identity: &'a Identity,
     /// PEM.
     pub chain: &'a str,
-    /// What the server makes of it.
+    /// Records whether the server rejects the certificate.
     pub rejection: &'a Rejection,
 }
 
-/// Connects, with a client certificate when there are `credentials`.
+/// Connects, with a client certificate if there are `credentials`.
 pub async fn connect_tls(
     config: &Config,
     transport: &impl Transport,
     credentials: Option<Credentials<'_>>,
-) -> Result<Session, ConnectError> {
+) -> Result<Session, CallError> {
     let time = Arc::new(DefaultTimeProvider);
-    let client = client_config(&config.authority, credentials, time).map_err(ConnectError::Configuration)?;
+    let client = client_config(&config.authority, credentials, time).map_err(|error| unusable(&error))?;
     let stream = transport.dial(config).await?;
     let rejection = credentials.map(|credentials| credentials.rejection.clone()).unwrap_or_default();
     secure_stream(config, client, stream, rejection).await
@@ -72,22 +72,23 @@ async fn secure_stream<S>(
     client: ClientConfig,
     stream: S,
     rejection: Rejection,
-) -> Result<Session, ConnectError>
+) -> Result<Session, CallError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let address = config.address();
-    let stream = shake_hands(client, &config.host, stream)
-        .await
-        .map_err(|source| classify_error(source, address.clone()))?;
+    let stream =
+        shake_hands(client, &config.host, stream).await.map_err(|error| classify_error(&error, &address))?;
     let exporter = stream
         .get_ref()
         .1
         .export_keying_material([0; proof::EXPORTER_BYTES], proof::EXPORTER_LABEL, None)
-        .map_err(ConnectError::Configuration)?;
+        .map_err(|error| unusable(&error))?;
     let stream = Watched { stream, rejection };
-    let channel =
-        open_channel(config, stream).await.map_err(|source| ConnectError::Protocol { address, source })?;
+    let channel = open_channel(config, stream).await.map_err(|error| {
+        let message = format!("the coordinator at {address} does not serve gRPC");
+        Failure::input_output(describe_cause(&message, &error), "correct the server URL")
+    })?;
     Ok(Session { channel, exporter })
 }
 
@@ -121,7 +122,7 @@ fn client_config(
         }
     };
     client.alpn_protocols = vec![b"h2".to_vec()];
-    // A resumed session has no fresh handshake to bind a proof to.
+    // A resumed session has no fresh handshake to which a proof could be bound.
     client.resumption = rustls::client::Resumption::disabled();
     Ok(client)
 }
@@ -136,27 +137,43 @@ where
     timeout(CONNECT_DEADLINE, handshake).await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn classify_error(source: io::Error, address: String) -> ConnectError {
-    let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+/// The CA or the certificate of this host cannot be used.
+fn unusable(error: &rustls::Error) -> Failure {
+    let message = describe_cause("cannot use the configured certificates", error);
+    Failure::input_output(message, "download a fresh seed ISO and boot it")
+}
+
+fn classify_error(error: &io::Error, address: &str) -> CallError {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
-        return ConnectError::Handshake { address, source };
+        return CallError::handshake(address, error);
     };
-    match cause {
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            ConnectError::WrongName { address }
-        }
+    let (message, next_action) = match cause {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+            format!("the certificate of the coordinator at {address} is for another name"),
+            "use a server URL that its certificate names",
+        ),
         CertificateError::Expired
         | CertificateError::ExpiredContext { .. }
         | CertificateError::NotValidYet
-        | CertificateError::NotValidYetContext { .. } => ConnectError::WrongTime {
-            address,
-            now: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
-        },
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            ConnectError::WrongAuthority { address }
+        | CertificateError::NotValidYetContext { .. } => {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+            (
+                format!(
+                    "the certificate of the coordinator at {address} is not valid at this host's time ({now})"
+                ),
+                "set the host's clock, or renew the certificate",
+            )
         }
-        _ => ConnectError::Handshake { address, source },
-    }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => (
+            format!(
+                "the certificate of the server at {address} is not signed by the CA of this configuration"
+            ),
+            "check which server listens there, or download a fresh seed ISO and boot it",
+        ),
+        _ => return CallError::handshake(address, error),
+    };
+    Failure::input_output(message, next_action).into()
 }
 
 async fn open_channel<S>(config: &Config, stream: S) -> Result<Channel, tonic::transport::Error>
@@ -169,7 +186,7 @@ where
         config.address()
     };
     let mut once = Some(TokioIo::new(stream));
-    // tonic would start TLS of its own for an https endpoint.
+    // For an https endpoint tonic would start TLS of its own.
     Endpoint::from_shared(format!("http://{authority}"))?
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE_ANSWER)
@@ -184,7 +201,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ground::error::explain;
 
     #[test]
     fn handshake_errors_have_a_next_action() {
@@ -202,15 +218,12 @@ mod tests {
             ("no TLS at all", of(rustls::Error::General("no".into())), "no; next: check which server"),
             ("it hung up", io::ErrorKind::UnexpectedEof.into(), "; next: check which server"),
         ] {
-            let message = explain(&classify_error(source, "192.0.2.1:443".to_owned()));
+            let message = classify_error(&source, "192.0.2.1:443").to_string();
             assert!(message.contains("192.0.2.1:443") && message.contains(want), "{name}: {message}");
         }
         let garbled = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
-        let message = explain(
-            &client_config(garbled, None, Arc::new(DefaultTimeProvider))
-                .map_err(ConnectError::Configuration)
-                .unwrap_err(),
-        );
+        let error = client_config(garbled, None, Arc::new(DefaultTimeProvider)).unwrap_err();
+        let message = unusable(&error).to_string();
         assert!(message.ends_with("; next: download a fresh seed ISO and boot it"), "{message}");
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::config::Config;
-use super::error::ConnectError;
+use super::error::{Answer, CallError};
 use super::names::Names;
 use crate::host::network::KernelNetwork;
 use crate::host::network::settle::SettledNetwork;
@@ -19,28 +19,27 @@ use crate::host::network::settle::SettledNetwork;
 /// Deadline of each step of a new connection.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How the agent reaches its coordinator.
+/// The way to the coordinator.
 pub trait Transport: Send + Sync {
-    /// A byte stream.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Opens a connection to the coordinator of `config`.
-    fn dial(&self, config: &Config) -> impl Future<Output = Result<Self::Stream, ConnectError>> + Send;
+    fn dial(&self, config: &Config) -> impl Future<Output = Result<Self::Stream, CallError>> + Send;
 }
 
 /// TCP, with the name service of the host.
 impl Transport for KernelNetwork {
     type Stream = TcpStream;
 
-    async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
+    async fn dial(&self, config: &Config) -> Result<TcpStream, CallError> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for address in Names::below(self.root()).resolve_host(&config.host).await? {
+        let addresses = Names::below(self.root()).resolve_host(&config.host).await;
+        for address in addresses.map_err(|failure| CallError { failure, answer: Answer::Nothing })? {
             let address = SocketAddr::new(address, config.port);
             match timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // Small messages that wait for an answer: never delay them.
+                    // The messages are small and wait for an answer, so they are not delayed.
                     let _ = stream.set_nodelay(true);
-                    // Without it the pings of HTTP/2 find the same, later.
+                    // If this fails, the pings of HTTP/2 find a dead peer, only later.
                     let _ = watch_peer(&stream);
                     return Ok(stream);
                 }
@@ -48,25 +47,25 @@ impl Transport for KernelNetwork {
                 Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
             }
         }
-        Err(ConnectError::Away { address: config.address(), source: last })
+        Err(CallError::away(&config.address(), &last))
     }
 }
 
-/// Lets the kernel close a connection whose other end lost power, within 40 s.
+/// Lets the kernel close a connection within 40 s after the other end lost power.
 fn watch_peer(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &20)?;
     setsockopt(stream, sockopt::TcpKeepInterval, &5)?;
     setsockopt(stream, sockopt::TcpKeepCount, &4)?;
-    // Data that waits for an answer stops the probes.
+    // The kernel does not probe while data waits for an acknowledgement.
     setsockopt(stream, sockopt::TcpUserTimeout, &40_000)
 }
 
-/// The same, once the network has settled.
+/// TCP, after the network has settled.
 impl Transport for SettledNetwork {
     type Stream = TcpStream;
 
-    async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
+    async fn dial(&self, config: &Config) -> Result<TcpStream, CallError> {
         self.settle().await;
         self.kernel().dial(config).await
     }

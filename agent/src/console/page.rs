@@ -1,56 +1,58 @@
-//! The page of the console: who this host is, what it does, what it waits for,
-//! and what to do about it.
+//! The page of the console: the identity of the host, its current work, and the operator's next
+//! action.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::time::SystemTime;
 
 use crate::console::status::render_status;
-use crate::ground::error::{format_line, split_line};
 use crate::ground::paths::Root;
 use crate::state::journal::{self, Journal, State};
-use crate::state::message::MESSAGE;
+use crate::state::message::Message;
 
-/// Columns of the values.
+/// Column of the values.
 const INDENT: usize = 12;
 
-/// The page for a screen of `columns`; no line is longer and no byte moves the
-/// cursor.
+/// Renders the page. No line is longer than `columns`, and no byte moves the cursor.
 pub fn render_page(root: &Root, now: SystemTime, columns: usize) -> String {
     let mut page = String::from("Bare-metal host\n\n");
     for line in render_status(root, now).lines() {
         push_wrapped(&mut page, line, columns);
     }
     page.push('\n');
-    let message = fs::read_to_string(root.runtime().join(MESSAGE)).unwrap_or_default();
-    let message = if message.is_empty() { "starting" } else { message.trim() };
-    push_wrapped(&mut page, &format!("{:<INDENT$}{}", "now", split_line(message).0), columns);
     let plan = journal::read(&root.state().journal()).ok().flatten().and_then(|plan| describe_plan(&plan));
+    let last = Message::read(root)
+        .unwrap_or_else(|| Message { message: "starting".to_owned(), ..Message::default() });
+    push_wrapped(&mut page, &format!("{:<INDENT$}{}", "now", last.message), columns);
     if let Some(plan) = &plan {
-        push_wrapped(&mut page, &format!("{:<INDENT$}{}", "", split_line(plan).0), columns);
+        push_wrapped(&mut page, &format!("{:<INDENT$}{}", "", plan.message), columns);
     }
-    let action = split_line(message).1.or_else(|| split_line(plan.as_deref()?).1);
-    let action = action.unwrap_or("nothing to do here");
+    let actions = [Some(last), plan].into_iter().flatten().map(|message| message.next_action);
+    let action = actions.into_iter().find(|action| !action.is_empty());
+    let action = action.as_deref().unwrap_or("nothing to do here");
     push_wrapped(&mut page, &format!("{:<INDENT$}{action}", "next"), columns);
     page
 }
 
-/// What the plan does at the moment or where it failed; nothing of one that is
-/// over.
-fn describe_plan(journal: &Journal) -> Option<String> {
+/// The step of the plan that runs or failed; `None` for a plan that has ended.
+fn describe_plan(journal: &Journal) -> Option<Message> {
     let not_done = journal.steps().iter().find(|entry| !matches!(entry.state, State::Done { .. }))?;
     let name = &not_done.name;
-    Some(match &not_done.state {
-        State::Failed => format_line(
-            &format!("the plan failed at {name}; this host does nothing until a newer plan comes"),
-            Some("read the condition PlanApplied of its MachineInventory"),
-        ),
+    let message = match &not_done.state {
+        State::Failed => {
+            return Some(Message {
+                message: format!(
+                    "the plan failed at {name}; this host does nothing until a newer plan comes"
+                ),
+                next_action: "read the condition PlanApplied of its MachineInventory".to_owned(),
+            });
+        }
         State::Started { attempts, .. } => format!("{name} is running, attempt {attempts}"),
         State::Pending | State::Done { .. } => format!("{name} is about to run"),
-    })
+    };
+    Some(Message { message, ..Message::default() })
 }
 
-/// Breaks a line between words; what follows is indented as values are.
+/// Breaks a line between words; continuation lines are indented like values.
 fn push_wrapped(page: &mut String, line: &str, columns: usize) {
     let width = columns.max(2 * INDENT);
     let mut rest: String = line.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
@@ -68,10 +70,13 @@ fn push_wrapped(page: &mut String, line: &str, columns: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proto::plan::{Checksum, Generation, Kind, Plan, PlanId, Step};
 
     use super::*;
     use crate::ground::durable;
+    use crate::ground::failure::Failure;
     use crate::state::journal::Outcome;
     use crate::state::message::Console;
 
@@ -81,9 +86,11 @@ mod tests {
         let root = Root::at(directory.path());
         let page = render_page(&root, SystemTime::now(), 80);
         assert!(page.contains("now         starting\nnext        nothing to do here\n"), "{page}");
-        Console::new(&root).print_message("not attached: no route; next: check the cable");
+        let failure = Failure::input_output("not attached: no route; next: the other one", "check the cable");
+        Console::new(&root).print_failure(&failure);
         let page = render_page(&root, SystemTime::now(), 80);
-        assert!(page.contains("now         not attached: no route\nnext        check the cable\n"), "{page}");
+        let want = "now         not attached: no route; next: the other one\nnext        check the cable\n";
+        assert!(page.contains(want), "{page}");
     }
 
     #[test]

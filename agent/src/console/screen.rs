@@ -1,4 +1,4 @@
-//! Draws the page on a terminal whenever what it shows has changed.
+//! Draws the page on a terminal whenever its content has changed.
 
 use std::convert::Infallible;
 use std::fs;
@@ -11,53 +11,37 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use super::page::render_page;
-use crate::ground::error::NextAction;
+use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::Root;
 
-/// Cursor to the corner, and the screen cleared from there.
+/// Moves the cursor to the corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[J";
-/// Validity of the certificate is shown in minutes. Milliseconds.
+/// Milliseconds; the validity of the certificate is shown in minutes.
 const REFRESH: u16 = 60_000;
-/// What a serial line shows at least.
+/// Every serial line shows this number of columns.
 const COLUMNS: usize = 80;
 
-/// The page cannot be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {what}")]
-pub struct ScreenError {
-    what: &'static str,
-    source: io::Error,
-}
-
-impl ScreenError {
-    fn wrap<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
-        move |source| Self { what, source: source.into() }
-    }
-}
-
-impl NextAction for ScreenError {
-    fn next_action(&self) -> Option<&str> {
-        None
-    }
-}
-
-/// Draws the page on `terminal` at each change, for ever.
-pub fn draw_page(root: &Root, terminal: &mut impl Write) -> Result<Infallible, ScreenError> {
-    let changes = watch_changes(root).map_err(ScreenError::wrap("watch for changes"))?;
+/// Draws the page on `terminal` at each change and never returns unless it fails.
+pub fn draw_page(root: &Root, terminal: &mut impl Write) -> Result<Infallible, Failure> {
+    let changes = watch_changes(root).map_err(|error| screen_failure("watch for changes", &error))?;
     let mut drawn = String::new();
     loop {
         let page = render_page(root, SystemTime::now(), COLUMNS);
         if page != drawn {
             let bytes = format!("{CLEAR}{page}");
             let written = terminal.write_all(bytes.as_bytes()).and_then(|()| terminal.flush());
-            written.map_err(ScreenError::wrap("write to the terminal"))?;
+            written.map_err(|error| screen_failure("write to the terminal", &error))?;
             drawn = page;
         }
-        await_change(&changes).map_err(ScreenError::wrap("wait for a change"))?;
+        await_change(&changes).map_err(|error| screen_failure("wait for a change", &error))?;
     }
 }
 
-/// Of the directories with the last message and with the journal.
+fn screen_failure(attempt: &str, error: &io::Error) -> Failure {
+    Failure::input_output(describe_cause(&format!("cannot {attempt}"), error), "")
+}
+
+/// Watches the directories of the last message and of the journal.
 fn watch_changes(root: &Root) -> Result<Inotify, io::Error> {
     fs::create_dir_all(root.runtime())?;
     let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
@@ -116,7 +100,7 @@ mod tests {
         fs::create_dir_all(root.state().path()).unwrap();
         let mut terminal = Terminal { root: root.clone(), pages: vec![] };
         let Err(error) = draw_page(&root, &mut terminal);
-        assert_eq!(error.to_string(), "cannot write to the terminal");
+        assert!(error.message.starts_with("cannot write to the terminal"), "{error}");
         let [starting, registered, journal] = &terminal.pages[..] else { panic!("{:?}", terminal.pages) };
         assert!(starting.starts_with(CLEAR) && starting.contains("now         starting"), "{starting}");
         assert!(registered.contains("now         registered as fleet/host-1"), "{registered}");

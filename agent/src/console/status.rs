@@ -1,4 +1,4 @@
-//! The `status` verb: identity, system and plan progress for the host's console.
+//! The verb `status`: identity, system and progress of the plan.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use proto::v1alpha1::BootMode;
 
 use crate::client::config;
-use crate::ground::error::explain;
 use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::identity::{Certificate, Identity, Role};
@@ -15,8 +14,8 @@ use crate::state::journal::{self, Journal, State};
 use crate::state::network_trial::{self, Trial};
 use crate::state::receipt;
 
-/// Plain text, a few lines; `now` is for the certificate. Never fails: what is
-/// not known is said.
+/// Renders a few lines of plain text. Unknown values are shown as unknown. The certificate is
+/// checked at `now`.
 pub fn render_status(root: &Root, now: SystemTime) -> String {
     let mut text = String::new();
     match observed::system_state(root) {
@@ -27,13 +26,13 @@ pub fn render_status(root: &Root, now: SystemTime) -> String {
             push_line(&mut text, "image", &format!("{image} ({})", mode.to_lowercase()));
             push_line(&mut text, "boot", &system.boot_id);
         }
-        Err(error) => push_line(&mut text, "host", &format!("unknown: {}", explain(&error))),
+        Err(error) => push_line(&mut text, "host", &format!("unknown: {error}")),
     }
     push_membership(&mut text, root, now);
     match journal::read(&root.state().journal()) {
         Ok(None) => push_line(&mut text, "plan", "none yet"),
         Ok(Some(journal)) => push_plan(&mut text, &journal),
-        Err(error) => push_line(&mut text, "plan", &format!("safe mode, none is run: {}", explain(&error))),
+        Err(error) => push_line(&mut text, "plan", &format!("safe mode, none is run: {error}")),
     }
     if let Some(trial) = network_trial::read_trial(&root.state()) {
         push_line(&mut text, "network", &describe_trial(&trial));
@@ -58,20 +57,20 @@ fn push_line(text: &mut String, what: &str, value: &str) {
     let _ = writeln!(text, "{what:<12}{value}");
 }
 
-/// Who this host is to which coordinator.
+/// The membership of this host: coordinator, inventory, identity and certificate.
 fn push_membership(text: &mut String, root: &Root, now: SystemTime) {
     let live = root.boot_mode() == BootMode::Live;
     let config = if live { root.live_config() } else { root.state().config() };
     match config::read(&config) {
         Ok(config) => push_line(text, "coordinator", &config.address()),
-        Err(error) => push_line(text, "coordinator", &format!("unknown: {}", explain(&error))),
+        Err(error) => push_line(text, "coordinator", &format!("unknown: {error}")),
     }
     let identity = match Identity::load(&root.state().identity()) {
         Ok(identity) => identity,
-        Err(error) => return push_line(text, "identity", &format!("unknown: {}", explain(&error))),
+        Err(error) => return push_line(text, "identity", &format!("unknown: {error}")),
     };
     let kept: Vec<_> = identity.iter().flat_map(Identity::kept_certificates).collect();
-    // What the agent calls with, or would.
+    // The certificate of the next call.
     let certificate = kept.iter().find(|kept| kept.is_valid(now)).or_else(|| kept.first());
     let named = certificate.and_then(|certificate| certificate.inventory.clone());
     push_line(
@@ -96,7 +95,7 @@ fn describe_identity(identity: &Identity) -> String {
     format!("{} ({held})", identity.hash())
 }
 
-/// The inventory that the install was for.
+/// The inventory for which the host was installed.
 fn read_recorded(root: &Root) -> Option<String> {
     let record = InstallRecord::read(&root.state()).ok()??;
     Some(record.inventory).filter(|inventory| !inventory.is_empty())
@@ -140,7 +139,7 @@ fn push_plan(text: &mut String, journal: &Journal) {
     }
 }
 
-/// A line, however many steps: a screen has 25 of them.
+/// One line for any number of steps, because a screen has 25 lines.
 fn push_count(text: &mut String, count: usize, of: usize, state: &str) {
     if count > 0 {
         let _ = writeln!(text, "  {:<24} {state}", format!("{count} of {of} steps"));

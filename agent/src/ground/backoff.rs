@@ -1,11 +1,11 @@
-//! Waiting between attempts: full jitter, so that a rack that lost its
-//! coordinator does not come back as one.
+//! Waiting between attempts with full jitter, so that a rack that lost its coordinator does not
+//! return all at once.
 
 use std::time::Duration;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// Shortest upper bound of a wait.
+/// Upper bound of the first wait.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 /// A connection of this length forgets the failures before it.
@@ -36,8 +36,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// A connection of this length broke. One that breaks as soon as it is
-    /// established is a failure like one that never stood.
+    /// A connection of this length broke. A connection that breaks at once counts as a failure.
     pub fn note_broken(&mut self, length: Duration) {
         if length >= STABLE_CONNECTION {
             self.succeeded();
@@ -47,7 +46,7 @@ impl Backoff {
     /// Waits before the next attempt.
     pub async fn wait(&mut self) {
         let mut random = [0; 4];
-        // Without randomness the middle of the range is still a wait.
+        // If no randomness is available, the middle of the range is used.
         let random =
             SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
         let pause = self.compute_delay(random);
@@ -55,7 +54,7 @@ impl Backoff {
         tokio::time::sleep(pause).await;
     }
 
-    /// Anywhere between nothing and a bound that doubles with each failure.
+    /// A time between zero and a bound that doubles with each failure.
     fn compute_delay(&self, random: u32) -> Duration {
         let bound = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.longest);
         bound.mul_f64(f64::from(random) / f64::from(u32::MAX))

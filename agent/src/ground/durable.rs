@@ -1,5 +1,5 @@
-//! Files that survive a power cut: a reader sees the old content or the new,
-//! never a part. Blocking; every file is small.
+//! Files that survive a power cut: a reader sees the old content or the new content, never a part.
+//! The functions block; every file is small.
 
 #[cfg(feature = "failpoints")]
 pub mod shadow;
@@ -10,76 +10,57 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
+use serde::Serialize;
 
-use crate::ground::error::NextAction;
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::overwrite::overwrite_directory;
 
-/// Mode of what only root may read.
+/// Mode of files that only root may read.
 pub const SECRET: u32 = 0o600;
-/// Mode of what others read too.
+/// Mode of files that everybody may read.
 pub const PUBLIC: u32 = 0o644;
 
-/// A file or directory that could not be made durable.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {attempt} {path}")]
-pub struct DurableError {
-    pub attempt: &'static str,
-    pub path: PathBuf,
-    /// The error of the system call.
-    #[source]
-    pub source: io::Error,
-}
-
-impl NextAction for DurableError {
-    fn next_action(&self) -> Option<&str> {
-        Some(next_action(self.source.kind()))
-    }
-}
-
-/// What the operator does about a file that cannot be read, written or
-/// removed.
-pub fn next_action(kind: io::ErrorKind) -> &'static str {
-    match kind {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "free space on the host's persistent partition"
-        }
-        io::ErrorKind::ReadOnlyFilesystem => "check the host's disk, its file system is read-only",
-        _ => "check the host's disk and its kernel log",
-    }
-}
-
-trait At<T> {
-    fn at(self, attempt: &'static str, path: &Path) -> Result<T, DurableError>;
-}
-
-impl<T> At<T> for io::Result<T> {
-    fn at(self, attempt: &'static str, path: &Path) -> Result<T, DurableError> {
-        self.map_err(|source| DurableError { attempt, path: path.to_owned(), source })
-    }
-}
-
-/// Replaces `path` by `content`, 0600.
-///
-/// # Errors
-/// [`DurableError`]; the old content is still there then, or the new one
-/// without proof that it is on the disk.
-pub fn write(path: &Path, content: &[u8]) -> Result<(), DurableError> {
+/// Replaces `path` by `content`, 0600. After a failure the file has its old content, or the new
+/// content without proof that it is on the disk.
+pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write_with_mode(path, content, SECRET)
 }
 
 /// Replaces `path` by `content` with permissions `mode`.
-pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), DurableError> {
+pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
     let temporary = temporary_path(path);
     failpoint("durable::write::before");
-    write_and_flush(&temporary, content, mode).at("write", &temporary)?;
+    write_and_flush(&temporary, content, mode).on("write", &temporary)?;
     failpoint("durable::write::written");
-    fs::rename(&temporary, path).at("replace", path)?;
+    fs::rename(&temporary, path).on("replace", path)?;
     failpoint("durable::write::renamed");
     flush_parent(path)
 }
 
-/// One fixed name, so that crashes do not pile up files.
+/// Replaces `path` by `value` as JSON, 0600.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_vec_pretty(value).map_err(io::Error::from).on("write", path)?;
+    write(path, &text)
+}
+
+/// The content of the file `path`; `None` where there is no such file.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).on("read", path),
+    }
+}
+
+/// The text of the file `path`; `None` where there is no such file.
+pub fn read_text(path: &Path) -> Result<Option<String>, Failure> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).on("read", path),
+    }
+}
+
+/// The name is fixed, so that crashes do not pile up files.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -93,10 +74,10 @@ fn write_and_flush(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .create(true)
         .truncate(true)
         .mode(mode)
-        // A link planted under the temporary name must not lead elsewhere.
+        // The open must not follow a link planted under the temporary name.
         .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(path)?;
-    // A left-over of a crash, or the umask, may have given another mode.
+    // The file may be left over from a crash, or the umask may have changed the mode.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
     flush_file(&file, path)
@@ -107,18 +88,17 @@ fn flush_file(file: &File, path: &Path) -> io::Result<()> {
     record_flushed(Flushed::File, path)
 }
 
-/// Flushes the file systems that hold these directories; those that are not
-/// there have nothing to flush.
-pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), DurableError> {
+/// Flushes the file systems that hold these directories; a missing directory is skipped.
+pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), Failure> {
     for path in directories.iter().filter(|path| path.is_dir()) {
-        let directory = File::open(path).at("open", path)?;
-        nix::unistd::syncfs(&directory).map_err(io::Error::from).at("flush the file system of", path)?;
-        record_flushed(Flushed::FileSystem, path).at("record", path)?;
+        let directory = File::open(path).on("open", path)?;
+        nix::unistd::syncfs(&directory).map_err(io::Error::from).on("flush the file system of", path)?;
+        record_flushed(Flushed::FileSystem, path).on("record", path)?;
     }
     Ok(())
 }
 
-/// What was flushed, for tests of power cuts.
+/// The kinds of flushes that tests of power cuts record.
 #[derive(Clone, Copy)]
 enum Flushed {
     File,
@@ -146,22 +126,22 @@ fn record_flushed(what: Flushed, _: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the file `path`; one that is not there is removed already.
-pub fn remove(path: &Path) -> Result<(), DurableError> {
+/// Removes the file `path`; a missing file is no error.
+pub fn remove(path: &Path) -> Result<(), Failure> {
     match fs::remove_file(path) {
         Ok(()) => flush_parent(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).at("remove", path),
+        Err(error) => Err(error).on("remove", path),
     }
 }
 
-/// Makes the directory `path` and those above it, 0700 where new.
-pub fn create_directory(path: &Path) -> Result<(), DurableError> {
+/// Makes the directory `path` and its parents; new directories get 0700.
+pub fn create_directory(path: &Path) -> Result<(), Failure> {
     create_directory_with_mode(path, 0o700)
 }
 
-/// Makes the directory `path` and those above it, with `mode` where new.
-pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), DurableError> {
+/// Makes the directory `path` and its parents; new directories get `mode`.
+pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
     }
@@ -169,37 +149,37 @@ pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), DurableE
         create_directory_with_mode(parent, mode)?;
     }
     match DirBuilder::new().mode(mode).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error).at("create directory", path),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error).on("create directory", path),
         Ok(()) | Err(_) => flush_parent(path),
     }
 }
 
-/// Replaces the directory `path` as a whole by one with these files, 0700 and
-/// 0600: no crash leaves the files of two generations beside each other.
-pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), DurableError> {
+/// Replaces the directory `path` by one with these files, 0700 and 0600. The exchange is atomic, so
+/// that no crash leaves files of two generations side by side.
+pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Failure> {
     let temporary = temporary_path(path);
     remove_tree(&temporary)?;
     create_directory(&temporary)?;
     for (name, content) in files {
         failpoint("durable::directory::file");
         let file = temporary.join(name);
-        write_and_flush(&file, content, SECRET).at("write", &file)?;
+        write_and_flush(&file, content, SECRET).on("write", &file)?;
     }
     flush_directory(&temporary)?;
     failpoint("durable::directory::written");
     if path.exists() {
-        exchange_paths(&temporary, path).at("replace", path)?;
+        exchange_paths(&temporary, path).on("replace", path)?;
     } else {
-        fs::rename(&temporary, path).at("replace", path)?;
+        fs::rename(&temporary, path).on("replace", path)?;
     }
     failpoint("durable::directory::replaced");
     flush_parent(path)?;
     remove_tree(&temporary)
 }
 
-/// Removes what a crash within [`replace_directory`] left: the former
-/// directory, which may hold secrets.
-pub fn remove_temporary(path: &Path) -> Result<(), DurableError> {
+/// Removes the former directory that a crash within [`replace_directory`] left, because it may hold
+/// secrets.
+pub fn remove_temporary(path: &Path) -> Result<(), Failure> {
     remove_tree(&temporary_path(path))
 }
 
@@ -208,34 +188,33 @@ fn exchange_paths(one: &Path, other: &Path) -> io::Result<()> {
     renameat2(AT_FDCWD, one, AT_FDCWD, other, flags).map_err(io::Error::from)
 }
 
-/// Removes the directory `path` with all that is in it; one that is not there
-/// is removed already.
-pub fn remove_directory(path: &Path) -> Result<(), DurableError> {
+/// Removes the directory `path` with all its content; a missing directory is no error.
+pub fn remove_directory(path: &Path) -> Result<(), Failure> {
     remove_tree(&temporary_path(path))?;
     remove_tree(path)
 }
 
-/// What it holds may be secret.
-fn remove_tree(path: &Path) -> Result<(), DurableError> {
+/// Overwrites the files first, because the directory may hold secrets.
+fn remove_tree(path: &Path) -> Result<(), Failure> {
     overwrite_directory(path);
     match fs::remove_dir_all(path) {
-        // Without it a power cut brings secrets of a former node back.
+        // Without this flush a power cut could bring secrets of a former node back.
         Ok(()) => flush_parent(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).at("remove", path),
+        Err(error) => Err(error).on("remove", path),
     }
 }
 
-fn flush_parent(path: &Path) -> Result<(), DurableError> {
+fn flush_parent(path: &Path) -> Result<(), Failure> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => flush_directory(parent),
         Some(_) | None => Ok(()),
     }
 }
 
-fn flush_directory(directory: &Path) -> Result<(), DurableError> {
-    File::open(directory).and_then(|file| file.sync_all()).at("flush", directory)?;
-    record_flushed(Flushed::Directory, directory).at("record", directory)
+fn flush_directory(directory: &Path) -> Result<(), Failure> {
+    File::open(directory).and_then(|file| file.sync_all()).on("flush", directory)?;
+    record_flushed(Flushed::Directory, directory).on("record", directory)
 }
 
 #[cfg(test)]
@@ -286,7 +265,7 @@ mod tests {
     #[test]
     fn an_error_names_the_attempt_and_the_path() {
         let error = write(Path::new("/nonexistent/file"), b"").unwrap_err();
-        assert_eq!(error.to_string(), "cannot write /nonexistent/.file.new");
-        assert_eq!(error.source.kind(), io::ErrorKind::NotFound);
+        let want = "cannot write /nonexistent/.file.new: No such file or directory (os error 2)";
+        assert_eq!(error.message, want);
     }
 }

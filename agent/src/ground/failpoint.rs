@@ -1,17 +1,16 @@
-//! Places where a test kills the agent. Compiled to nothing without the
-//! feature `failpoints`, and inert with it unless the test's variables are set.
+//! Places where a test kills the agent. They are compiled only with the feature `failpoints`, and
+//! do nothing unless the test's variables are set.
 
-/// Dies by SIGKILL when this is the hit that the test chose.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub fn failpoint(_name: &'static str) {}
 
-/// Dies by SIGKILL when this is the hit that the test chose:
-/// `FAILPOINT_KILL_AT` counts the hits of a process from 1;
-/// `FAILPOINT_LOG` names a file that gets the name of every hit.
+/// Dies by SIGKILL at the hit that the test chose: `FAILPOINT_KILL_AT` counts the hits of a process
+/// from 1, and `FAILPOINT_LOG` names a file that gets the name of every hit.
 ///
 /// # Panics
-/// When the test's log cannot be written.
+///
+/// If the test's log cannot be written.
 #[cfg(feature = "failpoints")]
 #[allow(clippy::expect_used)]
 pub fn failpoint(name: &'static str) {

@@ -1,4 +1,4 @@
-//! Changes of files, for those that wait for them.
+//! Waits for changes of the files in a directory.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,12 +9,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
-/// Tells that a file of a directory was replaced, not which. A thread waits for
-/// the kernel and writes into a pipe; it ends when the other end is dropped.
+/// Signals that some file of a directory was replaced. A thread waits for the kernel and writes
+/// into a pipe; the thread ends when the receiver is dropped.
 pub struct FileChanges(pipe::Receiver);
 
 impl FileChanges {
-    /// Watches a directory, which is created where it is not there.
+    /// Watches a directory, and creates it if it is missing.
     pub fn watch_directory(directory: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let changes = Inotify::init(InitFlags::IN_CLOEXEC)?;
@@ -26,7 +26,7 @@ impl FileChanges {
         pipe::Receiver::from_owned_fd(receiver).map(Self)
     }
 
-    /// Ends at the next change; several make one.
+    /// Waits for the next change; several changes count as one.
     pub async fn next(&self) -> io::Result<()> {
         let mut seen = [0; 64];
         loop {
@@ -48,7 +48,7 @@ fn forward_changes(changes: &Inotify, sender: &OwnedFd) {
         if !matches!(poll(&mut both, PollTimeout::NONE), Ok(_) | Err(nix::Error::EINTR)) {
             return;
         }
-        // The other end is closed.
+        // The receiver was dropped.
         if both[1].revents().is_some_and(|events| events.contains(PollFlags::POLLERR)) {
             return;
         }
@@ -56,7 +56,7 @@ fn forward_changes(changes: &Inotify, sender: &OwnedFd) {
         if is_changed && changes.read_events().is_err() {
             return;
         }
-        // A full pipe tells enough.
+        // If the pipe is full, the receiver has a signal already.
         if is_changed {
             let _ = nix::unistd::write(sender, &[1]);
         }

@@ -1,5 +1,5 @@
-//! Overwriting of secrets before their files are removed, for disks that discard
-//! nothing. Nothing is followed: a name may be replaced by a link at any time.
+//! Overwrites secrets before their files are removed, for disks that do not discard blocks. No link
+//! is followed, because a name may be replaced by a link at any time.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,7 +12,8 @@ use nix::sys::stat::Mode;
 
 const NO_LINK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
 
-/// Overwrites the files below `path`. One that cannot be is removed all the same.
+/// Overwrites the files below `path`. A file that cannot be overwritten is still removed by the
+/// caller.
 pub fn overwrite_directory(path: &Path) {
     match open(path, OFlag::O_DIRECTORY | NO_LINK, Mode::empty()) {
         Ok(directory) => overwrite_entries(directory),
@@ -24,7 +25,7 @@ pub fn overwrite_directory(path: &Path) {
 fn overwrite_entries(directory: OwnedFd) {
     let mut pending = vec![directory];
     while let Some(directory) = pending.pop() {
-        // Through the descriptor: the directory may have another name by now.
+        // The directory is read through its descriptor, because its name may lead elsewhere by now.
         let listed = fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         for entry in listed.into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -41,7 +42,7 @@ fn overwrite_entries(directory: OwnedFd) {
     }
 }
 
-/// Overwrites the file `path`, if it is there.
+/// Overwrites the file `path`, if it exists.
 pub fn overwrite_path(path: &Path) {
     if let Ok(file) = open(path, OFlag::O_WRONLY | NO_LINK, Mode::empty())
         && let Err(error) = overwrite_file(File::from(file))
@@ -50,7 +51,7 @@ pub fn overwrite_path(path: &Path) {
     }
 }
 
-/// With another name the content belongs to another file too.
+/// A file with another name is left alone, because that name may belong to somebody else.
 fn overwrite_file(mut file: File) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() > 1 {

@@ -1,5 +1,5 @@
-//! Every path of the host that the agent touches, below one root: `/` in
-//! production, a temporary directory in tests.
+//! Every path of the host that the agent touches, below one root: `/` in production, a temporary
+//! directory in tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use proto::plan::PlanId;
 use proto::v1alpha1::BootMode;
 
-/// Where the agent's state lies on the persistent partition of an installed
-/// disk, relative to that partition: `var-lib-baremetal\x2dagent.mount` brings
-/// it to its place.
+/// The agent's state directory, relative to the persistent partition of an installed disk;
+/// `var-lib-baremetal\x2dagent.mount` mounts it in its place.
 pub(crate) const PERSISTENT_STATE: &str = "baremetal-agent";
 const ATTACHED: &str = "attached";
 
@@ -18,39 +17,37 @@ const ATTACHED: &str = "attached";
 pub struct Root(PathBuf);
 
 impl Root {
-    /// The host that the agent runs on.
     pub fn host() -> Self {
         Self(PathBuf::from("/"))
     }
 
-    /// A host whose files lie below `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The place of an absolute path of the host.
+    /// The place of an absolute path of the host below this root.
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// State of the agent: `/var/lib/baremetal-agent`.
+    /// The state of the agent: `/var/lib/baremetal-agent`.
     pub fn state(&self) -> StateDir {
         StateDir(self.join("/var/lib/baremetal-agent"))
     }
 
-    /// Where cloud-init reads its `NoCloud` seed.
+    /// The `NoCloud` seed that cloud-init reads.
     pub fn nocloud_seed(&self) -> PathBuf {
         self.join("/var/lib/cloud/seed/nocloud")
     }
 
-    /// Where `NetworkManager` reads the connections of a host.
+    /// The connections that `NetworkManager` reads.
     pub fn connections(&self) -> PathBuf {
         self.join("/etc/NetworkManager/system-connections")
     }
 
-    /// Whether `NetworkManager` configures the network of this image: not one
-    /// that starts systemd-networkd as well.
+    /// True if `NetworkManager` configures the network of this image; an image that also starts
+    /// systemd-networkd does not count.
     pub fn uses_network_manager(&self) -> bool {
         let is_wanted = |unit: &str| {
             ["/etc", "/usr/lib"].iter().any(|directory| {
@@ -61,7 +58,7 @@ impl Root {
         is_wanted("NetworkManager.service") && !is_wanted("systemd-networkd.service")
     }
 
-    /// The kernel's name of this boot.
+    /// The kernel's id of this boot.
     pub fn boot_id(&self) -> PathBuf {
         self.join("/proc/sys/kernel/random/boot_id")
     }
@@ -70,12 +67,12 @@ impl Root {
         self.join("/etc/os-release")
     }
 
-    /// Configuration that the seed ISO carries, in a live system.
+    /// The configuration on the seed ISO, in a live system.
     pub fn live_config(&self) -> PathBuf {
         self.join("/run/initramfs/live/livecd-cloud-config.yaml")
     }
 
-    /// Networks of single hosts that the seed ISO carries, in a live system.
+    /// The networks of single hosts on the seed ISO, in a live system.
     pub fn live_networks(&self) -> PathBuf {
         self.join("/run/initramfs/live/baremetal-networks.json")
     }
@@ -85,18 +82,18 @@ impl Root {
         self.join("/run/initramfs/live/iso-config/cloud-config.yaml")
     }
 
-    /// What the agent keeps until the next boot.
+    /// Files that the agent keeps until the next boot.
     pub fn runtime(&self) -> PathBuf {
         self.join("/run/baremetal-agent")
     }
 
-    /// keepalived's configuration, and how far the load balancer's duty is.
+    /// keepalived's configuration, and the state of the load balancer's duty.
     pub fn load_balancer(&self) -> PathBuf {
         self.runtime().join("load-balancer")
     }
 
-    /// Keeps a file below [`Root::runtime`]. What is kept there spares work or
-    /// mistakes after a restart of the agent: the step goes on without it.
+    /// Keeps a file below [`Root::runtime`]. A failure is only logged, because such a file saves
+    /// work or mistakes after a restart of the agent and no step depends on it.
     pub fn keep_note(&self, name: &str, text: &str) {
         let path = self.runtime().join(name);
         let made = fs::create_dir_all(self.runtime());
@@ -105,26 +102,25 @@ impl Root {
         }
     }
 
-    /// Early boot of this boot has ended, and a node may start: what the
-    /// drop-ins of its units wait for.
+    /// The drop-ins of the node's units wait for this file: it says that early boot has ended and
+    /// that a node may start.
     pub fn node_gate(&self) -> PathBuf {
         self.runtime().join("node-may-start")
     }
 
-    /// The agent has attached in this boot.
+    /// This file says that the agent has attached in this boot.
     pub fn attached_note(&self) -> PathBuf {
         self.runtime().join(ATTACHED)
     }
 
-    /// Leaves [`Root::attached_note`].
     pub fn note_attached(&self) {
         if !self.attached_note().exists() {
             self.keep_note(ATTACHED, "");
         }
     }
 
-    /// How the system was booted: by Elemental's sentinel, else by the kernel's
-    /// command line; unspecified where neither says.
+    /// The system that was booted, by Elemental's sentinel, else by the kernel's command line;
+    /// unspecified if neither names one.
     pub fn boot_mode(&self) -> BootMode {
         let modes = [
             ("live", BootMode::Live),
@@ -141,7 +137,7 @@ impl Root {
     }
 }
 
-/// The agent's state directory, wherever it is mounted: 0700, persistent.
+/// The agent's state directory at any mount point: 0700, persistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir(PathBuf);
 
@@ -159,22 +155,22 @@ impl StateDir {
         self.0.join("identity")
     }
 
-    /// The disk and the image that were installed.
+    /// The record of the installed disk and image.
     pub fn install_record(&self) -> PathBuf {
         self.0.join("install.json")
     }
 
-    /// The agent, for images that do not carry it.
+    /// The agent's own file, for images that do not carry the agent.
     pub fn program(&self) -> PathBuf {
         self.0.join("bin/baremetal-agent")
     }
 
-    /// Agents that the coordinator sent.
+    /// Directory of the agents that the coordinator sent.
     pub fn updates(&self) -> PathBuf {
         self.0.join("updates")
     }
 
-    /// Which of them is started.
+    /// The record of the agent that is started from [`StateDir::updates`].
     pub fn update_record(&self) -> PathBuf {
         self.updates().join("record.json")
     }
@@ -184,33 +180,32 @@ impl StateDir {
         self.0.join("config.yaml")
     }
 
-    /// The configuration that the coordinator announced, until the host attached
-    /// by it.
+    /// The configuration that the coordinator announced, until the host has attached by it.
     pub fn next_config(&self) -> PathBuf {
         self.0.join("next-config.yaml")
     }
 
-    /// Which plan, and how far.
+    /// The journal of the newest plan.
     pub fn journal(&self) -> PathBuf {
         self.0.join("journal")
     }
 
-    /// The marker that makes the next early boot wipe; holds the plan's id.
+    /// The marker that makes the next early boot wipe; it holds the plan's id.
     pub fn cleanup_marker(&self) -> PathBuf {
         self.0.join("cleanup-requested")
     }
 
-    /// What an upstream agent leaves when it has run a step of a plan of ours.
+    /// The file that an upstream agent leaves after a step of our plan.
     pub fn upstream_done(&self, plan: &PlanId, step: &str) -> PathBuf {
         self.0.join("done").join(format!("{plan}.{step}"))
     }
 
-    /// What the last wipe left.
+    /// The receipt of the last wipe.
     pub fn cleanup_receipt(&self) -> PathBuf {
         self.0.join("cleanup-receipt.json")
     }
 
-    /// Whether a reboot cut the bootstrap commands of the newest plan off.
+    /// The note of a reboot that interrupted the bootstrap commands of the newest plan.
     pub fn bootstrap_note(&self) -> PathBuf {
         self.0.join("bootstrap.json")
     }
@@ -220,7 +215,7 @@ impl StateDir {
         self.0.join("seed")
     }
 
-    /// The former network, while a new one is on trial.
+    /// The former network, while a new network is on trial.
     pub fn network_trial(&self) -> PathBuf {
         self.0.join("network-trial")
     }

@@ -1,5 +1,5 @@
-//! Which agent this is: the version stands in the file itself, where a
-//! coordinator that serves it reads it.
+//! The version of this agent. The version string is part of the executable, so that a coordinator
+//! can read it from the file that it serves.
 
 use proto::agent_mark::AgentMark;
 use semver::Version;
@@ -19,9 +19,9 @@ macro_rules! architecture {
 
 const MARK: &str = concat!("baremetal-agent-version:", env!("CARGO_PKG_VERSION"), ":", architecture!(), ";");
 
-/// The version of this agent.
 pub fn own_version() -> Version {
-    // Read from the file as it is: nothing of it is computed by the compiler.
+    // `black_box` keeps the compiler from computing the version, so that the string stays in the
+    // executable.
     let mark = AgentMark::find(std::hint::black_box(MARK).as_bytes());
     mark.and_then(|mark| Version::parse(&mark.version).ok()).unwrap_or(Version::new(0, 0, 0))
 }

@@ -10,32 +10,97 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use proto::limits::OUTPUT_BYTES;
+use proto::v1alpha1::FailureReason;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::system::{Output, Status, SystemError};
+use super::system::Output;
+use crate::ground::failure::{Failure, FailureClass, describe_error};
 
-/// Longest standard output that is parsed, bytes.
+/// Longest standard output that is parsed, in bytes.
 const PARSED_BYTES: usize = 1024 * 1024;
-/// How long to read on after the child has ended: a grandchild that keeps the
-/// pipes open must not hold us.
+/// Time to read on after the child has ended: a grandchild that keeps the pipes open must not block
+/// the agent.
 const PIPE_GRACE: Duration = Duration::from_secs(1);
+
+/// The place where the operator looks for the cause of a failure on a host.
+pub const SYSTEM_LOG: &str = "look at the host's system log (`journalctl -b`)";
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The command could not be started or waited for.
+    #[error("cannot run {program}")]
+    Run {
+        program: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{program} failed with {status}")]
+    Failed { program: String, status: Status, output: Output },
+    /// The command was killed at its deadline.
+    #[error("{program} did not end within {} s and was stopped", .deadline.as_secs())]
+    TimedOut { program: String, deadline: Duration, output: Output },
+    /// A job of an earlier agent does not end.
+    #[error("{unit}, which an earlier agent began, still runs after {} s", .limit.as_secs())]
+    Busy { unit: String, limit: Duration },
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Code(i32),
+    Signal(i32),
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(formatter, "exit code {code}"),
+            Self::Signal(signal) => write!(formatter, "signal {signal}"),
+        }
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        use FailureClass::{Terminal, Transient, Unknown};
+        use FailureReason::{Command, Timeout};
+        let (reason, class, next_action) = match &error {
+            CommandError::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                (Command, Terminal, "use an image that holds this program")
+            }
+            CommandError::Run { .. } => (Command, Transient, SYSTEM_LOG),
+            CommandError::Failed { .. } => (Command, Unknown, SYSTEM_LOG),
+            CommandError::TimedOut { .. } => (Timeout, Transient, SYSTEM_LOG),
+            // Each job has a deadline, so a job that still runs after its deadline never ends.
+            CommandError::Busy { .. } => (Timeout, Terminal, "stop it on the host (`systemctl stop`)"),
+        };
+        let failure = Self::new(reason, describe_error(&error), next_action).with_class(class);
+        match error {
+            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
+                failure.with_output(output.0)
+            }
+            CommandError::Run { .. } | CommandError::Busy { .. } => failure,
+        }
+    }
+}
 
 /// One command line with its deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// Found along PATH unless absolute.
+    /// The program is found along PATH unless the path is absolute.
     pub program: String,
-    /// Never through a shell.
+    /// The arguments never pass through a shell.
     pub args: Vec<String>,
-    /// Set beside the agent's own.
+    /// Additions to the agent's own environment.
     pub env: Vec<(String, String)>,
-    /// The process group is killed when it runs longer.
+    /// The process group is killed at this deadline.
     pub deadline: Duration,
 }
 
-/// What a command that succeeded left.
+/// The output of a command that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// Standard output, for parsing; cut at 1 MiB.
@@ -55,8 +120,7 @@ impl Invocation {
         }
     }
 
-    /// Runs it to its end.
-    pub async fn run(&self) -> Result<Captured, SystemError> {
+    pub async fn run(&self) -> Result<Captured, CommandError> {
         let mut child = self.spawn_child().map_err(|source| self.not_run(source))?;
         let group = Group::of(&child);
         let stdout = Mutex::new(Vec::new());
@@ -86,7 +150,7 @@ impl Invocation {
         }
         let shown = Output(lock_output(&shown).text());
         match ended {
-            Err(_) => Err(SystemError::TimedOut {
+            Err(_) => Err(CommandError::TimedOut {
                 program: self.program.clone(),
                 deadline: self.deadline,
                 output: shown,
@@ -100,30 +164,29 @@ impl Invocation {
         status: io::Result<ExitStatus>,
         stdout: &[u8],
         shown: Output,
-    ) -> Result<Captured, SystemError> {
+    ) -> Result<Captured, CommandError> {
         let status = status.map_err(|source| self.not_run(source))?;
         if status.success() {
             return Ok(Captured { stdout: String::from_utf8_lossy(stdout).into_owned(), shown });
         }
-        Err(SystemError::Failed {
+        Err(CommandError::Failed {
             program: self.program.clone(),
             status: status
                 .code()
                 .map_or_else(|| Status::Signal(status.signal().unwrap_or_default()), Status::Code),
-            diagnosis: Box::default(),
             output: shown,
         })
     }
 
-    fn not_run(&self, source: io::Error) -> SystemError {
-        SystemError::Run { program: self.program.clone(), source }
+    fn not_run(&self, source: io::Error) -> CommandError {
+        CommandError::Run { program: self.program.clone(), source }
     }
 
     fn spawn_child(&self) -> io::Result<Child> {
         Command::new(&self.program)
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
-            // What we parse must not be translated.
+            // The output is parsed, so it must not be translated.
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -155,8 +218,8 @@ async fn drain_stream<R: AsyncRead + Unpin>(
     }
 }
 
-/// The child's process group; killed when the future is dropped, so that no
-/// half of a pipeline continues unobserved.
+/// The child's process group. The group is killed when the future is dropped, so that no half of a
+/// pipeline continues unobserved.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -177,13 +240,13 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
-            // Gone already is what we want.
+            // The group may have ended by itself.
             let _ = killpg(pid, Signal::SIGKILL);
         }
     }
 }
 
-/// The first and the last bytes of a stream of any length.
+/// The head and the tail of a stream of any length.
 #[derive(Default)]
 pub struct HeadTail {
     head: Vec<u8>,
@@ -194,7 +257,6 @@ pub struct HeadTail {
 impl HeadTail {
     const HALF: usize = OUTPUT_BYTES / 2;
 
-    /// Takes the next bytes.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let room = Self::HALF.saturating_sub(self.head.len()).min(bytes.len());
         let (head, rest) = bytes.split_at(room);
@@ -205,7 +267,7 @@ impl HeadTail {
         self.left_out += excess;
     }
 
-    /// What is left, with a mark where bytes are missing.
+    /// The kept bytes, with a mark at the gap.
     pub fn text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.head).into_owned();
         if self.left_out > 0 {
@@ -238,7 +300,7 @@ mod tests {
     async fn a_failure_names_program_code_and_output() {
         let error = shell("echo why >&2; exit 33", LONG).run().await.unwrap_err();
         assert_eq!(error.to_string(), "/bin/sh failed with exit code 33");
-        let SystemError::Failed { status, output, .. } = error else { panic!("{error}") };
+        let CommandError::Failed { status, output, .. } = error else { panic!("{error}") };
         assert_eq!((status, output.0.as_str()), (Status::Code(33), "why\n"));
     }
 
@@ -258,7 +320,7 @@ mod tests {
     #[tokio::test]
     async fn who_hangs_is_killed_with_all_children() {
         let error = shell("sleep 600 & echo $!; wait", Duration::from_secs(1)).run().await.unwrap_err();
-        let SystemError::TimedOut { output, .. } = error else { panic!("{error}") };
+        let CommandError::TimedOut { output, .. } = error else { panic!("{error}") };
         let pid = output.0.trim().parse().unwrap();
         let end = tokio::time::Instant::now() + Duration::from_secs(10);
         while is_running(pid) {

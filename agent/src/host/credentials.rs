@@ -1,4 +1,5 @@
-//! Whether a kubelet has joined a cluster, by what that leaves: of this system, or of one on a disk.
+//! Credentials that a kubelet got when it joined a cluster: in this system, or in a system on a
+//! disk.
 
 use std::fs;
 use std::io;
@@ -15,18 +16,17 @@ const RANCHER: [&str; 4] = [
     "/var/lib/rancher/k3s/server",
 ];
 
-/// Whether this system has some.
 pub fn are_in_system(root: &Root) -> bool {
     are_found(|path| vec![root.join(path)])
 }
 
-/// Whether the system of this persistent partition keeps some: in the directory of a persistent path,
-/// or in that of the layer above one.
+/// True if the system on this persistent partition keeps credentials, in the directory of a
+/// persistent path or in the upper layer of one.
 pub fn are_on_disk(partition: &Path) -> bool {
     are_found(|path| kept_places(partition, Path::new(path)))
 }
 
-/// What cannot be read may be some.
+/// A path that cannot be read counts as found, because it may hold credentials.
 fn are_found(places: impl Fn(&str) -> Vec<PathBuf>) -> bool {
     let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
     places(KUBELET).iter().any(exists)
@@ -41,8 +41,9 @@ fn holds_entries(directory: &Path) -> bool {
     }
 }
 
-/// Where a path may be kept: it or any directory above it is the persistent path, which for
-/// `/etc/kubernetes` is `.state/etc-kubernetes.bind` or `.state/etc-kubernetes.overlay/upper`.
+/// The places of a path on the partition. The path itself or a parent directory is persistent:
+/// `/etc/kubernetes` is kept in `.state/etc-kubernetes.bind` or in
+/// `.state/etc-kubernetes.overlay/upper`.
 fn kept_places(partition: &Path, path: &Path) -> Vec<PathBuf> {
     let mut places = vec![];
     for persistent in path.ancestors() {

@@ -1,6 +1,5 @@
-//! The driver for real hosts: the command lines of `elemental`, `cloud-init`,
-//! `systemctl`, `umount` and the container runtime. Which `elemental` it is
-//! makes no difference.
+//! The driver for real hosts: the command lines of `elemental`, `cloud-init`, `systemctl`, `umount`
+//! and the container runtime. Both generations of `elemental` take the same command lines.
 
 mod cgroup;
 pub mod failure;
@@ -16,22 +15,21 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use proto::plan::{CustomInstruction, Image, RegistryAccess, Upgrade, to_source};
-use proto::v1alpha1::{BootMode, Install, SystemState};
+use proto::v1alpha1::{BootMode, FailureReason, Install, SystemState};
 
 use self::registry::RegistryFiles;
-use super::command::Invocation;
+use super::command::{CommandError, Invocation};
 use super::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
-    System, SystemError, deadlines,
+    System, deadlines,
 };
 use super::{observed, units};
-use crate::ground::error::explain;
+use crate::ground::failure::{Failure, FailureClass};
 use crate::ground::paths::Root;
 
-/// How often `elemental` is run until udev has filled in the labels.
+/// Attempts to run `elemental` until udev has filled in the labels.
 const LABEL_ATTEMPTS: u32 = 5;
 
-/// Number of the snapshot that booted.
 const BOOTED_SNAPSHOT: &str = "booted-snapshot";
 
 #[derive(Clone, Debug)]
@@ -41,13 +39,12 @@ pub struct Elemental {
 }
 
 impl Elemental {
-    /// The host below `root`.
     pub fn new(root: Root) -> Self {
         Self { root, booted_snapshot: Arc::default() }
     }
 
-    /// Runs `elemental` once the labels of its partitions are known.
-    async fn run_elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+    /// Runs `elemental` after the labels of its partitions are known.
+    async fn run_elemental(&self, job: &Job, work: &Invocation) -> Result<Output, Failure> {
         for _ in 1..LABEL_ATTEMPTS {
             settle_devices().await;
             match self.run_job(job, work).await {
@@ -61,35 +58,33 @@ impl Elemental {
         self.run_job(job, work).await
     }
 
-    /// Runs `elemental` with what it needs for its registry, which is on the host
-    /// no longer than that.
+    /// Runs `elemental` with the access to its registry, which is removed from the host afterwards.
     async fn pull(
         &self,
         job: &Job,
         mut work: Invocation,
         registry: Option<&RegistryAccess>,
-    ) -> Result<Output, SystemError> {
-        // What an earlier agent began reads the files of its own.
+    ) -> Result<Output, Failure> {
+        // A job of an earlier agent may still read its own files.
         self.earlier_jobs().await?;
-        let failed = |source| SystemError::Run { program: work.program.clone(), source };
+        let failed = |source| CommandError::Run { program: work.program.clone(), source };
         let files =
             registry.map(|access| RegistryFiles::write(&self.root, access)).transpose().map_err(failed)?;
         work.env.extend(files.iter().flat_map(RegistryFiles::environment));
         self.run_elemental(job, &work).await
     }
 
-    async fn run_job(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+    async fn run_job(&self, job: &Job, work: &Invocation) -> Result<Output, Failure> {
         units::run_unit(&self.root, job, work).await.map_err(failure::diagnose)
     }
 }
 
 impl Elemental {
-    /// Number of the snapshot that booted in active mode, `None` while it is
-    /// unknown.
+    /// Number of the snapshot that booted in active mode, `None` if it is unknown.
     ///
-    /// `elemental state` names the one that boots next, which is the booted one
-    /// until an upgrade. So the answer is kept for this boot, also for the
-    /// agents that start later in it.
+    /// `elemental state` names the snapshot that boots next, which is the booted one until an
+    /// upgrade. So the answer is kept for this boot, for agents that start later in the same boot
+    /// as well.
     async fn booted_snapshot(&self) -> Option<u32> {
         if let Some(number) = self.booted_snapshot.get() {
             return Some(*number);
@@ -100,7 +95,7 @@ impl Elemental {
             None => match list_snapshots().await {
                 Ok(snapshots) => snapshots.iter().find(|snapshot| snapshot.active)?.number,
                 Err(error) => {
-                    tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
+                    tracing::warn!(%error, "the number of the booted snapshot is unknown");
                     return None;
                 }
             },
@@ -123,30 +118,30 @@ async fn settle_devices() {
 }
 
 impl System for Elemental {
-    async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
+    async fn install(&self, installation: Installation<'_>) -> Result<Output, Failure> {
         let job = Job::named("install");
         self.pull(&job, install_command(&installation), installation.registry).await
     }
 
-    async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
-        // Afterwards nothing tells which snapshot booted.
+    async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, Failure> {
+        // After the upgrade no source names the booted snapshot any more.
         if self.booted_snapshot().await.is_none() {
             self.keep_booted_snapshot(0);
         }
         self.pull(job, upgrade_command(&upgrade.image), upgrade.registry.as_deref()).await
     }
 
-    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, Failure> {
         list_snapshots().await
     }
 
-    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+    async fn earlier_jobs(&self) -> Result<(), Failure> {
         units::wait_for_earlier(&self.root).await?;
         registry::remove_files(&self.root);
         Ok(())
     }
 
-    async fn running(&self) -> Result<SystemState, SystemError> {
+    async fn running(&self) -> Result<SystemState, Failure> {
         let mut state = observed::system_state(&self.root)?;
         if state.boot_mode() == BootMode::Active {
             state.snapshot = self.booted_snapshot().await.unwrap_or_default();
@@ -154,32 +149,36 @@ impl System for Elemental {
         Ok(state)
     }
 
-    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
-        reboot_command(method).run().await.map(|_| RebootAsked)
+    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, Failure> {
+        Ok(reboot_command(method).run().await.map(|_| RebootAsked)?)
     }
 
-    async fn sync(&self) -> Result<(), SystemError> {
+    async fn sync(&self) -> Result<(), Failure> {
         let root = self.root.clone();
-        // A slow disk takes minutes: not on the runtime's thread.
-        let flushed = tokio::task::spawn_blocking(move || flush::flush_disks(&root));
-        let failed = |source| SystemError::Run { program: "syncfs".to_owned(), source };
-        match flushed.await {
-            Ok(flushed) => flushed.map_err(|error| failed(io::Error::other(error))),
-            Err(error) => Err(failed(io::Error::other(error))),
+        // The flush may take minutes on a slow disk, so it does not run on the runtime's thread.
+        match tokio::task::spawn_blocking(move || flush::flush_disks(&root)).await {
+            Ok(Err(error)) => {
+                Err(Failure { reason: FailureReason::Command, ..error }.with_class(FailureClass::Transient))
+            }
+            Ok(Ok(())) => Ok(()),
+            Err(error) => {
+                let source = io::Error::other(error);
+                Err(CommandError::Run { program: "syncfs".to_owned(), source }.into())
+            }
         }
     }
 
-    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
+    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, Failure> {
         let clean =
             Invocation::new("cloud-init", &["clean", "--logs", "--seed"], deadlines::CLEAN_CLOUD_INIT);
         self.run_job(job, &clean).await
     }
 
-    async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
+    async fn cloud_init(&self) -> Result<CloudInit, Failure> {
         observed::cloud_init(&self.root)
     }
 
-    async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
+    async fn stop_unit(&self, unit: &str) -> Result<Output, Failure> {
         if show_property(unit, "LoadState").await? == "not-found" {
             return Ok(Output(format!("there is no {unit}")));
         }
@@ -187,54 +186,54 @@ impl System for Elemental {
         stop.run().await.map(|captured| captured.shown).map_err(failure::diagnose)
     }
 
-    async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
+    async fn unit_runs(&self, unit: &str) -> Result<bool, Failure> {
         let state = show_property(unit, "ActiveState").await?;
         Ok(!matches!(state.as_str(), "inactive" | "failed"))
     }
 
-    async fn workload(&self) -> Result<Vec<String>, SystemError> {
+    async fn workload(&self) -> Result<Vec<String>, Failure> {
         Ok(workload::list_workload(&self.root).await)
     }
 
-    async fn remove_workload(&self) -> Result<Output, SystemError> {
-        workload::remove_workload(&self.root).await
+    async fn remove_workload(&self) -> Result<Output, Failure> {
+        Ok(workload::remove_workload(&self.root).await?)
     }
 
-    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
+    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, Failure> {
         let path = path.display().to_string();
         let plain = Invocation::new("umount", &[&path], deadlines::QUERY);
         if let Ok(output) = self.run_job(job, &plain).await {
             return Ok(output);
         }
-        // A server that is away keeps its mount busy.
+        // A mount of an unreachable server stays busy.
         let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
         self.run_job(job, &lazy).await
     }
 
-    async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
+    async fn trim(&self, job: &Job) -> Result<Output, Failure> {
         let path = self.root.state().path().display().to_string();
         self.run_job(job, &Invocation::new("fstrim", &["--verbose", &path], deadlines::TRIM)).await
     }
 
-    async fn clear_journal(&self, job: &Job) -> Result<Output, SystemError> {
+    async fn clear_journal(&self, job: &Job) -> Result<Output, Failure> {
         self.run_job(job, &clear_journal_command()).await
     }
 
-    async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
+    async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, Failure> {
         self.run_job(job, &place_command(&self.root, placement)).await
     }
 
-    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
-        units::run_unit(&self.root, job, &custom_command(instruction)).await
+    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, Failure> {
+        Ok(units::run_unit(&self.root, job, &custom_command(instruction)).await?)
     }
 }
 
-async fn list_snapshots() -> Result<Vec<Snapshot>, SystemError> {
+async fn list_snapshots() -> Result<Vec<Snapshot>, Failure> {
     let printed = Invocation::new("elemental", &["state"], deadlines::QUERY).run().await;
     state::parse_snapshots(&printed.map_err(failure::diagnose)?.stdout)
 }
 
-async fn show_property(unit: &str, property: &str) -> Result<String, SystemError> {
+async fn show_property(unit: &str, property: &str) -> Result<String, Failure> {
     let property = format!("--property={property}");
     let args = ["show", &property, "--value", unit];
     let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await;
@@ -243,7 +242,8 @@ async fn show_property(unit: &str, property: &str) -> Result<String, SystemError
 
 fn upgrade_command(image: &Image) -> Invocation {
     let image = to_source(image.as_str());
-    // Its own reboot is forced and stops no service: ours comes as a step.
+    // The reboot of `elemental upgrade` is forced and stops no service, so the plan reboots by a
+    // step of its own.
     let args = ["upgrade", "--reboot=false", "--system", &image];
     Invocation::new("elemental", &args, deadlines::UPGRADE)
 }
@@ -261,14 +261,15 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     option(true, "install".to_owned());
     option(true, "--reboot=false".to_owned());
     option(true, "--poweroff=false".to_owned());
-    // An install that was cut short leaves a disk that looks installed; that it
-    // carries none of ours was made sure of before.
+    // An interrupted install leaves a disk that looks installed. An earlier check made sure that
+    // the disk holds no install of this agent.
     option(true, "--force".to_owned());
     option(!system_uri.is_empty(), format!("--system={}", to_source(system_uri)));
     option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
     option(*eject_cd, "--eject-cd".to_owned());
     option(*no_format, "--no-format".to_owned());
-    // The agent makes the entry, when what the installed system needs is on the disk.
+    // The agent makes the boot entry itself, after the installed system has everything that it
+    // needs (decision 60).
     option(true, "--disable-boot-entry".to_owned());
     for file in installation.cloud_init {
         option(true, format!("--cloud-init={}", file.display()));
@@ -277,7 +278,7 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     let mut command =
         Invocation { program: "elemental".to_owned(), args, env: Vec::new(), deadline: deadlines::INSTALL };
     if *snapshotter_max_snaps > 0 {
-        // There is no flag for it.
+        // `elemental` has no flag for this value.
         let name = "ELEMENTAL_SNAPSHOTTER_MAX_SNAPS".to_owned();
         command.env.push((name, snapshotter_max_snaps.to_string()));
     }
@@ -293,12 +294,12 @@ fn reboot_command(method: RebootMethod) -> Invocation {
     Invocation::new("systemctl", args, deadlines::QUERY)
 }
 
-/// The file that is written to cannot be removed: another one is begun first.
+/// Rotates first, because journald does not remove the file that it writes to.
 fn clear_journal_command() -> Invocation {
     Invocation::new("journalctl", &["--rotate", "--vacuum-time=1s"], deadlines::CLEAR_JOURNAL)
 }
 
-/// Outside of the agent's sandbox. A file is whole or not there, and durable.
+/// Places the file outside of the agent's sandbox. The file is complete and durable, or missing.
 fn place_command(root: &Root, placement: &Placement<'_>) -> Invocation {
     let Placement { path, mode, uid, gid, action } = placement;
     let (script, staged) = match action {

@@ -1,6 +1,5 @@
-//! What the hardware and the running system report: hints for names
-//! and labels, and what the installer chooses the disk from. Nothing here is
-//! an identity.
+//! Facts of the hardware and of the running system: hints for names and labels, and the input of
+//! the disk choice. No fact identifies the host.
 
 pub mod disks;
 pub mod graphics;
@@ -22,8 +21,8 @@ use crate::ground::paths::Root;
 use crate::ground::version::own_version;
 use crate::host::sysfs::read_line;
 
-/// Collects everything. A fact that cannot be read is an absent fact. The
-/// addresses of the interfaces are those of `network`.
+/// Collects all facts; a fact that cannot be read is left out. `network` provides the addresses of
+/// the interfaces.
 pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFacts {
     let (cpu_threads, cpu_model, memory_bytes) = processors_and_memory();
     let mut facts = HostFacts {
@@ -59,7 +58,7 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
     facts
 }
 
-/// Of the interface with the default route, else of any.
+/// An address of the interface with the default route, else of any interface.
 fn find_address(network: &ObservedNetwork) -> Option<String> {
     let is_default = |destination: &str| matches!(destination, "0.0.0.0/0" | "::/0");
     let route = network.routes.iter().find(|route| is_default(&route.destination));
@@ -81,9 +80,8 @@ fn processors_and_memory() -> (u32, String, u64) {
     (threads, model.unwrap_or_default(), system.total_memory())
 }
 
-/// What the `facts` verb prints: all that a registration sends, what a device
-/// selector can match, and the keys of name and label templates. No secret is
-/// in it.
+/// The output of the verb `facts`: the content of a registration, the values that a device selector
+/// matches, and the keys of name and label templates. It holds no secret.
 pub fn render_facts(root: &Root, network: Option<&ObservedNetwork>) -> Value {
     let facts = collect_facts(root, network);
     json!({
@@ -94,7 +92,7 @@ pub fn render_facts(root: &Root, network: Option<&ObservedNetwork>) -> Value {
     })
 }
 
-/// `${Title/Key}` with its value here, for `machineName` and label templates.
+/// `${Title/Key}` with its value, for `machineName` and label templates.
 fn template_keys(facts: &HostFacts) -> BTreeMap<String, String> {
     let values = proto::facts::fact_values(facts);
     values.into_iter().map(|(key, value)| (format!("${{{key}}}"), value)).collect()

@@ -1,21 +1,21 @@
-//! When two references name the same image.
+//! Comparison of references to images.
 
 use proto::plan::IMAGE_SCHEMES;
 
-/// Whether `wanted` and `seen` name the same image: the scheme and the form of
-/// its slashes are how one gets it, not what it is.
+/// True if both references name the same image. The scheme and its slashes only say how to fetch
+/// the image.
 pub fn is_same_image(wanted: &str, seen: &str) -> bool {
     !seen.is_empty() && normalize(wanted) == normalize(seen)
 }
 
-/// Whether a snapshot that was written from `source`, with this digest or none,
-/// holds `wanted`. A digest of another form, as that of an index, says nothing.
+/// True if a snapshot that was written from `source`, with this digest or none, holds `wanted`. A
+/// digest of another kind, such as the digest of an index, proves nothing.
 pub fn is_written_from(wanted: &str, source: &str, digest: &str) -> bool {
     let wanted_digest = wanted.split_once('@').map(|(_, digest)| digest);
     is_same_image(wanted, source) || wanted_digest.is_some_and(|wanted| wanted == digest)
 }
 
-/// Without scheme; with the tag that the CLI takes where there is none.
+/// Removes the scheme, and adds the tag that the CLI uses by default.
 fn normalize(reference: &str) -> String {
     let rest = IMAGE_SCHEMES.into_iter().find_map(|scheme| reference.strip_prefix(scheme));
     let rest = rest.map_or(reference, |rest| rest.strip_prefix("//").unwrap_or(rest));
@@ -24,8 +24,7 @@ fn normalize(reference: &str) -> String {
     if is_tagged { rest.to_owned() } else { format!("{rest}:latest") }
 }
 
-/// Whether the reference names the content of an image, which a tag or a path of
-/// this host does not.
+/// True if the reference fixes the content of an image; a tag or a local path does not.
 pub fn has_digest(reference: &str) -> bool {
     !is_local(reference) && reference.contains("@sha256:")
 }

@@ -1,13 +1,13 @@
-//! Whether the image that runs keeps what a node must find again after a reboot.
+//! Paths that a node must find again after a reboot, and that the running image does not keep.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::ground::paths::Root;
 
-/// Of every node: cloud-init would join it again at each boot.
+/// Paths of every node. Without them cloud-init would join the node again at each boot.
 const EVERY: [&str; 1] = ["/var/lib/cloud"];
-/// Of the nodes that these units start.
+/// Paths of the nodes that these units start.
 const OF_UNITS: [(&str, &[&str]); 5] = [
     ("kubelet", &["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/etcd", "/etc/kubernetes"]),
     ("rke2-server", RANCHER),
@@ -18,11 +18,11 @@ const OF_UNITS: [(&str, &[&str]); 5] = [
 const RANCHER: &[&str] = &["/var/lib/kubelet", "/var/lib/rancher", "/etc/rancher"];
 const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
 const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
-/// Overlays upon overlays are followed so far.
+/// Deepest stack of overlays that is followed.
 const DEPTH: usize = 4;
 
-/// Paths that are as the image has them after the next reboot, or that cannot
-/// be written. None on a host whose mounts are not known.
+/// Paths that a reboot resets to the content of the image, or that cannot be written. Empty if the
+/// mounts are unknown.
 pub fn find_lost_paths(root: &Root) -> Vec<PathBuf> {
     let Ok(text) = fs::read_to_string(root.join("/proc/self/mountinfo")) else { return vec![] };
     let mounts: Vec<_> = text.lines().filter_map(Mount::parse).collect();
@@ -43,8 +43,8 @@ fn has_unit(root: &Root, unit: &str) -> bool {
 struct Mount<'a> {
     point: &'a Path,
     kind: &'a str,
-    /// Of the file system: those of the mount are also changed by the sandbox
-    /// of a unit.
+    /// Options of the file system. The options of the mount are not used, because the sandbox of a
+    /// unit changes them.
     options: &'a str,
 }
 
@@ -62,10 +62,10 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Whether what is written below `path` is on a disk.
+/// True if the content of `path` is written to a disk.
 fn is_kept(mounts: &[Mount<'_>], path: &Path, depth: usize) -> bool {
     let covering = mounts.iter().filter(|mount| path.starts_with(mount.point));
-    // Of several at one place the last one is seen.
+    // The last of several mounts at one place is visible.
     let Some(mount) = covering.max_by_key(|mount| mount.point.components().count()) else { return false };
     let is_writable = mount.options.split(',').any(|option| option == "rw");
     match mount.kind {

@@ -1,7 +1,7 @@
 //! The network as the kernel, the resolver and `NetworkManager` report it.
 //!
-//! Reading is here and in [`kernel`]; what is kept, and in which form, is
-//! decided in [`translate`], from messages alone.
+//! This module and [`kernel`] read; [`translate`] decides from messages alone which parts are
+//! reported, and in which form.
 
 pub mod changes;
 pub mod connections;
@@ -16,35 +16,18 @@ use std::io;
 use proto::v1alpha1::ObservedNetwork;
 use proto::{limits, size};
 
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::state::duty;
 use changes::NetworkChanges;
 use settle::Sight;
 
-/// Why the network cannot be observed.
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    /// The netlink socket gave no answer.
-    #[error("cannot ask the kernel for {what}")]
-    Dump {
-        what: &'static str,
-        /// The error of the system call.
-        source: io::Error,
-    },
-}
-
 /// How the agent observes its network.
 pub trait NetworkObserver: Send + Sync {
-    /// The network as it is now.
-    ///
-    /// # Errors
-    /// [`NetworkError::Dump`] when the kernel cannot be asked.
-    fn observe(&self) -> Result<ObservedNetwork, NetworkError>;
+    /// The current network.
+    fn observe(&self) -> Result<ObservedNetwork, Failure>;
 
-    /// Announcements of changes from now on; nothing where there are none.
-    ///
-    /// # Errors
-    /// When the kernel gives no socket.
+    /// Announcements of changes from now on; `None` if the network has none.
     fn watch(&self) -> io::Result<Option<NetworkChanges>>;
 }
 
@@ -55,19 +38,18 @@ pub struct KernelNetwork {
 }
 
 impl KernelNetwork {
-    /// With the files of resolver and `NetworkManager` below `root`.
+    /// The files of resolver and `NetworkManager` are read below `root`.
     pub fn below(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 
-    /// Where those files are.
     pub fn root(&self) -> &Root {
         &self.root
     }
 }
 
-/// The address of the cluster's endpoint belongs to whichever host holds it:
-/// replayed as configuration it would be on two hosts.
+/// Removes the endpoint's address, because it belongs to the host that holds it: replayed as
+/// configuration it would be on two hosts.
 fn leave_out_endpoint(network: &mut ObservedNetwork, root: &Root) {
     let Some(endpoint) = duty::held_address(root) else { return };
     let is_endpoint =
@@ -79,7 +61,7 @@ fn leave_out_endpoint(network: &mut ObservedNetwork, root: &Root) {
 }
 
 impl NetworkObserver for KernelNetwork {
-    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+    fn observe(&self) -> Result<ObservedNetwork, Failure> {
         Ok(self.look()?.network)
     }
 
@@ -89,9 +71,9 @@ impl NetworkObserver for KernelNetwork {
 }
 
 impl KernelNetwork {
-    /// Files that cannot be read are absent facts, never errors: a host without
-    /// `NetworkManager` is a usual one.
-    fn look(&self) -> Result<Sight, NetworkError> {
+    /// A file that cannot be read is left out and is no error, because many hosts do not have
+    /// `NetworkManager`.
+    fn look(&self) -> Result<Sight, Failure> {
         let dump = kernel::dump_kernel()?;
         let mut network = translate::translate_dump(&dump);
         network.interfaces.truncate(limits::INTERFACES);

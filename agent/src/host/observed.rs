@@ -1,26 +1,25 @@
 //! The state of the running system, from its files.
 
+use std::error::Error;
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proto::v1alpha1::SystemState;
+use proto::v1alpha1::{FailureReason, SystemState};
 use serde::Deserialize;
 
-use super::system::{CloudInit, SystemError};
+use super::command::SYSTEM_LOG;
+use super::system::CloudInit;
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure, FailureClass, OnPath as _, describe_error};
 use crate::ground::paths::Root;
 use crate::host::facts::os_release::parse_image;
 use crate::host::network::kernel::dump_kernel;
 use crate::host::network::translate::list_own_addresses;
 use crate::state::duty;
 
-/// The system as it runs.
-///
-/// # Errors
-/// [`SystemError::Read`] when the kernel does not give the boot id; the rest
-/// is left empty where it is not known.
-pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
+/// The running system. Unknown values are empty, except for the boot id.
+pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
     let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     Ok(SystemState {
         boot_id: boot_id(root)?,
@@ -28,21 +27,20 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
         boot_mode: root.boot_mode().into(),
         hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
         addresses: if *root == Root::host() { list_addresses(root) } else { Vec::new() },
-        // Only `elemental state` names it.
+        // Only `elemental state` names the snapshot.
         snapshot: 0,
     })
 }
 
-/// The kernel's name of this boot.
-pub fn boot_id(root: &Root) -> Result<String, SystemError> {
-    read_file(root.boot_id()).map(|text| text.trim().to_owned())
+pub fn boot_id(root: &Root) -> Result<String, Failure> {
+    let path = root.boot_id();
+    match fs::read_to_string(&path).on("read", &path).context("cannot read the boot id") {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(failure) => Err(failure.with_next_action("reboot the host")),
+    }
 }
 
-fn read_file(path: PathBuf) -> Result<String, SystemError> {
-    fs::read_to_string(&path).map_err(|source| SystemError::Read { path, source })
-}
-
-/// Addresses of the host's own interfaces, without that of the cluster's endpoint.
+/// Addresses of the host's own interfaces, without the endpoint.
 fn list_addresses(root: &Root) -> Vec<String> {
     let Ok(dump) = dump_kernel() else { return Vec::new() };
     let endpoint = duty::held_address(root);
@@ -50,27 +48,18 @@ fn list_addresses(root: &Root) -> Vec<String> {
     own.filter(|address| Some(*address) != endpoint).map(|address| address.to_string()).collect()
 }
 
-/// How far cloud-init is in this boot, from the files that it leaves.
+/// The progress of cloud-init in this boot, from the files that it leaves.
 ///
-/// `status --wait` of some versions ends before `runcmd` has run; the last
-/// stage's own mark and `result.json` do not. Its link below `/run` is of this
-/// boot, the file it points to may be of an earlier one.
-///
-/// # Errors
-/// [`SystemError`] when the result is there and cannot be read.
-pub fn cloud_init(root: &Root) -> Result<CloudInit, SystemError> {
+/// Some versions of `status --wait` end before `runcmd` has run, so this reads the mark of the last
+/// stage and `result.json`. The link to `result.json` below `/run` is of this boot, while the mark
+/// may be of an earlier one.
+pub fn cloud_init(root: &Root) -> Result<CloudInit, Failure> {
     let finished = root.join("/var/lib/cloud/instance/boot-finished");
     let result = root.join("/run/cloud-init/result.json");
     if !finished.exists() {
         return Ok(CloudInit::Running);
     }
-    let text = match fs::read_to_string(&result) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(CloudInit::Running),
-        Err(source) => {
-            return Err(SystemError::Read { path: result, source });
-        }
-    };
+    let Some(text) = durable::read_text(&result)? else { return Ok(CloudInit::Running) };
     let instance = root.join("/var/lib/cloud/data/instance-id");
     Ok(CloudInit::Finished {
         instance_id: fs::read_to_string(instance).ok().map(|text| text.trim().to_owned()),
@@ -79,10 +68,7 @@ pub fn cloud_init(root: &Root) -> Result<CloudInit, SystemError> {
 }
 
 /// Errors in cloud-init's `result.json`.
-///
-/// # Errors
-/// [`SystemError::Parse`] when it is not what cloud-init writes.
-fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
+fn parse_result(text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
     struct Versions {
         v1: Stages,
@@ -94,10 +80,16 @@ fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
     }
     serde_json::from_str::<Versions>(text)
         .map(|result| result.v1.errors)
-        .map_err(|error| SystemError::Parse { what: "cloud-init's result.json", why: error.to_string() })
+        .map_err(|error| unreadable("cloud-init's result.json", &error))
 }
 
-/// Time since the kernel started; zero where the kernel does not say.
+/// The output of a program, or a file that it wrote, is not in the expected form.
+pub(super) fn unreadable(what: &str, error: &dyn Error) -> Failure {
+    let message = format!("cannot understand {what}: {}", describe_error(error));
+    Failure::new(FailureReason::Command, message, SYSTEM_LOG).with_class(FailureClass::Unknown)
+}
+
+/// Time since the kernel started; zero if the kernel does not say it.
 pub fn read_uptime(root: &Root) -> Duration {
     let text = fs::read_to_string(root.join("/proc/uptime")).unwrap_or_default();
     let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());

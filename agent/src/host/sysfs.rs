@@ -1,4 +1,4 @@
-//! Reading of sysfs and procfs: an attribute that cannot be read is empty.
+//! Reads sysfs and procfs; an attribute that cannot be read is empty.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub fn list_children(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The content of a file of one line.
+/// The trimmed content of a file with one line.
 pub fn read_line(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }

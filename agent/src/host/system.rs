@@ -1,7 +1,5 @@
-//! The operating system below the agent, as one trait: everything that is not
-//! a small file of our own goes through it.
-
-mod error;
+//! The operating system below the agent, as one trait. Everything but the agent's own small files
+//! goes through the trait.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -9,98 +7,90 @@ use std::path::{Path, PathBuf};
 use proto::plan::{CustomInstruction, RegistryAccess, Upgrade};
 use proto::v1alpha1::{Install, SystemState};
 
-pub use error::{Diagnosis, FailureClass, Status, SystemError};
+use crate::ground::failure::Failure;
 
-/// The OS work that steps and the installer need. The driver for real hosts is
+/// The OS work of steps and of the installer. The driver for real hosts is
 /// [`super::elemental::Elemental`].
 ///
-/// What takes long runs as a job: it outlives the agent, and one that still
-/// runs is waited for before another starts.
+/// Long work runs as a job that outlives the agent; a job starts after all earlier jobs have ended.
 pub trait System: Send + Sync {
-    /// Installs the running live system, or the image of the request, on
-    /// `installation.device`. Never reboots or powers off.
-    fn install(
-        &self,
-        installation: Installation<'_>,
-    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    /// Installs the running live system, or the image of the request, on `installation.device`.
+    /// Never reboots or powers off.
+    fn install(&self, installation: Installation<'_>)
+    -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// Writes the image beside the running system and makes it the one that
-    /// boots next. Nothing of it is flushed: see [`System::sync`].
-    fn upgrade(
-        &self,
-        job: &Job,
-        upgrade: &Upgrade,
-    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    /// Writes the image beside the running system and makes it the next one to boot. The files are
+    /// not flushed: see [`System::sync`].
+    fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// The systems on the disk, as `elemental state` names them.
-    fn snapshots(&self) -> impl Future<Output = Result<Vec<Snapshot>, SystemError>> + Send;
+    /// The systems on the disk, as `elemental state` lists them.
+    fn snapshots(&self) -> impl Future<Output = Result<Vec<Snapshot>, Failure>> + Send;
 
-    /// Waits until no job runs that an agent before this one began. By default
-    /// there are none: work ends with the process that began it.
-    fn earlier_jobs(&self) -> impl Future<Output = Result<(), SystemError>> + Send {
+    /// Waits for the jobs of earlier agents. By default there are none, because the work ends with
+    /// the process that began it.
+    fn earlier_jobs(&self) -> impl Future<Output = Result<(), Failure>> + Send {
         async { Ok(()) }
     }
 
-    fn running(&self) -> impl Future<Output = Result<SystemState, SystemError>> + Send;
+    fn running(&self) -> impl Future<Output = Result<SystemState, Failure>> + Send;
 
-    /// Requests a reboot. `Ok` means that it was requested, nothing more: that
-    /// it happened is proven by another boot id.
-    fn reboot(&self, method: RebootMethod) -> impl Future<Output = Result<RebootAsked, SystemError>> + Send;
+    /// Requests a reboot. `Ok` only means that the reboot was requested; another boot id proves
+    /// that it happened.
+    fn reboot(&self, method: RebootMethod) -> impl Future<Output = Result<RebootAsked, Failure>> + Send;
 
     /// Flushes the file systems of the installed system.
-    fn sync(&self) -> impl Future<Output = Result<(), SystemError>> + Send;
+    fn sync(&self) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// `cloud-init clean --logs --seed`: removes the instance, deletes the seed.
-    fn cloud_init_clean(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    /// Runs `cloud-init clean --logs --seed`, which removes the instance and deletes the seed.
+    fn cloud_init_clean(&self, job: &Job) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// How far cloud-init is in this boot.
-    fn cloud_init(&self) -> impl Future<Output = Result<CloudInit, SystemError>> + Send;
+    /// The progress of cloud-init in this boot.
+    fn cloud_init(&self) -> impl Future<Output = Result<CloudInit, Failure>> + Send;
 
-    /// Stops a unit; one that does not exist is stopped already.
-    fn stop_unit(&self, unit: &str) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    /// Stops a unit; a unit that does not exist counts as stopped.
+    fn stop_unit(&self, unit: &str) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// Whether a unit is running, starting or stopping.
-    fn unit_runs(&self, unit: &str) -> impl Future<Output = Result<bool, SystemError>> + Send;
+    /// True if the unit is running, starting or stopping.
+    fn unit_runs(&self, unit: &str) -> impl Future<Output = Result<bool, Failure>> + Send;
 
-    /// Names of what runs or lies in the container runtime for Kubernetes, and
-    /// of control groups in which its processes run.
-    fn workload(&self) -> impl Future<Output = Result<Vec<String>, SystemError>> + Send;
+    /// Names of all pods and containers of Kubernetes, and of control groups in which its processes
+    /// run.
+    fn workload(&self) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;
 
-    /// Removes all of it.
-    fn remove_workload(&self) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    /// Removes everything that [`System::workload`] lists.
+    fn remove_workload(&self) -> impl Future<Output = Result<Output, Failure>> + Send;
 
     /// Unmounts one mount point in the host's own mount namespace.
-    fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, Failure>> + Send;
 
     /// Tells the disk which blocks of the persistent partition are free.
-    fn trim(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    fn trim(&self, job: &Job) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// Removes what the journal of the system has until now.
-    fn clear_journal(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    /// Removes the past entries of the system's journal.
+    fn clear_journal(&self, job: &Job) -> impl Future<Output = Result<Output, Failure>> + Send;
 
     /// Makes, replaces or removes a file of a custom plan.
     fn place_file(
         &self,
         job: &Job,
         placement: &Placement<'_>,
-    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    ) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// Runs a custom instruction.
     fn run_custom(
         &self,
         job: &Job,
         instruction: &CustomInstruction,
-    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    ) -> impl Future<Output = Result<Output, Failure>> + Send;
 }
 
 /// A system on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Rises with each that is written.
+    /// The number grows with each snapshot that is written.
     pub number: u32,
-    /// The reference that it was written from; may be empty.
+    /// The reference from which the snapshot was written; may be empty.
     pub source: String,
-    /// Of the image, where it has one.
+    /// The digest of the image; empty if the image has none.
     pub digest: String,
     pub active: bool,
 }
@@ -109,16 +99,16 @@ pub struct Snapshot {
 #[derive(Clone, Copy)]
 pub struct Installation<'a> {
     pub device: &'a Path,
-    /// What the coordinator asks for; its device, selector, seed and power
-    /// action are the caller's business.
+    /// The request of the coordinator. Device, selector, seed and power action of the request are
+    /// handled by the caller.
     pub request: &'a Install,
     /// Cloud-init files that Elemental copies to the disk (`--cloud-init`).
     pub cloud_init: &'a [PathBuf],
-    /// For the registry of the request's image.
+    /// Access to the registry of the request's image.
     pub registry: Option<&'a RegistryAccess>,
 }
 
-/// What becomes of a file of a custom plan.
+/// A file of a custom plan, and its wanted state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement<'a> {
     pub path: &'a Path,
@@ -128,15 +118,13 @@ pub struct Placement<'a> {
     pub action: PlacementAction<'a>,
 }
 
-/// What to do with a file of a custom plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementAction<'a> {
-    /// Remove it, with all below.
+    /// Remove the path with all content.
     Delete,
-    /// Make it a directory.
     Directory,
     File {
-        /// By the content of this file.
+        /// The file that holds the content.
         staged: &'a Path,
     },
 }
@@ -145,56 +133,54 @@ pub enum PlacementAction<'a> {
 pub mod deadlines {
     use std::time::Duration;
 
-    /// From partitioning to the boot loader.
+    /// The install includes partitioning and the boot loader.
     pub const INSTALL: Duration = Duration::from_hours(1);
     /// The image may come over a slow network.
     pub const UPGRADE: Duration = Duration::from_mins(55);
-    /// An instruction that the coordinator did not write.
+    /// A custom instruction, which the coordinator did not write.
     pub const CUSTOM: Duration = Duration::from_mins(25);
-    /// Stopping a unit may take its whole `TimeoutStopSec`.
+    /// A unit may use its whole `TimeoutStopSec`.
     pub const STOP_UNIT: Duration = Duration::from_mins(4);
-    /// `cloud-init clean`.
     pub const CLEAN_CLOUD_INIT: Duration = Duration::from_mins(4);
-    /// Removing every pod, with the pods' own grace periods cut short.
+    /// Removes every pod, with shortened grace periods.
     pub const REMOVE_WORKLOAD: Duration = Duration::from_mins(5);
-    /// Removing a journal of gigabytes.
+    /// A journal may have gigabytes.
     pub const CLEAR_JOURNAL: Duration = Duration::from_mins(2);
-    /// Trimming a large disk.
+    /// A disk may be large.
     pub const TRIM: Duration = Duration::from_mins(5);
-    /// A command that only asks, and one that changes little.
+    /// Queries and small changes.
     pub const QUERY: Duration = Duration::from_mins(1);
-    /// systemd stops a job at its deadline; the agent waits that much longer
-    /// for the end of it.
+    /// systemd stops a job at its deadline; the agent waits this much longer for the end of the
+    /// job.
     pub const JOB_END: Duration = Duration::from_mins(1);
 }
 
-/// What the names of all jobs begin with.
+/// Common prefix of the names of all jobs.
 pub const JOB_PREFIX: &str = "baremetal-step-";
 
-/// Name of long work: all begin alike, so that a restarted agent finds what its
-/// predecessor started.
+/// Name of a job. All names have one prefix, so that a restarted agent finds the jobs of its
+/// predecessor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job(String);
 
 impl Job {
-    /// The job of one step of one plan.
     pub fn step(plan: &proto::plan::PlanId, index: usize) -> Self {
         Self(format!("{JOB_PREFIX}{plan}-{index}"))
     }
 
-    /// Work that belongs to no plan.
+    /// A job that belongs to no plan.
     pub fn named(name: &str) -> Self {
         Self(format!("{JOB_PREFIX}{name}"))
     }
 
-    /// The unit's name without `.service`.
+    /// The name of the unit without `.service`.
     pub fn name(&self) -> &str {
         &self.0
     }
 }
 
-/// How hard to ask for a reboot; each is tried when the one before did not
-/// lead to another boot id.
+/// The ways to ask for a reboot. The next way is tried after the one before did not lead to another
+/// boot id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RebootMethod {
     /// Stop every unit, then reboot.
@@ -204,24 +190,24 @@ pub enum RebootMethod {
     Immediate,
 }
 
-/// A reboot was requested. Not a success.
+/// The reboot was requested, which does not prove that it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebootAsked;
 
-/// How far cloud-init is.
+/// The progress of cloud-init.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloudInit {
-    /// Not done in this boot.
+    /// cloud-init has not ended in this boot.
     Running,
-    /// Its last stage has ended.
+    /// The last stage has ended.
     Finished {
-        /// The instance that it ran for.
+        /// The instance for which cloud-init ran.
         instance_id: Option<String>,
-        /// Errors that it reported; empty is success.
+        /// Reported errors; empty means success.
         errors: Vec<String>,
     },
 }
 
-/// Head and tail of what a command printed, both streams together.
+/// Head and tail of the output of a command, both streams together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output(pub String);

@@ -1,6 +1,6 @@
-//! Long work as transient units of systemd: a job outlives the agent that
-//! started it, has the host's own view of the file systems (the agent's is
-//! mostly read-only), and is found again by its name.
+//! Long work as transient units of systemd. Such a job outlives the agent that started it, sees the
+//! host's own file systems (most of which the agent sees read-only), and is found again by its
+//! name.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -9,22 +9,21 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::command::{HeadTail, Invocation};
-use super::system::{JOB_PREFIX, Job, Output, SystemError, deadlines};
+use super::command::{CommandError, HeadTail, Invocation};
+use super::system::{JOB_PREFIX, Job, Output, deadlines};
 use crate::ground::paths::Root;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Longer than any job may run, its stop included.
+/// The time is longer than the deadline of any job, including its stop.
 const DEADLINE: Duration = Duration::from_mins(65);
 
-/// Whether systemd is there to run jobs.
 fn has_systemd(root: &Root) -> bool {
     root.join("/run/systemd/system").is_dir()
 }
 
-/// Runs `work` under the job's name, after any job that still runs: an agent
-/// that was killed may have left one, and two upgrades at once destroy both.
-pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+/// Runs `work` under the job's name, after all earlier jobs have ended. An agent that was killed
+/// may have left a job, and two upgrades at once destroy both systems.
+pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Result<Output, CommandError> {
     if !has_systemd(root) {
         return work.run().await.map(|captured| captured.shown);
     }
@@ -38,27 +37,28 @@ pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Resul
     let output = read_journal(job).await;
     match ended {
         Ok(_) => Ok(output),
-        Err(SystemError::TimedOut { .. }) => {
+        Err(CommandError::TimedOut { .. }) => {
             stop_unit(job).await;
             Err(timed_out(work, output))
         }
-        Err(SystemError::Failed { .. }) if started.elapsed() >= work.deadline => Err(timed_out(work, output)),
-        Err(SystemError::Failed { status, output: said, .. }) => Err(SystemError::Failed {
+        Err(CommandError::Failed { .. }) if started.elapsed() >= work.deadline => {
+            Err(timed_out(work, output))
+        }
+        Err(CommandError::Failed { status, output: said, .. }) => Err(CommandError::Failed {
             program: work.program.clone(),
             status,
-            diagnosis: Box::default(),
             output: if output.0.is_empty() { said } else { output },
         }),
         Err(error) => Err(error),
     }
 }
 
-fn timed_out(work: &Invocation, output: Output) -> SystemError {
-    SystemError::TimedOut { program: work.program.clone(), deadline: work.deadline, output }
+fn timed_out(work: &Invocation, output: Output) -> CommandError {
+    CommandError::TimedOut { program: work.program.clone(), deadline: work.deadline, output }
 }
 
-/// Values may be secret, and a command line is readable by all.
-fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option<PathBuf>, SystemError> {
+/// The values may be secret, so they are not passed on the command line, which everybody can read.
+fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option<PathBuf>, CommandError> {
     if work.env.is_empty() {
         return Ok(None);
     }
@@ -68,7 +68,7 @@ fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option
     for (name, value) in &work.env {
         let _ = writeln!(text, "{name}={}", quote(value));
     }
-    let failed = |source| SystemError::Run { program: work.program.clone(), source };
+    let failed = |source| CommandError::Run { program: work.program.clone(), source };
     fs::create_dir_all(&directory).map_err(failed)?;
     let mut file = OpenOptions::new();
     file.write(true).create(true).truncate(true).mode(0o600);
@@ -76,16 +76,15 @@ fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option
     Ok(Some(path))
 }
 
-/// As systemd reads it in an `EnvironmentFile`.
+/// Quotes a value for an `EnvironmentFile` of systemd.
 fn quote(value: &str) -> String {
     let escape = |c: char| if "\"\\`$".contains(c) { format!("\\{c}") } else { c.to_string() };
     format!("\"{}\"", value.chars().map(escape).collect::<String>())
 }
 
-/// `exec`, not `oneshot`: for a oneshot systemd-run waits for the start job,
-/// which lasts as long as the work, and answers its failure with 1 instead of
-/// the work's exit code. systemd replaces `$NAME` in arguments by variables of
-/// its own; `$$` is a plain `$`.
+/// The type is `exec` and not `oneshot`. For a oneshot unit `systemd-run` waits for the start job,
+/// which lasts as long as the work, and reports a failure as 1 instead of the exit code of the
+/// work. In arguments `$` is doubled, because systemd replaces `$NAME` by its own variables.
 fn transient_command(job: &Job, work: &Invocation, environment: Option<&Path>) -> Invocation {
     let mut args: Vec<String> =
         ["--quiet", "--wait", "--collect", "--service-type=exec"].map(str::to_owned).to_vec();
@@ -104,8 +103,8 @@ fn transient_command(job: &Job, work: &Invocation, environment: Option<&Path>) -
     }
 }
 
-/// Waits until no job runs. Each has its own `RuntimeMaxSec`, so it ends.
-pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
+/// Waits until no job runs. The wait ends, because each job has a `RuntimeMaxSec`.
+pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), CommandError> {
     if !has_systemd(root) {
         return Ok(());
     }
@@ -114,7 +113,7 @@ pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
     until_none(&Invocation::new("systemctl", &args, deadlines::QUERY), DEADLINE).await
 }
 
-async fn until_none(list: &Invocation, limit: Duration) -> Result<(), SystemError> {
+async fn until_none(list: &Invocation, limit: Duration) -> Result<(), CommandError> {
     let started = Instant::now();
     loop {
         let listed = list.run().await?.stdout;
@@ -122,7 +121,7 @@ async fn until_none(list: &Invocation, limit: Duration) -> Result<(), SystemErro
             return Ok(());
         };
         if started.elapsed() >= limit {
-            return Err(SystemError::Busy { unit: running.to_owned(), limit });
+            return Err(CommandError::Busy { unit: running.to_owned(), limit });
         }
         tracing::info!(unit = running, "waiting for work that an earlier agent started");
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -136,8 +135,8 @@ async fn stop_unit(job: &Job) {
     }
 }
 
-/// What the job printed, from the journal: bounded there, and still complete
-/// when the agent was killed in between.
+/// The output of the job, read from the journal, which bounds it and is complete even if the agent
+/// was killed in between.
 async fn read_journal(job: &Job) -> Output {
     let unit = format!("--unit={}.service", job.name());
     let args = ["--quiet", "--no-pager", "--boot", "--output=cat", "--lines=200", &unit];
@@ -216,7 +215,7 @@ mod tests {
             Invocation::new("echo", &["baremetal-step-p-4.service loaded active running"], deadlines::QUERY);
         let error = until_none(&always, Duration::ZERO).await.unwrap_err();
         assert!(
-            matches!(&error, SystemError::Busy { unit, .. } if unit == "baremetal-step-p-4.service"),
+            matches!(&error, CommandError::Busy { unit, .. } if unit == "baremetal-step-p-4.service"),
             "{error}"
         );
     }

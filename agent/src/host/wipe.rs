@@ -1,5 +1,5 @@
-//! Emptying the directories of a former node, and nothing beside them: links
-//! are removed, never followed; mounts are never entered.
+//! Empties the directories of a former node and nothing else: links are removed and never followed,
+//! mounts are never entered.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -13,12 +13,12 @@ use rustix::fs::{
 };
 use rustix::path::Arg;
 
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::Root;
 
-/// What a node leaves on a host. Of RKE2 and k3s what no image brings along:
-/// beside it lie the images of an air gap.
+/// The directories of a node. RKE2 and k3s keep images of an air gap beside these directories, so
+/// only the parts that no image brings along are listed.
 pub const NODE_DIRECTORIES: [&str; 8] = [
     "/var/lib/kubelet",
     "/var/lib/containerd",
@@ -30,68 +30,45 @@ pub const NODE_DIRECTORIES: [&str; 8] = [
     "/var/lib/rancher/rke2/server",
 ];
 
-/// A directory that was not emptied.
-#[derive(Debug, thiserror::Error)]
-pub enum WipeError {
-    /// It is a link: what it leads to may belong to something else.
-    #[error("{0} is a link, not a directory")]
-    Link(PathBuf),
-    #[error("cannot remove {path}")]
-    Remove {
-        /// What was to be removed, or looked at for that.
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
+const REMOVE: &str = "remove";
+
+fn link_failure(path: &Path) -> Failure {
+    let message = format!("{} is a link, not a directory", path.display());
+    Failure::input_output(message, "make it a directory or a mount point")
 }
 
-impl NextAction for WipeError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Link(_) => Some("make it a directory or a mount point"),
-            Self::Remove { source, .. } => Some(durable::next_action(source.kind())),
-        }
-    }
-}
-
-fn wipe_error_at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
-    let path = path.to_owned();
-    move |source| WipeError::Remove { path, source }
-}
-
-/// Empties `directory` of the host; the directory itself stays, since it may
-/// be a mount point. Returns the mount points inside, which stay too.
-pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
+/// Empties `directory` of the host. The directory itself stays, because it may be a mount point.
+/// Returns the mount points inside, which stay too.
+pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, Failure> {
     let path = root.join(directory);
     match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Ok(metadata) if metadata.is_symlink() => return Err(WipeError::Link(path)),
-        found => found.map_err(wipe_error_at(&path))?,
+        Ok(metadata) if metadata.is_symlink() => return Err(link_failure(&path)),
+        found => found.on(REMOVE, &path)?,
     };
     let mounts = mounts_below(root, directory)?;
-    let opened = open_directory(rustix::fs::CWD, &path).map_err(wipe_error_at(&path))?;
+    let opened = open_directory(rustix::fs::CWD, &path).on(REMOVE, &path)?;
     let mut walk = Walk { mounts, levels: vec![Level { opened, kept_before: 0 }], path, kept: Vec::new() };
-    walk.run().map_err(wipe_error_at(&walk.path))?;
+    walk.run().on(REMOVE, &walk.path)?;
     Ok(walk.kept)
 }
 
-/// Makes the removals in these directories durable: no record of them may
-/// outlive them.
-pub fn flush_directories(root: &Root, directories: &[&str]) -> Result<(), DurableError> {
+/// Makes the removals in these directories durable, so that no record of them can be older on the
+/// disk.
+pub fn flush_directories(root: &Root, directories: &[&str]) -> Result<(), Failure> {
     let directories: Vec<_> = directories.iter().map(|directory| root.join(directory)).collect();
     durable::flush_file_systems(&directories)
 }
 
-/// A walk by open directories: what swaps a directory for a link meanwhile
-/// redirects nothing.
+/// A walk by open directories, so that a directory that is replaced by a link meanwhile redirects
+/// nothing.
 struct Walk {
-    /// As the host's first process sees them: the agent may have a mount
+    /// The mount points that the host's first process sees, because the agent may have a mount
     /// namespace of its own.
     mounts: Vec<PathBuf>,
-    /// From the directory itself to the one that is being emptied.
+    /// The open directories from the top to the one that is being emptied.
     levels: Vec<Level>,
-    /// What is being looked at, for messages.
+    /// The current path, for messages.
     path: PathBuf,
     kept: Vec<PathBuf>,
 }
@@ -132,7 +109,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Removes it where nothing was kept in it; the outermost one stays.
+    /// Removes the directory unless something in it was kept; the outermost directory stays.
     fn leave_directory(&mut self) -> io::Result<()> {
         let left = self.levels.pop();
         if let (Some(left), Some(parent)) = (left, self.levels.last()) {
@@ -151,8 +128,8 @@ struct Found {
     is_directory: bool,
 }
 
-/// The kernel says what a mount is. A device number does not: on an overlay
-/// every file has one of its own, and a bind mount has that of its source.
+/// The kernel marks the root of a mount. Device numbers cannot be used: on an overlay every file
+/// has its own number, and a bind mount has the number of its source.
 fn look_at(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = statx(parent, name, flags, StatxFlags::TYPE)?;
@@ -170,17 +147,11 @@ fn open_directory(parent: impl AsFd, path: impl Arg) -> io::Result<Dir> {
     Ok(Dir::new(openat(parent, path, flags, Mode::empty())?)?)
 }
 
-/// Mount points strictly below `directory`, as the host's first process sees
-/// them, the deepest first.
-///
-/// # Errors
-/// [`WipeError::Remove`] when the kernel does not say.
-pub fn mounts_below(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
+/// Mount points strictly below `directory`, as the host's first process sees them, the deepest
+/// first.
+pub fn mounts_below(root: &Root, directory: &str) -> Result<Vec<PathBuf>, Failure> {
     let mountinfo = root.join("/proc/1/mountinfo");
-    let text = match fs::read_to_string(&mountinfo) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        read => read.map_err(wipe_error_at(&mountinfo))?,
-    };
+    let text = durable::read_text(&mountinfo)?.unwrap_or_default();
     let mut found: Vec<PathBuf> = parse_mount_points(&text)
         .into_iter()
         .filter(|path| path.starts_with(directory) && path != Path::new(directory))
@@ -192,7 +163,6 @@ pub fn mounts_below(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeEr
     Ok(found)
 }
 
-/// Mount points of a `mountinfo` file.
 fn parse_mount_points(text: &str) -> Vec<PathBuf> {
     let point = |line: &str| line.split(' ').nth(4).map(unescape_mount);
     text.lines().filter_map(point).map(PathBuf::from).collect()
@@ -204,10 +174,10 @@ fn unescape_mount(text: &str) -> String {
     pairs.into_iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
 }
 
-/// Removes what cloud-init rendered for the former node's network: older
-/// versions leave it behind, and a NIC that the new seed does not name would
-/// keep its old address.
-pub fn remove_rendered_network(root: &Root) -> Result<(), WipeError> {
+/// Removes the configuration that cloud-init rendered for the former node's network. Older versions
+/// of cloud-init leave it behind, and a NIC that the new seed does not name would keep its old
+/// address.
+pub fn remove_rendered_network(root: &Root) -> Result<(), Failure> {
     let rendered = [
         ("/etc/systemd/network", "10-cloud-init-"),
         ("/etc/netplan", "50-cloud-init."),
@@ -220,7 +190,7 @@ pub fn remove_rendered_network(root: &Root) -> Result<(), WipeError> {
         for path in entries.flatten().map(|entry| entry.path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name.starts_with(prefix) {
-                fs::remove_file(&path).map_err(wipe_error_at(&path))?;
+                fs::remove_file(&path).on(REMOVE, &path)?;
             }
         }
     }
@@ -278,7 +248,7 @@ mod tests {
         assert!(!host.is("/var/lib/kubelet/link") && host.is("/srv/precious/file"));
         symlink(host.root.join("/srv/precious"), host.root.join("/var/lib/etcd")).unwrap();
         let error = empty_directory(&host.root, "/var/lib/etcd").unwrap_err();
-        assert!(matches!(error, WipeError::Link(_)) && host.is("/srv/precious/file"));
+        assert!(error.message.contains("is a link") && host.is("/srv/precious/file"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The certificates that the coordinator gives to a host, and what their names say.
+//! The certificates that the coordinator gives to a host, and the names in them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,13 +7,13 @@ use rustls_pki_types::pem::PemObject as _;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use super::IdentityError;
+use crate::ground::failure::Failure;
 
 /// The URI in a host's certificate is `baremetal://NAMESPACE/TPMHASH/ROLE`; the
 /// name of its inventory is the subject's common name.
 pub(super) const SCHEME: &str = "baremetal://";
 
-/// What a certificate allows, by its URI; each role has its own file.
+/// The rights of a certificate, by its URI; each role has its own file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Live,
@@ -37,33 +37,31 @@ impl Role {
     }
 }
 
-/// A certificate and the time it holds.
+/// A certificate and its validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     pub role: Role,
-    /// Leaf first, PEM.
+    /// PEM, leaf first.
     pub chain: String,
-    /// `namespace/name` of the inventory, where its name is known.
+    /// `namespace/name` of the inventory, if the certificate has the name.
     pub inventory: Option<String>,
-    /// First moment of its life.
     pub not_before: SystemTime,
-    /// Last moment of its life.
     pub not_after: SystemTime,
 }
 
 impl Certificate {
     /// Parses a chain for the key whose public part is `public_key`.
-    pub fn parse(chain: &str, public_key: &[u8]) -> Result<Self, IdentityError> {
-        let failed = |reason: String| IdentityError::Certificate { reason };
+    pub fn parse(chain: &str, public_key: &[u8]) -> Result<Self, Failure> {
         let leaf =
-            CertificateDer::from_pem_slice(chain.as_bytes()).map_err(|error| failed(error.to_string()))?;
+            CertificateDer::from_pem_slice(chain.as_bytes()).map_err(|error| invalid(&error.to_string()))?;
         let (_, leaf) =
-            x509_parser::parse_x509_certificate(&leaf).map_err(|error| failed(error.to_string()))?;
+            x509_parser::parse_x509_certificate(&leaf).map_err(|error| invalid(&error.to_string()))?;
         if leaf.public_key().raw != public_key {
-            return Err(IdentityError::ForeignCertificate);
+            let message = "the certificate is for another key than this host's";
+            return Err(Failure::refused(message, ""));
         }
-        let (namespace, role) = parse_names(&leaf)
-            .ok_or_else(|| failed("it has no URI baremetal://NAMESPACE/TPMHASH/ROLE".to_owned()))?;
+        let (namespace, role) =
+            parse_names(&leaf).ok_or_else(|| invalid("it has no URI baremetal://NAMESPACE/TPMHASH/ROLE"))?;
         let name = leaf.subject().iter_common_name().find_map(|name| name.as_str().ok());
         let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok(Self {
@@ -75,12 +73,11 @@ impl Certificate {
         })
     }
 
-    /// Whether it is valid at `now`.
     pub fn is_valid(&self, now: SystemTime) -> bool {
         now < self.not_after
     }
 
-    /// Two thirds of its life: the time to ask for the next one.
+    /// Two thirds of the certificate's life; at this time the host asks for the next one.
     pub fn renew_at(&self) -> SystemTime {
         self.not_before + self.life() * 2 / 3
     }
@@ -90,7 +87,11 @@ impl Certificate {
     }
 }
 
-/// Namespace and role of the first URI of ours.
+fn invalid(reason: &str) -> Failure {
+    Failure::refused(format!("the certificate is invalid: {reason}"), "")
+}
+
+/// Namespace and role of the first URI with [`SCHEME`].
 fn parse_names(leaf: &X509Certificate<'_>) -> Option<(String, Role)> {
     let names = leaf.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {

@@ -30,7 +30,7 @@ fn tpm_identity_is_copied_with_key() {
     let loaded = Identity::load(there.path()).unwrap().unwrap();
     assert_eq!(loaded.hash(), software.hash(), "a software key leaves no endorsement key");
     fs::write(here.path().join(ENDORSEMENT_KEY), "").unwrap();
-    assert!(matches!(Identity::load(here.path()), Err(IdentityError::EndorsementKey { .. })));
+    assert!(Identity::load(here.path()).unwrap_err().message.ends_with("holds no public key"));
 }
 
 #[test]
@@ -111,10 +111,8 @@ fn a_certificate_for_another_key_is_refused() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let one = Identity::load_or_make(one.path()).unwrap();
     let other = Identity::load_or_make(other.path()).unwrap();
-    assert!(matches!(
-        Certificate::parse(&issue_certificate(&other, "live"), &one.public_key()),
-        Err(IdentityError::ForeignCertificate)
-    ));
+    let refused = Certificate::parse(&issue_certificate(&other, "live"), &one.public_key()).unwrap_err();
+    assert!(refused.message.contains("for another key"), "{refused}");
     for chain in ["nonsense".to_owned(), issue_certificate(&one, "other-role")] {
         assert!(Certificate::parse(&chain, &one.public_key()).is_err());
     }

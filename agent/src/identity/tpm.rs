@@ -1,9 +1,9 @@
-//! The TPM 2.0 of the host: its endorsement key is who the host is, a quote and
-//! an activated credential prove it (`proto::proof`).
+//! The TPM 2.0 of the host. Its endorsement key is the identity of the host; a quote and an
+//! activated credential prove it (`proto::proof`).
 //!
-//! Nothing is left in the TPM: both keys are primary keys of the endorsement
-//! hierarchy, which a TPM makes again from its seed, always the same ones. None of
-//! them has a password, so no failure counts towards a lockout.
+//! Nothing is stored in the TPM: both keys are primary keys of the endorsement hierarchy, which a
+//! TPM derives from its seed and which are therefore always the same. Neither key has a password,
+//! so no failure counts towards a lockout.
 
 mod channel;
 mod commands;
@@ -19,31 +19,27 @@ use tpm2_protocol::basic::TpmHandle;
 use tpm2_protocol::data::{TpmtPublic, TpmuPublicId};
 
 pub use commands::Tpm;
-pub use error::TpmError;
+use error::TpmError;
 
-use crate::ground::error::describe_error;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 
-/// Where the kernel offers its TPM 2.0; a TPM 1.2 has no such file.
+/// The device of a TPM 2.0; the kernel offers no such file for a TPM 1.2.
 pub fn find_device(root: &Root) -> Option<PathBuf> {
     Some(root.join("/dev/tpmrm0")).filter(|path| path.exists())
 }
 
-/// The public part of the endorsement key of this host's TPM, PKIX DER; nothing
-/// where there is no TPM.
-///
-/// # Errors
-/// [`TpmError`] when there is a TPM that cannot be used.
-pub async fn read_identity(root: &Root) -> Result<Option<Vec<u8>>, TpmError> {
+/// The public part of the endorsement key of this host's TPM, PKIX DER; `None` if there is no TPM.
+pub async fn read_identity(root: &Root) -> Result<Option<Vec<u8>>, Failure> {
     let Some(path) = find_device(root) else { return Ok(None) };
-    run_blocking(move || Ok(Some(load_endorsement(&mut Tpm::open(path)?)?.public_key))).await
+    run_blocking(move || Ok(Some(load_endorsement(&mut Tpm::open(&path)?)?.public_key))).await
 }
 
-/// A TPM command takes up to seconds: the thread of the agent goes on.
+/// Runs on a thread of its own, because a command of a TPM may take seconds.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TpmError> + Send + 'static,
-) -> Result<T, TpmError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| TpmError::Interrupted)?
+) -> Result<T, Failure> {
+    Ok(tokio::task::spawn_blocking(work).await.map_err(|_| error::interrupted())??)
 }
 
 struct LoadedKey {
@@ -57,7 +53,8 @@ struct Endorsement {
     public_key: Vec<u8>,
 }
 
-/// Persistent, where the installer of another system left it, else made again.
+/// Loads the persistent endorsement key that another system's installer may have left, or derives
+/// the key again.
 fn load_endorsement(tpm: &mut Tpm) -> Result<Endorsement, TpmError> {
     let persistent = TpmHandle::new(ENDORSEMENT_HANDLE);
     let template = keys::endorsement_template()?;
@@ -70,15 +67,17 @@ fn load_endorsement(tpm: &mut Tpm) -> Result<Endorsement, TpmError> {
     Ok(Endorsement { key: LoadedKey { handle, public: commands::marshal(&public)? }, public_key })
 }
 
-fn modulus(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], TpmError> {
+fn modulus(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], Failure> {
     let modulus = match &public.unique {
         TpmuPublicId::Rsa(modulus) => <[u8; RSA_BYTES]>::try_from(&**modulus).ok(),
         _ => None,
     };
-    modulus.filter(|modulus| modulus[0] >= 0x80).ok_or(TpmError::OddKey)
+    modulus.filter(|modulus| modulus[0] >= 0x80).ok_or_else(|| {
+        error::broken("the TPM made an endorsement key that is not RSA with 2048 bits".to_owned())
+    })
 }
 
-/// A TPM whose keys are loaded, for one registration.
+/// A TPM with loaded keys, for one registration.
 #[derive(Debug)]
 pub struct Attestor {
     tpm: Tpm,
@@ -86,17 +85,28 @@ pub struct Attestor {
     attestation: TpmHandle,
     /// The endorsement key, PKIX DER.
     pub public_key: Vec<u8>,
-    /// What the coordinator learns of the TPM.
+    /// The part of the TPM that the coordinator learns.
     pub keys: TpmKeys,
 }
 
 impl Attestor {
-    /// Loads the keys of the TPM of this host, which must be the one whose
-    /// endorsement key is `public_key`.
-    pub async fn load(root: &Root, public_key: &[u8]) -> Result<Self, TpmError> {
-        let path = find_device(root).ok_or(TpmError::Gone)?;
-        let loaded = run_blocking(move || Self::load_keys(Tpm::open(path)?)).await?;
-        if loaded.public_key == public_key { Ok(loaded) } else { Err(TpmError::Replaced) }
+    /// Loads the keys of this host's TPM. The public part of its endorsement key must be
+    /// `public_key`.
+    pub async fn load(root: &Root, public_key: &[u8]) -> Result<Self, Failure> {
+        let path = find_device(root).ok_or_else(|| {
+            Failure::input_output(
+                "this host registered with a TPM 2.0, and there is none now",
+                "switch the TPM on in the host's firmware setup; if it was removed for good, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+            )
+        })?;
+        let loaded = run_blocking(move || Self::load_keys(Tpm::open(&path)?)).await?;
+        if loaded.public_key == public_key {
+            return Ok(loaded);
+        }
+        Err(Failure::input_output(
+            "this host registered with another TPM than it has now",
+            "put the former TPM back; if it was replaced for good, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+        ))
     }
 
     fn load_keys(mut tpm: Tpm) -> Result<Self, TpmError> {
@@ -111,12 +121,12 @@ impl Attestor {
         Ok(Self { tpm, endorsement: key.handle, attestation, public_key, keys })
     }
 
-    /// Answers a challenge: the authenticator of `binding`, and the quote.
+    /// Answers a challenge by the authenticator of `binding`, and the quote.
     pub async fn answer(
         mut self,
         challenge: TpmChallenge,
         binding: [u8; 32],
-    ) -> Result<(Vec<u8>, TpmQuote), TpmError> {
+    ) -> Result<(Vec<u8>, TpmQuote), Failure> {
         run_blocking(move || {
             let credential = self.tpm.activate_credential(
                 self.attestation,
@@ -125,7 +135,7 @@ impl Attestor {
                 &challenge.encrypted_secret,
             )?;
             if credential.len() != CREDENTIAL_BYTES {
-                return Err(TpmError::Challenge);
+                return Err(error::invalid_challenge().into());
             }
             let key = hmac::Key::new(hmac::HMAC_SHA256, &credential);
             let authenticator = hmac::sign(&key, &binding).as_ref().to_vec();
@@ -135,8 +145,8 @@ impl Attestor {
         .await
     }
 
-    /// Shows how often the TPM was reset.
-    pub async fn prove_boot(mut self, binding: [u8; 32]) -> Result<BootProof, TpmError> {
+    /// Proves the number of resets of the TPM.
+    pub async fn prove_boot(mut self, binding: [u8; 32]) -> Result<BootProof, Failure> {
         run_blocking(move || {
             let quote = self.tpm.quote(self.attestation, &binding, &PCRS)?;
             Ok(BootProof { attestation_key: self.keys.attestation_key, quote: Some(quote) })
@@ -145,25 +155,23 @@ impl Attestor {
     }
 }
 
-/// Empty where there is none, and where the TPM does not let it be read: whether
-/// a host needs one is for the coordinator to say.
+/// Empty if there is no certificate or the TPM refuses to read it, because the coordinator decides
+/// whether a host needs one.
 fn read_certificate(tpm: &mut Tpm) -> Result<Vec<u8>, TpmError> {
     match tpm.read_index(TpmHandle::new(ENDORSEMENT_CERTIFICATE)) {
         Ok(found) => Ok(found.map(trim_certificate).unwrap_or_default()),
         Err(error @ TpmError::Refused { .. }) if !error.is_temporary() => {
-            tracing::warn!(
-                error = describe_error(&error),
-                "the certificate in the TPM counts as missing; next: none, unless the Secret tpm-ca asks for one"
-            );
+            let error = Failure::from(error).with_next_action("none, unless the Secret tpm-ca asks for one");
+            tracing::warn!(%error, "cannot read the certificate in the TPM, registering without it");
             Ok(vec![])
         }
         Err(error) => Err(error),
     }
 }
 
-/// Vendors fill the index up behind the certificate.
+/// Vendors pad the index behind the certificate.
 fn trim_certificate(mut bytes: Vec<u8>) -> Vec<u8> {
-    // SEQUENCE with a length of two bytes, which every certificate has.
+    // Every certificate is a SEQUENCE with a length of two bytes.
     if let [0x30, 0x82, high, low, ..] = bytes[..] {
         bytes.truncate(4 + usize::from(u16::from_be_bytes([high, low])));
     }

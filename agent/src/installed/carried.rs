@@ -1,11 +1,9 @@
-//! What the host carries, for Hello: the coordinator rebuilds its status from
-//! it, and gives a host to a machine only when it states that it carries no
-//! node.
+//! The content of the host, for Hello. The coordinator rebuilds its status from it, and assigns a
+//! host to a machine only if the host states that it carries no node.
 
 use proto::plan::NodeIdentity;
 use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
 
-use crate::ground::error::explain;
 use crate::ground::paths::Root;
 use crate::host::credentials;
 use crate::plan::executor::NewestPlan;
@@ -13,7 +11,7 @@ use crate::state::duty;
 use crate::state::install_record::InstallRecord;
 use crate::state::node_identity;
 
-/// Reads it from the state directory and the node's own directories.
+/// Reads the content from the state directory and the node's own directories.
 pub(super) fn observe_carried(root: &Root, newest: &NewestPlan) -> Carried {
     let plan = match newest {
         NewestPlan::Known(plan) => Some(plan.clone()),
@@ -36,23 +34,22 @@ fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
         Ok(None) => {}
         Err(error) => {
             tracing::warn!(
-                error = explain(&error),
+                %error,
                 "the node identity is unreadable, so Hello states a node"
             );
             return Some(CarriedNode::default());
         }
     }
-    // With a damaged journal it is unknown whether a plan has begun to write a
-    // node here. A host that states no node is given to the next machine and
-    // wiped, so the unknown case states one.
+    // If the journal is damaged, a plan may have begun to write a node. A host that states no node
+    // is assigned to the next machine and wiped, so an unknown state counts as a node.
     let unknown = *newest == NewestPlan::Unknown;
     (unknown || credentials::are_in_system(root)).then(CarriedNode::default)
 }
 
-/// A record that cannot be parsed is still one of an install.
+/// A damaged record still proves an install.
 fn read_installed(root: &Root) -> Option<InstallDone> {
     let record = InstallRecord::read(&root.state()).unwrap_or_else(|error| {
-        tracing::warn!(error = explain(&error), "the install record cannot be read");
+        tracing::warn!(%error, "the install record cannot be read");
         Some(InstallRecord::default())
     });
     record.map(InstallDone::from)

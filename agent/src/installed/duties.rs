@@ -1,5 +1,5 @@
-//! The load balancer's duty on the line to the coordinator: what comes is kept
-//! in its file, and the state that `alive` leaves is sent.
+//! The load balancer's duty on the stream to the coordinator: a received duty is stored in its
+//! file, and the state that the verb `alive` writes is sent.
 
 use std::io;
 
@@ -7,12 +7,11 @@ use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::{HostMessage, LoadBalancerDuty, LoadBalancerState};
 use tokio::sync::mpsc;
 
-use crate::ground::error::explain;
 use crate::ground::file_changes::FileChanges;
 use crate::ground::paths::Root;
 use crate::state::duty;
 
-/// One stream's part of it.
+/// The duty's part of one stream.
 pub(super) struct DutyLine {
     changes: Option<FileChanges>,
     /// The state that was sent last.
@@ -27,7 +26,7 @@ impl DutyLine {
         Self { changes: changes.ok(), reported: None }
     }
 
-    /// Ends when the state may have changed.
+    /// Waits until the state may have changed.
     pub(super) async fn next(&self) -> io::Result<()> {
         match &self.changes {
             Some(changes) => changes.next().await,
@@ -35,7 +34,7 @@ impl DutyLine {
         }
     }
 
-    /// After a change, or the end of the watch.
+    /// Called after a change, or after the end of the watch.
     pub(super) fn note_seen(
         &mut self,
         seen: io::Result<()>,
@@ -49,7 +48,7 @@ impl DutyLine {
         self.report_state(root, outbound);
     }
 
-    /// What does the duty finds it in its file, and answers by its state.
+    /// The supervisor reads the duty from its file, and answers by its state.
     pub(super) fn take_duty(
         &mut self,
         root: &Root,
@@ -59,8 +58,8 @@ impl DutyLine {
         match duty::keep_duty(root, duty) {
             Ok(()) => tracing::info!(generation = duty.generation, "load balancer's duty kept"),
             Err(error) => {
-                tracing::warn!(error = explain(&error), "load balancer's duty refused");
-                self.send_state(duty::refuse_duty(duty, &error), outbound);
+                tracing::warn!(%error, "load balancer's duty refused");
+                self.send_state(duty::refuse_duty(duty, error), outbound);
             }
         }
     }
@@ -71,7 +70,7 @@ impl DutyLine {
         }
     }
 
-    /// A full queue drops it: the next change is sent again.
+    /// A state that does not fit into the queue is dropped, because the next change is sent again.
     fn send_state(&mut self, state: LoadBalancerState, outbound: &mpsc::Sender<HostMessage>) {
         if self.reported.as_ref() == Some(&state) {
             return;

@@ -1,13 +1,14 @@
-//! The installed system: always attached to the coordinator, with pauses.
+//! The verb `run` of the installed system: stays attached to the coordinator, one connection after
+//! the other.
 //!
-//! One connection after the other: each begins with a valid certificate,
-//! sends Hello, takes plans, and reports outcomes and the network until it breaks.
-//! Steps run concurrently ([`worker`]).
+//! Each connection begins with a valid certificate, sends Hello, receives plans, and reports
+//! outcomes and the network until it breaks. Steps run concurrently ([`worker`]).
 
 mod certificate;
 mod stream;
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use proto::v1alpha1::host_message::Message;
@@ -16,12 +17,10 @@ use semver::Version;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Code;
 
 use stream::Attached;
 
 use super::duties::DutyLine;
-use super::error::{LinkError, RunError};
 use super::mailbox::Mailbox;
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
@@ -29,11 +28,12 @@ use super::settings::Settings;
 use super::updates::Updates;
 use super::worker::Progress;
 use super::{carried, worker};
-use crate::client::calls::{CallError, Caller};
+use crate::client::calls::Caller;
+use crate::client::error::{Answer, CallError};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
-use crate::ground::error::explain;
+use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::Root;
 use crate::host::facts;
 use crate::host::network::NetworkObserver;
@@ -43,39 +43,35 @@ use crate::plan::executor::Executor;
 use crate::state::live_boot;
 use crate::state::message::Console;
 
-/// Messages that may wait for a slow coordinator.
+/// Number of messages that may wait for a slow coordinator.
 const QUEUE: usize = 16;
-/// How long the coordinator may take to open the stream.
+/// Time that the coordinator may take to open the stream.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Shortest time between two renewals, also on a host whose clock is wrong.
+/// Shortest time between two renewals, even if the host's clock is wrong.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 
-/// Why the agent ends although nothing is wrong: whatever starts it lets
-/// [`crate::update::launch`] choose.
+/// The reason for which the agent exits without a failure. The unit starts it again, and
+/// [`crate::update::launch`] chooses the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A newer agent is to be tried.
     Updated,
-    /// This one was on trial and did not attach.
+    /// This agent was on trial and did not attach.
     GivenUp,
 }
 
 /// Keeps the installed system of `root` attached, by the agent of this version.
-///
-/// # Errors
-/// [`RunError`] when it cannot begin.
 pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     root: &Root,
     system: S,
     executor: Executor<S>,
     network: &N,
     version: Version,
-) -> Result<Ended, RunError> {
+) -> Result<Ended, Failure> {
     let settings = Settings::open(root)?;
     let directory = root.state().identity();
-    let identity = Identity::load(&directory)?
-        .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
+    let identity = Identity::load(&directory)?.ok_or_else(|| no_identity(&directory))?;
     live_boot::forget_live_boot(&root.state())?;
     let orders = Mailbox::default();
     let (publish, progress) =
@@ -106,7 +102,15 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     }
 }
 
-/// Tells systemd, where it asks, that the agent's one thread still turns.
+/// The persistent partition is empty or not mounted.
+fn no_identity(directory: &Path) -> Failure {
+    Failure::input_output(
+        format!("this host has no identity key in {}", directory.display()),
+        "mount the persistent partition there, or, if the key is lost, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+    )
+}
+
+/// Tells systemd's watchdog that the agent's one thread still runs.
 async fn notify_watchdog() -> Infallible {
     let Some(limit) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;
@@ -125,29 +129,28 @@ struct Link<'a, S, N> {
     identity: &'a Identity,
     orders: &'a Mailbox,
     progress: watch::Receiver<Progress>,
-    /// The pending report went out: it must not go out twice before the worker
-    /// has seen that.
+    /// The pending report was sent. It must not be sent twice before the worker has noticed this.
     awaits_worker: bool,
     running: watch::Receiver<Option<StepProgress>>,
     pace: Pace,
     progress_pace: ProgressPace,
     console: Console,
-    /// What the coordinator made of the certificate of the last connection.
+    /// The coordinator's reaction to the certificate of the last connection.
     rejection: Rejection,
-    /// It rejected the last one: its clock or its authority is another one.
+    /// The coordinator rejected the last certificate, because its clock or its authority differs.
     doubts_kept: bool,
     trial: NetworkTrial<'a>,
     updates: Updates<'a>,
 }
 
-/// Why a connection was ended on purpose.
+/// The reason for which a connection is opened again without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
-    /// There is another certificate to call with.
+    /// The host has another certificate.
     Certificate,
-    /// There are other settings to connect by.
+    /// The host has other settings.
     Settings,
-    /// There is another agent to start.
+    /// Another agent is to be started.
     Agent,
 }
 
@@ -166,11 +169,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
                     backoff.note_broken(start.elapsed());
-                    self.console.print_message(&format!(
-                        "not attached to {}: {}",
-                        self.settings.config().address(),
-                        explain(&error)
-                    ));
+                    let address = self.settings.config().address();
+                    let failure = error.failure.clone().context(format_args!("not attached to {address}"));
+                    self.console.print_failure(&failure);
                     if self.trial.is_over(&error, &mut self.console) {
                         self.trial.reboot(&self.system).await;
                     }
@@ -184,15 +185,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    /// With a clock that is behind, an expired certificate looks valid here. A
-    /// coordinator that is away or restarts says nothing about a certificate.
-    fn is_certificate_rejected(&self, error: &LinkError) -> bool {
-        let unauthenticated =
-            matches!(error, LinkError::Call(CallError::Failed { code: Code::Unauthenticated, .. }));
-        unauthenticated || self.rejection.is_rejected()
+    /// If the clock of the host is behind, an expired certificate looks valid here. A coordinator
+    /// that is unreachable or restarting says nothing about a certificate.
+    fn is_certificate_rejected(&self, error: &CallError) -> bool {
+        error.answer == Answer::Unauthenticated || self.rejection.is_rejected()
     }
 
-    async fn attach_once(&mut self) -> Result<Again, LinkError> {
+    async fn attach_once(&mut self) -> Result<Again, CallError> {
         self.rejection = Rejection::default();
         let certificate = self.choose_certificate().await?;
         if certificate.role == Role::Live {
@@ -202,16 +201,16 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         let (outbound, messages) = mpsc::channel(QUEUE);
         let hello = HostMessage { message: Some(Message::Hello(self.build_hello().await?)) };
         // The channel is empty and has room.
-        outbound.try_send(hello).map_err(|_| LinkError::Worker)?;
+        outbound.try_send(hello).map_err(|_| worker_stopped())?;
         let attach = client.attach(ReceiverStream::new(messages));
         let inbound = tokio::time::timeout(ATTACH_DEADLINE, attach)
             .await
-            .map_err(|_elapsed| LinkError::Closed)??
+            .map_err(|_elapsed| stream_closed())??
             .into_inner();
         self.root.note_attached();
         self.trial.keep_network();
         if let Err(error) = self.settings.note_attached() {
-            tracing::warn!(error = explain(&error), "settings of the coordinator are not kept");
+            tracing::warn!(%error, "settings of the coordinator are not kept");
         }
         self.updates.note_attached();
         self.pace.attached(Instant::now());
@@ -242,7 +241,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    async fn build_hello(&self) -> Result<Hello, LinkError> {
+    async fn build_hello(&self) -> Result<Hello, CallError> {
         let newest = self.progress.borrow().newest.clone();
         let network = self.network.observe().ok();
         Ok(Hello {
@@ -256,7 +255,16 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         })
     }
 
-    async fn read_state(&self) -> Result<SystemState, LinkError> {
-        Ok(self.system.running().await?)
+    async fn read_state(&self) -> Result<SystemState, CallError> {
+        Ok(self.system.running().await.context("cannot read what this host runs")?)
     }
+}
+
+/// The coordinator restarts, or another connection of this host took over.
+fn stream_closed() -> CallError {
+    CallError::answered("the coordinator closed the stream", "")
+}
+
+fn worker_stopped() -> Failure {
+    Failure::input_output("the executor has stopped", "")
 }

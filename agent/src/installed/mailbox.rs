@@ -1,5 +1,5 @@
-//! What the link leaves for the worker. Leaving never waits: a step may take an
-//! hour, and the stream must be read and the certificate renewed meanwhile.
+//! The mailbox between the stream and the worker. Sending never waits, because a step may take an
+//! hour and meanwhile the stream must be read and the certificate renewed.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use proto::v1alpha1::{HostMessage, Plan, StepReport};
 use tokio::sync::{Notify, mpsc};
 
-/// Plans that may wait; of more the oldest is dropped.
+/// Number of plans that may wait; the oldest one is dropped first.
 const PLANS: usize = 16;
 
-/// What the link sends to the worker.
+/// A message from the stream to the worker.
 #[derive(Debug)]
 pub enum Order {
-    /// A plan came; the answer goes back on the stream that brought it.
+    /// A plan has arrived; the answer is sent on the stream that brought it.
     Plan {
         plan: Plan,
-        /// The stream's other direction.
+        /// The sending side of that stream.
         answer: mpsc::Sender<HostMessage>,
     },
     /// The coordinator has this report.
@@ -25,7 +25,6 @@ pub enum Order {
     Reboot(String),
 }
 
-/// Orders that the worker has not taken.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     orders: Mutex<VecDeque<Order>>,
@@ -33,8 +32,8 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Leaves an order. A plan replaces the one of the same number, whose stream
-    /// has ended; a reboot replaces the one before.
+    /// Adds an order. A plan replaces a plan of the same generation, whose stream has ended; a
+    /// reboot replaces an earlier one.
     pub fn put(&self, order: Order) {
         let mut orders = self.lock();
         if matches!(order, Order::Reboot(_)) {
@@ -56,8 +55,8 @@ impl Mailbox {
         self.news.notify_one();
     }
 
-    /// Leaves an order that could not be carried out before all others, unless
-    /// another stream has brought its plan again.
+    /// Puts an order that could not be carried out before all others, unless another stream has
+    /// brought its plan again.
     pub fn put_back(&self, order: Order) {
         let mut orders = self.lock();
         let is_same = |other: &Order| match (&order, other) {
@@ -71,7 +70,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes the next order, waiting for one.
+    /// Takes the next order, and waits for one.
     pub async fn take(&self) -> Order {
         loop {
             if let Some(order) = self.lock().pop_front() {
@@ -81,7 +80,6 @@ impl Mailbox {
         }
     }
 
-    /// Whether the worker has taken every order.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

@@ -1,17 +1,17 @@
-//! When the network and the progress of a step may be reported: at rates that
-//! a coordinator of a large fleet can bear.
+//! Limits the rate of reports about the network and the progress of steps, so that the coordinator
+//! of a large fleet can bear them.
 
 use std::time::Duration;
 
 use proto::v1alpha1::{ObservedReport, StepProgress};
 use tokio::time::Instant;
 
-/// A cable that is plugged in makes a dozen changes.
+/// Plugging in a cable causes a dozen changes.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Shortest time between two reports.
 const APART: Duration = Duration::from_secs(30);
 
-/// Remembers the last report and the next.
+/// The times of the last and the next report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     last: Option<Instant>,
@@ -19,7 +19,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A new connection: the coordinator needs a report.
+    /// The coordinator needs a report after each attach.
     pub fn attached(&mut self, now: Instant) {
         self.due = Some(self.allowed_at(now));
     }
@@ -30,12 +30,11 @@ impl Pace {
         }
     }
 
-    /// A report went out.
     pub fn note_reported(&mut self, now: Instant) {
         *self = Self { last: Some(now), due: None };
     }
 
-    /// When to report; nothing while there is nothing new.
+    /// Time of the next report; `None` if nothing has changed.
     pub const fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -45,27 +44,26 @@ impl Pace {
     }
 }
 
-/// The last report on a connection.
 #[derive(Debug, Default)]
 pub struct LastObserved(Option<ObservedReport>);
 
 impl LastObserved {
-    /// Whether the coordinator lacks it: on a busy node the workload's network
-    /// changes all the time, and the host's does not.
+    /// True if the coordinator does not have this report. On a busy node the workload changes the
+    /// network all the time, without any change of the host's own network.
     pub fn is_news(&self, report: &ObservedReport) -> bool {
         self.0.as_ref() != Some(report)
     }
 
-    /// The coordinator has it, or does not want it.
+    /// Records that the coordinator has the report, or refuses it.
     pub fn note_sent(&mut self, report: ObservedReport) {
         self.0 = Some(report);
     }
 }
 
-/// Shortest time between two messages on the progress of one step.
+/// Shortest time between two messages about the progress of one step.
 const PROGRESS_APART: Duration = Duration::from_secs(10);
 
-/// The progress of the running step: what is to be sent, and when.
+/// The progress of the running step, and the time to send it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgressPace {
     sent: Option<(StepProgress, Instant)>,
@@ -73,12 +71,12 @@ pub struct ProgressPace {
 }
 
 impl ProgressPace {
-    /// What runs now; nothing between two steps.
+    /// Sets the running step; `None` between two steps.
     pub fn set_running(&mut self, running: Option<StepProgress>) {
         self.unsent = running;
     }
 
-    /// When to send; nothing while there is nothing to send.
+    /// Time to send; `None` if there is nothing to send.
     pub fn due(&self) -> Option<Instant> {
         let running = self.unsent.as_ref()?;
         let same_step = |sent: &StepProgress| {
@@ -91,7 +89,7 @@ impl ProgressPace {
         }
     }
 
-    /// Takes what is to be sent now.
+    /// Takes the progress to send now.
     pub fn take_due(&mut self, now: Instant) -> Option<StepProgress> {
         let progress = self.unsent.take()?;
         self.sent = Some((progress.clone(), now));

@@ -1,60 +1,23 @@
-//! Where the coordinator is, as it announces it on the stream: tried before it
-//! replaces what the host attached by.
+//! The settings that the coordinator announces on the stream. The host tries them before they
+//! replace the former ones.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proto::v1alpha1::{CoordinatorSettings, Failure, FailureReason};
+use proto::v1alpha1::CoordinatorSettings;
 use tokio::time::Instant;
 
-use crate::client::config::{self, Config, ConfigError};
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::{NextAction, describe_error};
+use crate::client::config::{self, Config};
+use crate::ground::durable;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 
-/// Connections by one of new and former settings that fail before the other ones are
-/// tried.
+/// Number of failed connections by one of new and former settings before the other ones are tried.
 const TRIES: u32 = 5;
-/// So long settings that failed are not tried again.
+/// Settings that failed are not tried again for this time.
 const PAUSE: Duration = Duration::from_mins(10);
 
-/// Why settings are not taken.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SettingsError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// They lead to no coordinator.
-    #[error("the host did not attach by them {TRIES} times, and went back to the former ones")]
-    Failed,
-    /// They cannot be kept.
-    #[error(transparent)]
-    Keep(#[from] DurableError),
-}
-
-impl NextAction for SettingsError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Config(_) => Some("correct --server-url of the coordinator, or the Secret of its CA"),
-            Self::Failed => Some(
-                "check that the host reaches the coordinator's URL, and that the certificate there is signed by the CA; they are tried again when the host attaches after ten minutes",
-            ),
-            Self::Keep(error) => error.next_action(),
-        }
-    }
-}
-
-impl SettingsError {
-    pub(super) fn to_failure(&self) -> Failure {
-        Failure {
-            reason: FailureReason::Refused.into(),
-            message: describe_error(self),
-            next_action: self.next_action().unwrap_or_default().to_owned(),
-        }
-    }
-}
-
-/// The settings in use, and those that are tried.
+/// The current settings, and new ones that are tried.
 pub(super) struct Settings {
     root: Root,
     current: Config,
@@ -64,22 +27,20 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Those that the host attached by last, and those that were announced since.
-    pub(super) fn open(root: &Root) -> Result<Self, ConfigError> {
+    /// Reads the settings by which the host attached last, and those that were announced since.
+    pub(super) fn open(root: &Root) -> Result<Self, Failure> {
         let current = config::read(&root.state().config())?;
-        let next = match config::read(&root.state().next_config()) {
-            Ok(next) => Some(next),
-            Err(ConfigError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                tracing::warn!(%error, "announced settings of the coordinator cannot be read");
-                None
-            }
-        };
+        let next = config::read_optional(&root.state().next_config())
+            .inspect_err(
+                |error| tracing::warn!(%error, "cannot read the announced settings of the coordinator"),
+            )
+            .ok()
+            .flatten();
         Ok(Self { root: root.clone(), current, next, failures: 0, failed: None })
     }
 
-    /// To connect by: in turns while neither leads to the coordinator, since it may be
-    /// away for a while at either.
+    /// The settings for the next connection. The new and the former settings alternate while both
+    /// fail, because the coordinator may be unreachable by either for a while.
     pub(super) fn config(&self) -> &Config {
         self.next.as_ref().filter(|_| self.tries_next()).unwrap_or(&self.current)
     }
@@ -88,24 +49,31 @@ impl Settings {
         (self.failures / TRIES).is_multiple_of(2)
     }
 
-    /// Keeps announced settings beside those in use; whether they differ.
-    pub(super) fn accept(&mut self, announced: &CoordinatorSettings) -> Result<bool, SettingsError> {
-        let next = self.current.moved_to(&announced.registration_url, &announced.authorities)?;
+    /// Stores announced settings beside the current ones. Returns true if they differ.
+    pub(super) fn accept(&mut self, announced: &CoordinatorSettings) -> Result<bool, Failure> {
+        let next = self.current.moved_to(&announced.registration_url, &announced.authorities);
+        let next = next.map_err(|failure| {
+            let action = "correct --server-url of the coordinator, or the Secret of its CA";
+            failure.with_next_action(action)
+        })?;
         if next == *self.config() {
             return Ok(false);
         }
         let is_failed =
             |(checksum, at): &(String, Instant)| *checksum == next.checksum() && at.elapsed() < PAUSE;
         if self.failed.as_ref().is_some_and(is_failed) {
-            return Err(SettingsError::Failed);
+            return Err(Failure::refused(
+                format!("the host did not attach by them {TRIES} times, and went back to the former ones"),
+                "check that the host reaches the coordinator's URL, and that the certificate there is signed by the CA; they are tried again when the host attaches after ten minutes",
+            ));
         }
-        durable::write(&self.path(), render(&next)?.as_bytes())?;
+        durable::write(&self.path(), next.render_yaml()?.as_bytes())?;
         (self.next, self.failures) = (Some(next), 0);
         Ok(true)
     }
 
-    /// The coordinator was reached by [`Settings::config`]: the other settings go.
-    pub(super) fn note_attached(&mut self) -> Result<(), SettingsError> {
+    /// The host has attached by [`Settings::config`], so the other settings are removed.
+    pub(super) fn note_attached(&mut self) -> Result<(), Failure> {
         let Some(next) = &self.next else { return Ok(()) };
         if !self.tries_next() {
             tracing::warn!(
@@ -115,9 +83,9 @@ impl Settings {
             );
             self.failed = Some((next.checksum(), Instant::now()));
             self.next = None;
-            return Ok(durable::remove(&self.path())?);
+            return durable::remove(&self.path());
         }
-        durable::write(&self.root.state().config(), render(next)?.as_bytes())?;
+        durable::write(&self.root.state().config(), next.render_yaml()?.as_bytes())?;
         durable::remove(&self.path())?;
         if let Some(next) = self.next.take() {
             self.current = next;
@@ -126,7 +94,6 @@ impl Settings {
         Ok(())
     }
 
-    /// The coordinator was not reached.
     pub(super) fn note_failed(&mut self) {
         if self.next.is_some() {
             self.failures = self.failures.wrapping_add(1);
@@ -136,10 +103,6 @@ impl Settings {
     fn path(&self) -> PathBuf {
         self.root.state().next_config()
     }
-}
-
-fn render(config: &Config) -> Result<String, ConfigError> {
-    config.render_yaml().map_err(|source| ConfigError::Parse { path: PathBuf::from("config.yaml"), source })
 }
 
 #[cfg(test)]
@@ -209,12 +172,12 @@ mod tests {
         assert_eq!(settings.config().host, "old");
         assert!(!root.state().next_config().exists());
         let refused = settings.accept(&announced("nowhere")).unwrap_err();
-        assert!(refused.to_failure().message.contains("went back"), "{refused}");
+        assert!(refused.message.contains("went back"), "{refused}");
         assert!(settings.accept(&announced("elsewhere")).unwrap(), "others are tried at once");
         settings.note_attached().unwrap();
         tokio::time::advance(PAUSE).await;
         assert!(settings.accept(&announced("nowhere")).unwrap());
         let odd = CoordinatorSettings { registration_url: "http://x/".into(), ..announced("x") };
-        assert!(matches!(settings.accept(&odd), Err(SettingsError::Config(_))));
+        assert!(settings.accept(&odd).unwrap_err().next_action.contains("--server-url"));
     }
 }

@@ -1,42 +1,41 @@
-//! Another agent on the line to the coordinator: announced, read in parts, tried
-//! at the next start while no plan runs; kept once it has attached, else given up.
+//! Updates of the agent on the stream to the coordinator. An update is announced, read in parts,
+//! and tried at the next start while no plan runs; it is kept after it has attached, else given up.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::{AgentUpdate, AgentUpdateState, Failure, FailureReason, HostMessage, ReadAgentRequest};
+use proto::v1alpha1::{AgentUpdate, AgentUpdateState, FailureReason, HostMessage, ReadAgentRequest};
 use semver::Version;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 
-use super::error::LinkError;
-use crate::client::calls::{CallError, unary_request};
-use crate::ground::error::{NextAction, describe_error, explain};
+use crate::client::calls::unary_request;
+use crate::client::error::CallError;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::state::message::Console;
 use crate::update::launch;
-use crate::update::offer::{Offer, OfferError};
-use crate::update::record::{Failed, Record, RecordError};
+use crate::update::offer::Offer;
+use crate::update::record::{Failed, Record};
 
-/// An agent on trial that has not attached for so long is given up.
+/// An agent on trial that has not attached for this time is given up.
 const DEADLINE: Duration = Duration::from_mins(5);
-/// A stream of this length proves the agent, also where the coordinator sends
-/// nothing.
+/// A stream of this length proves the agent, even if the coordinator sends nothing.
 const PROOF: Duration = Duration::from_secs(30);
-/// Between two parts: a host takes no more than 2.5 MiB a second.
+/// Pause between two parts, so that a host reads at most 2.5 MiB a second.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An agent that is being read, on one stream.
+/// The download of an agent on one stream.
 pub(super) struct Reading {
     offer: Offer,
     file: Pin<Box<dyn Future<Output = Result<Vec<u8>, CallError>> + Send>>,
 }
 
 impl Reading {
-    /// Ends when the agent was read; never where none is.
+    /// Waits for the end of the download; never returns if there is none.
     pub(super) async fn end(reading: &mut Option<Self>) -> Result<Vec<u8>, CallError> {
         match reading {
             Some(reading) => reading.file.as_mut().await,
@@ -45,13 +44,12 @@ impl Reading {
     }
 }
 
-/// The updates of one process.
 pub(super) struct Updates<'a> {
     root: &'a Root,
     version: Version,
     begin: Instant,
     is_on_trial: bool,
-    /// When the stream that stands proves the agent on trial.
+    /// Time at which the current stream proves the agent on trial.
     proof_due: Option<Instant>,
     offer: Option<Offer>,
     file: Option<Vec<u8>>,
@@ -72,12 +70,12 @@ impl<'a> Updates<'a> {
         let failed = read_record(self.root).failed;
         AgentUpdateState {
             failed_version: failed.as_ref().map(|failed| failed.version.to_string()).unwrap_or_default(),
-            failure: failed.map(|failed| refusal(failed.message, failed.next_action)),
+            failure: failed.map(|failed| Failure::refused(failed.message, failed.next_action).into()),
             on_trial: self.is_on_trial,
         }
     }
 
-    /// A stream was opened: what was read on the former one is read again.
+    /// Starts over on a new stream, because a download of the former stream is read again.
     pub(super) fn note_attached(&mut self) {
         self.drop_offer();
         self.proof_due = self.is_on_trial.then(|| Instant::now() + PROOF);
@@ -87,7 +85,7 @@ impl<'a> Updates<'a> {
         self.proof_due
     }
 
-    /// The coordinator has taken this agent's Hello.
+    /// Keeps the agent on trial, because the coordinator has accepted its Hello.
     pub(super) fn keep_proven(&mut self) {
         if !self.is_on_trial {
             return;
@@ -98,25 +96,25 @@ impl<'a> Updates<'a> {
                 tracing::info!(version = %self.version, "this agent has attached and is kept");
             }
             Err(error) => {
-                tracing::warn!(error = explain(&error), "this agent is not kept yet, retrying");
+                tracing::warn!(%error, "this agent is not kept yet, retrying");
                 self.proof_due = self.proof_due.map(|_| Instant::now() + PROOF);
             }
         }
     }
 
-    /// After an attempt to attach that failed: whether this agent ends, for the
-    /// former one to start.
-    pub(super) fn is_over(&mut self, error: &LinkError, console: &mut Console) -> bool {
+    /// Called after a failed attempt to attach. Returns true if this agent has to exit, so that the
+    /// former one starts.
+    pub(super) fn is_over(&mut self, error: &CallError, console: &mut Console) -> bool {
         self.proof_due = None;
         if !self.is_on_trial || self.begin.elapsed() < DEADLINE {
             return false;
         }
         let minutes = self.begin.elapsed().as_secs() / 60;
-        let why = format!("it did not attach for {minutes} minutes: {}", describe_error(error));
+        let why = format!("it did not attach for {minutes} minutes: {}", error.failure.message);
         console.print_message(&format!("agent {} is given up: {why}", self.version));
         launch::give_up(self.root, &self.version, why)
             .inspect_err(|error| {
-                tracing::warn!(error = explain(error), "the former agent is not back, retrying");
+                tracing::warn!(%error, "the former agent is not back, retrying");
             })
             .is_ok()
     }
@@ -143,7 +141,7 @@ impl<'a> Updates<'a> {
             }
             Err(error) => {
                 self.drop_offer();
-                self.refuse(&update.version, &error, outbound);
+                self.refuse(&update.version, error, outbound);
             }
         }
     }
@@ -158,11 +156,11 @@ impl<'a> Updates<'a> {
             return;
         }
         if let Err(error) = record.without_failed().write(&self.root.state()) {
-            tracing::warn!(error = explain(&error), "the agent that was given up is not forgotten");
+            tracing::warn!(%error, "the agent that was given up is not forgotten");
         }
     }
 
-    /// Begins to read what was announced, and ends what is not wanted any more.
+    /// Starts the download of the announced agent, and ends one that is not wanted any more.
     pub(super) fn follow_offer(&self, reading: &mut Option<Reading>, client: &HostClient<Channel>) {
         reading.take_if(|reading| self.offer.as_ref() != Some(&reading.offer));
         let Some(offer) = self.offer.as_ref().filter(|_| reading.is_none() && self.file.is_none()) else {
@@ -173,7 +171,7 @@ impl<'a> Updates<'a> {
         *reading = Some(Reading { offer: offer.clone(), file });
     }
 
-    /// Another one may be wanted meanwhile.
+    /// Another agent may be wanted by now.
     pub(super) fn note_read(
         &mut self,
         reading: Option<Reading>,
@@ -185,40 +183,38 @@ impl<'a> Updates<'a> {
         }
         match read {
             Ok(file) => self.file = Some(file),
-            // Where the line is down, it is announced again on the next one.
+            // After a broken connection the agent is announced again on the next one.
             Err(error) => {
                 let Some(offer) = self.offer.take() else { return };
-                tracing::warn!(error = explain(&error), "the announced agent cannot be read");
-                let next_action = error.next_action().unwrap_or_default().to_owned();
-                let why = refusal(format!("it cannot be read: {}", describe_error(&error)), next_action);
-                send_failure(&offer.program.version.to_string(), why, outbound);
+                tracing::warn!(%error, "the announced agent cannot be read");
+                let failure = error.failure.context("it cannot be read");
+                send_failure(&offer.program.version.to_string(), failure, outbound);
             }
         }
     }
 
-    /// Lays the agent that was read where it is tried; whether this one ends, for
-    /// that to start. For a moment at which no plan runs.
+    /// Stores the downloaded agent for its trial. Returns true if this agent has to exit, so that
+    /// the new one starts. Must be called only while no plan runs.
     pub(super) fn switch(&mut self, outbound: &mpsc::Sender<HostMessage>) -> bool {
         let Some(file) = self.file.take() else { return false };
         let Some(offer) = self.offer.take() else { return false };
         match offer.keep(self.root, &file) {
             Ok(()) => true,
             Err(error) => {
-                self.refuse(&offer.program.version.to_string(), &error, outbound);
+                self.refuse(&offer.program.version.to_string(), error, outbound);
                 false
             }
         }
     }
 
-    /// Told now, and with each Hello until the coordinator asks for none.
-    fn refuse(&self, version: &str, error: &OfferError, outbound: &mpsc::Sender<HostMessage>) {
-        let failure = refusal(describe_error(error), error.next_action().unwrap_or_default().to_owned());
+    /// Reports the refusal now, and with each Hello until the coordinator asks for no agent.
+    fn refuse(&self, version: &str, failure: Failure, outbound: &mpsc::Sender<HostMessage>) {
         if let Ok(version) = Version::parse(version)
             && version > self.version
         {
             let (message, next_action) = (failure.message.clone(), failure.next_action.clone());
             if let Err(error) = launch::refuse(self.root, Failed { version, message, next_action }) {
-                tracing::warn!(error = explain(&error), "the refusal of the agent is not kept");
+                tracing::warn!(%error, "the refusal of the agent is not kept");
             }
         }
         send_failure(version, failure, outbound);
@@ -226,21 +222,17 @@ impl<'a> Updates<'a> {
 }
 
 fn read_record(root: &Root) -> Record {
-    Record::read(&root.state()).unwrap_or_else(|error: RecordError| {
-        tracing::warn!(error = explain(&error), "updates of the agent cannot be read");
+    Record::read(&root.state()).unwrap_or_else(|error| {
+        tracing::warn!(%error, "updates of the agent cannot be read");
         Record::default()
     })
 }
 
-fn refusal(message: String, next_action: String) -> Failure {
-    Failure { reason: FailureReason::Refused.into(), message, next_action }
-}
-
-/// Where the queue is full, it is told with the next Hello.
+/// If the queue is full, the next Hello reports the failure.
 fn send_failure(version: &str, failure: Failure, outbound: &mpsc::Sender<HostMessage>) {
     tracing::warn!(version, cause = failure.message, "the announced agent is not taken");
-    let state =
-        AgentUpdateState { failed_version: version.to_owned(), failure: Some(failure), on_trial: false };
+    let failure = Some(failure.report_as(FailureReason::Refused));
+    let state = AgentUpdateState { failed_version: version.to_owned(), failure, on_trial: false };
     let _ = outbound.try_send(HostMessage { message: Some(Message::AgentUpdate(state)) });
 }
 

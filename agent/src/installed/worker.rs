@@ -1,31 +1,31 @@
-//! The executor on its own: a step may take minutes, and the line to the
-//! coordinator stays open meanwhile, and may be lost and reopened.
+//! Runs the executor beside the stream: a step may take minutes, while the stream stays open,
+//! breaks and is opened again.
 
 use std::convert::Infallible;
 
 use proto::plan::Plan;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::{self as wire, Failure, FailureReason, HostMessage, PlanAcknowledgement, StepReport};
+use proto::v1alpha1::{self as wire, HostMessage, PlanAcknowledgement, StepReport};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::mailbox::{Mailbox, Order};
 use crate::ground::backoff::Backoff;
-use crate::ground::error::{describe_error, explain, format_line};
+use crate::ground::failure::{Failure, describe_error};
 use crate::host::system::System;
 use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE, RefusedPlan};
 
-/// What the line can see of the worker.
+/// The worker's state as the stream sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pub newest: NewestPlan,
-    /// To be reported until [`Order::Reported`].
+    /// The report to send until [`Order::Reported`].
     pub pending: Option<StepReport>,
-    /// No plan runs, and none is about to.
+    /// No plan runs, and none is about to run.
     pub is_idle: bool,
 }
 
-/// Runs steps and takes orders between them.
+/// Runs steps, and takes orders between them.
 pub async fn run_worker<S: System>(
     mut executor: Executor<S>,
     orders: &Mailbox,
@@ -50,7 +50,7 @@ pub async fn run_worker<S: System>(
                 continue;
             }
             Err(error) => {
-                tracing::error!(error = describe_error(&error), "cannot continue the plan, retrying");
+                tracing::error!(%error, "cannot continue the plan, retrying");
                 backoff.wait().await;
                 continue;
             }
@@ -67,12 +67,12 @@ pub async fn run_worker<S: System>(
     }
 }
 
-/// The journal could not be written; the order is to be carried out later,
-/// unless the coordinator gives it again by itself.
+/// The journal could not be written. The order is carried out later, unless the coordinator sends
+/// it again by itself.
 struct NotJournaled(Option<Order>);
 
-/// Orders are taken while the system goes down, but nothing is run: asking for
-/// the reboot again too early would cut off those who are stopping in order.
+/// Takes orders while the system goes down, and runs nothing: an early second request would
+/// interrupt units that are stopping in order.
 async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &Mailbox) {
     let end = sleep(REBOOT_DEADLINE);
     tokio::pin!(end);
@@ -90,7 +90,6 @@ async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &Mailbox
     left.into_iter().rev().for_each(|order| orders.put_back(order));
 }
 
-/// What the worker is at.
 enum Doing {
     Nothing,
     Plan,
@@ -118,13 +117,13 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Resul
                 return Err(NotJournaled(Some(Order::Plan { plan, answer })));
             };
             let message = HostMessage { message: Some(Message::Acknowledgement(acknowledgement)) };
-            // A stream that has ended needs no answer: the plan comes again.
+            // If the stream has ended, no answer is needed, because the plan arrives again.
             let _ = timeout(crate::client::tls::CALL_DEADLINE, answer.send(message)).await;
             Ok(())
         }
         Order::Reported(report) => executor.reported(&report).map_err(|error| {
             tracing::error!(
-                error = explain(&error),
+                %error,
                 "a report is acknowledged but not journaled; it will be sent again"
             );
             NotJournaled(None)
@@ -136,27 +135,25 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Resul
     }
 }
 
-/// `None` where the plan waits for the journal: a refusal would end it.
+/// `None` if the plan waits for the journal, because a refusal would end the plan.
 fn accept_plan<S: System>(executor: &mut Executor<S>, plan: &wire::Plan) -> Option<PlanAcknowledgement> {
     let (plan_id, generation) = (plan.id.clone(), plan.generation);
-    let failure = match Plan::try_from(plan.clone()) {
-        Err(error) => Some(Failure {
-            reason: FailureReason::Refused.into(),
-            message: describe_error(&error),
-            next_action: "bring agent and coordinator to the same version".to_owned(),
-        }),
+    let refused = match Plan::try_from(plan.clone()) {
+        Err(error) => {
+            Some(Failure::refused(describe_error(&error), "bring agent and coordinator to the same version"))
+        }
         Ok(plan) => match executor.accept(plan) {
             Ok(()) => None,
             Err(RefusedPlan::NotJournaled(error)) => {
-                tracing::error!(plan_id, generation, error = explain(&error), "plan not begun, retrying");
+                tracing::error!(plan_id, generation, %error, "plan not begun, retrying");
                 return None;
             }
-            Err(error) => Some(error.failure()),
+            Err(RefusedPlan::Refused(refusal)) => Some(refusal),
         },
     };
-    if let Some(Failure { message, next_action, .. }) = &failure {
-        let error = format_line(message, Some(next_action));
-        tracing::warn!(plan_id, generation, error, "plan refused");
+    if let Some(error) = &refused {
+        tracing::warn!(plan_id, generation, %error, "plan refused");
     }
+    let failure = refused.map(Into::into);
     Some(PlanAcknowledgement { plan_id, generation, failure })
 }

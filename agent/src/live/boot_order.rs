@@ -1,5 +1,5 @@
-//! Makes the firmware boot the installed disk, by the variables that the kernel
-//! shows in efivarfs. A BIOS keeps its own order.
+//! Makes the firmware boot the installed disk, through the variables in efivarfs. A BIOS keeps its
+//! own order.
 
 mod entry;
 
@@ -10,23 +10,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use self::entry::{EfiPartition, is_ours};
-use crate::ground::error::describe_error;
 use crate::ground::paths::Root;
 use crate::host::facts::disks::Disk;
 
-/// The vendor of the variables that UEFI itself defines.
+/// The vendor GUID of the variables that UEFI defines.
 const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
-/// efivarfs puts a variable's attributes before its value.
+/// efivarfs puts the attributes of a variable before its value.
 const ATTRIBUTES: usize = 4;
-/// It lasts, and both the firmware and the system see it.
+/// Attributes of a persistent variable that firmware and system can read.
 const LASTING: [u8; ATTRIBUTES] = [7, 0, 0, 0];
 
-/// What became of the boot order, for the console.
+/// The change of the boot order, for the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootOrder {
-    /// The disk comes first.
+    /// The disk is first now.
     Set,
-    /// It came first already.
+    /// The disk was first already.
     Unchanged,
     /// This firmware cannot be changed, or no entry fits.
     LeftAlone,
@@ -47,11 +46,11 @@ pub fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
     change_order(root, |variables| variables.prefer_partitions(&partition_uuids(root, disk)))
 }
 
-/// Makes an entry for `disk` where there is none, and puts it first.
+/// Makes an entry for `disk` if there is none, and puts it first.
 ///
-/// Not by `elemental install`: its entry comes before the record of the install,
-/// and a power cut in between leaves a firmware that boots a system without
-/// identity.
+/// `elemental install` does not make the entry, because it would do so before the record of the
+/// install is written. After a power cut in between, the firmware would boot a system without
+/// identity (decision 60).
 pub fn add_disk(root: &Root, disk: &Disk) -> BootOrder {
     change_order(root, |variables| {
         let partitions = partition_uuids(root, disk);
@@ -70,7 +69,7 @@ fn change_order(root: &Root, change: impl FnOnce(&Variables) -> io::Result<BootO
         return BootOrder::LeftAlone;
     }
     change(&variables).unwrap_or_else(|error| {
-        tracing::warn!(error = describe_error(&error), "cannot change the firmware's boot order");
+        tracing::warn!(%error, "cannot change the firmware's boot order");
         BootOrder::LeftAlone
     })
 }
@@ -103,8 +102,8 @@ impl Variables {
         Ok(BootOrder::Set)
     }
 
-    /// An entry whose device path names one of the partitions: of the boot
-    /// order if possible, else the lowest one.
+    /// Finds an entry whose device path names one of the partitions, preferably in the boot order,
+    /// else the lowest one.
     fn find_entry(&self, order: &[[u8; 2]], partitions: &[[u8; 16]]) -> io::Result<Option<[u8; 2]>> {
         let names_partition = |entry: &[u8; 2]| {
             let option = fs::read(self.entry_path(u16::from_le_bytes(*entry))).unwrap_or_default();
@@ -116,8 +115,8 @@ impl Variables {
         Ok(self.list_entries()?.into_iter().map(u16::to_le_bytes).find(names_partition))
     }
 
-    /// In the place of an earlier install's entry, whose partition is no more, else
-    /// under the first free number.
+    /// Replaces the entry of an earlier install, whose partition no longer exists, or takes the
+    /// first free number.
     fn write_entry(&self, partition: &EfiPartition) -> io::Result<()> {
         let used = self.list_entries()?;
         let is_replaced = |number: &u16| fs::read(self.entry_path(*number)).is_ok_and(|read| is_ours(&read));
@@ -144,14 +143,14 @@ impl Variables {
     }
 }
 
-/// The number of a boot entry's variable.
+/// The number in the name of an entry's variable.
 fn parse_entry(name: &str) -> Option<u16> {
     let number = name.strip_suffix(GLOBAL)?.strip_suffix('-')?.strip_prefix("Boot")?;
     u16::from_str_radix(number, 16).ok().filter(|_| number.len() == 4)
 }
 
-/// The kernel marks variables immutable against a stray `rm`, and takes a value
-/// in one write only.
+/// The kernel makes variables immutable to protect them from a stray `rm`, and accepts a value only
+/// in one write.
 fn write_variable(path: &Path, content: &[u8]) -> io::Result<()> {
     if let Ok(readable) = fs::File::open(path)
         && let Ok(flags) = ioctl_getflags(&readable)

@@ -1,37 +1,35 @@
-//! Which disk the system goes to: one that is named, or the only one
-//! that fits, or none: never a guess.
+//! Chooses the disk for the system: a named one, or the only one that fits. The choice is never a
+//! guess.
 
 mod contents;
-mod error;
 mod requirement;
 
 use std::fmt::Write as _;
 
 use proto::v1alpha1::DeviceRequirement;
 
-pub use self::error::DiskChoiceError;
 use self::requirement::holds_requirement;
 use super::installed_disk::{InstalledDisk, UsedDisk};
+use crate::ground::failure::Failure;
 use crate::host::facts::disks::Disk;
 
-/// What the registration, or the inventory's annotation, asks for.
+/// The request of the registration, or of the inventory's annotation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiskRequest {
     Device {
         path: String,
-        /// Kernel name that it leads to; nothing while the path is not there.
+        /// Kernel name of the device to which the path leads; `None` while the path does not exist.
         name: Option<String>,
     },
-    /// Requirements that must all hold; none leaves every disk.
+    /// All requirements must hold; an empty list fits every disk.
     Selector(Vec<DeviceRequirement>),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules<'a> {
-    /// A selector may take a disk that is not empty.
+    /// A selector may choose a disk that is not empty.
     pub allow_erase: bool,
-    /// The device was named for this very host, by the annotation on its
-    /// inventory.
+    /// The annotation on the host's own inventory names the device.
     pub is_annotated: bool,
     /// Disks with the installed system of another host.
     pub foreign: &'a [InstalledDisk],
@@ -39,18 +37,17 @@ pub struct Rules<'a> {
     pub used: &'a [UsedDisk],
 }
 
-/// Chooses the one whole disk that fits: never the live medium, or one that
-/// something else is built on; a removable one only when it is named for this
-/// very host; one that is not empty only when it is named or `allow_erase` is
-/// set; and none at all while another disk carries labels of Elemental.
+/// Chooses the one whole disk that fits. The live medium and disks on which something else is built
+/// are never chosen; a removable disk only if it is named for this very host; a disk that is not
+/// empty only if it is named or `allow_erase` is set; and no disk at all while another disk carries
+/// labels of Elemental.
 ///
-/// # Errors
-/// [`DiskChoiceError`] as a value: the caller waits for the operator or for the device.
+/// The failure names the candidates, for the inventory's condition and the console.
 pub fn choose_disk<'a>(
     disks: &'a [Disk],
     wish: &DiskRequest,
     rules: &Rules<'_>,
-) -> Result<&'a Disk, DiskChoiceError> {
+) -> Result<&'a Disk, Failure> {
     let list = || list_disks(disks, rules);
     let chosen = match wish {
         DiskRequest::Device { path, name } => {
@@ -62,8 +59,13 @@ pub fn choose_disk<'a>(
             if let Some(contents) = rules.contents(chosen)
                 && !rules.allow_erase
             {
-                let name = chosen.name.clone();
-                return Err(DiskChoiceError::NotEmpty { name, contents, candidates: list() });
+                let (name, candidates) = (&chosen.name, list());
+                return Err(Failure::refused(
+                    format!(
+                        "the only disk that fits the device selector, {name}, is not empty: {contents} (disks: {candidates})"
+                    ),
+                    "if it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory, or set allow-erase in the install block of the MachineRegistration",
+                ));
             }
             chosen
         }
@@ -71,7 +73,13 @@ pub fn choose_disk<'a>(
     if let Some(owner) = rules.owner(chosen)
         && !rules.is_annotated
     {
-        return Err(DiskChoiceError::OtherHost { name: chosen.name.clone(), owner, candidates: list() });
+        let (name, candidates) = (&chosen.name, list());
+        return Err(Failure::refused(
+            format!(
+                "{name} fits, but carries the installed system of another host, {owner} (disks: {candidates})"
+            ),
+            "disconnect it from this host; if it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        ));
     }
     let is_other = |disk: &&Disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen);
     let others = disks.iter().filter(is_other);
@@ -79,7 +87,13 @@ pub fn choose_disk<'a>(
     if labelled.is_empty() {
         return Ok(chosen);
     }
-    Err(DiskChoiceError::ForeignLabels { disks: labelled.join("; ") })
+    let disks = labelled.join("; ");
+    Err(Failure::refused(
+        format!(
+            "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}"
+        ),
+        "take them out, or wipe them, where no host needs them (\"Wipe a disk\" in docs/operations.md)",
+    ))
 }
 
 impl Rules<'_> {
@@ -89,7 +103,7 @@ impl Rules<'_> {
         Some(format!("{} with UUID {}", found.record.inventory, found.record.smbios_uuid))
     }
 
-    /// What is on this disk that only an operator may give up.
+    /// The content of this disk that only an operator may give up.
     fn contents(&self, disk: &Disk) -> Option<String> {
         let used = self.used.iter().find(|used| used.disk == disk.name).map(|used| used.contents.clone());
         let found: Vec<_> = contents::describe_foreign(disk).into_iter().chain(used).collect();
@@ -112,35 +126,49 @@ fn find_named<'a>(
     path: &str,
     name: Option<&str>,
     list: impl Fn() -> String,
-) -> Result<&'a Disk, DiskChoiceError> {
-    let path = path.to_owned();
+) -> Result<&'a Disk, Failure> {
     let Some(name) = name else {
-        return Err(DiskChoiceError::NotThere { path, candidates: list() });
+        return Err(Failure::refused(
+            format!("the install device {path} is not there yet (disks: {})", list()),
+            "link it to the right disk, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        ));
     };
     let Some(disk) = disks.find(|disk| disk.name == name) else {
-        return Err(DiskChoiceError::NotADisk { path, name: name.to_owned(), candidates: list() });
+        return Err(Failure::refused(
+            format!(
+                "the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {})",
+                list()
+            ),
+            "set the annotation baremetal.cluster.io/install-device on the MachineInventory to a whole disk; by the annotation a removable one is taken too",
+        ));
     };
     match contents::describe_exclusion(disk) {
         None => Ok(disk),
-        Some(reason) => {
-            Err(DiskChoiceError::Excluded { path, name: name.to_owned(), reason, candidates: list() })
-        }
+        Some(reason) => Err(Failure::refused(
+            format!(
+                "the install device {path} leads to {name}, which is never installed on: {reason} (disks: {})",
+                list()
+            ),
+            "set the annotation baremetal.cluster.io/install-device on the MachineInventory to another disk; or wipe it, where nothing needs it any more (\"Wipe a disk\" in docs/operations.md)",
+        )),
     }
 }
 
-/// A disk that is not empty counts: that the others are empty does not make one
-/// of them the right one.
+/// Disks that are not empty are counted as well, because an empty disk beside them is not
+/// necessarily the right one.
 fn find_selected<'a>(
     disks: &'a [Disk],
     requirements: &[DeviceRequirement],
     list: impl Fn() -> String,
-) -> Result<&'a Disk, DiskChoiceError> {
+) -> Result<&'a Disk, Failure> {
     let mut fitting = Vec::new();
     for disk in disks.iter().filter(|disk| is_fixed(disk) && contents::describe_exclusion(disk).is_none()) {
         let mut fits = true;
         for requirement in requirements {
-            fits &= holds_requirement(disk, requirement)
-                .map_err(|reason| DiskChoiceError::Selector { reason })?;
+            fits &= holds_requirement(disk, requirement).map_err(|reason| {
+                let message = format!("the device selector is invalid: {reason}");
+                Failure::refused(message, "correct it in the MachineRegistration")
+            })?;
         }
         if fits {
             fitting.push(disk);
@@ -148,16 +176,22 @@ fn find_selected<'a>(
     }
     match fitting.as_slice() {
         [disk] => Ok(disk),
-        [] => Err(DiskChoiceError::NoneFits { candidates: list() }),
+        [] => Err(Failure::refused(
+            format!("no disk fits the device selector (disks: {})", list()),
+            "correct it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        )),
         several => {
             let names: Vec<_> = several.iter().map(|disk| disk.name.as_str()).collect();
             let (count, names) = (names.len(), names.join(", "));
-            Err(DiskChoiceError::SeveralFit { count, names, candidates: list() })
+            Err(Failure::refused(
+                format!("{count} disks fit the device selector, {names} (disks: {})", list()),
+                "narrow it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
+            ))
         }
     }
 }
 
-/// Every disk with what identifies it, and why it is not taken unasked.
+/// Lists every disk with its identifiers, and the reason for which it is not chosen.
 fn list_disks(disks: &[Disk], rules: &Rules<'_>) -> String {
     let mut text = String::new();
     for disk in disks.iter().filter(|disk| !disk.live_medium) {

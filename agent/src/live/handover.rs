@@ -1,59 +1,32 @@
-//! What the live system leaves on the installed disk.
+//! Writes the files on the installed disk that its system needs.
 
 use crate::client::config::Config;
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::StateDir;
-use crate::identity::{Certificate, Identity, IdentityError};
+use crate::identity::{Certificate, Identity};
 use crate::state::install_record::InstallRecord;
 
-/// Why the installed system would have no identity.
-#[derive(Debug, thiserror::Error)]
-pub enum HandoverError {
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// A file on the persistent partition.
-    #[error("cannot leave the agent's state on the installed disk")]
-    File(#[from] DurableError),
-    /// The configuration or the record cannot be written as text.
-    #[error("cannot render what the installed system needs: {reason}")]
-    Render { reason: String },
-}
+const NOT_LEFT: &str = "cannot leave the agent's state on the installed disk";
 
-impl NextAction for HandoverError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Identity(error) => error.next_action(),
-            Self::File(error) => error.next_action(),
-            Self::Render { .. } => None,
-        }
-    }
-}
-
-/// Who this host is, for the installed system.
+/// The identity of this host, for the installed system.
 #[derive(Clone, Copy, Debug)]
 pub struct Handover<'a> {
     pub identity: &'a Identity,
-    /// The live system's certificate; the installed one exchanges it.
+    /// The live system's certificate, which the installed system exchanges.
     pub certificate: &'a Certificate,
-    /// Where the coordinator is.
     pub config: &'a Config,
 }
 
-/// Leaves identity and configuration.
-pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), HandoverError> {
-    durable::create_directory(state.path())?;
+/// Writes identity and configuration.
+pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), Failure> {
+    durable::create_directory(state.path()).context(NOT_LEFT)?;
     handover.identity.copy_to(&state.identity())?.keep_certificate(handover.certificate)?;
-    let config =
-        handover.config.render_yaml().map_err(|error| HandoverError::Render { reason: error.to_string() })?;
-    durable::write(&state.config(), config.as_bytes())?;
-    durable::remove(&state.next_config())?;
-    Ok(())
+    durable::write(&state.config(), handover.config.render_yaml()?.as_bytes()).context(NOT_LEFT)?;
+    durable::remove(&state.next_config()).context(NOT_LEFT)
 }
 
-/// Leaves the record: from here on this disk is never installed again.
-pub fn write_record(state: &StateDir, record: &InstallRecord) -> Result<(), HandoverError> {
-    let text = serde_json::to_vec_pretty(record)
-        .map_err(|error| HandoverError::Render { reason: error.to_string() })?;
-    Ok(durable::write(&state.install_record(), &text)?)
+/// Writes the record. From then on this disk is never installed again by itself.
+pub fn write_record(state: &StateDir, record: &InstallRecord) -> Result<(), Failure> {
+    durable::write_json(&state.install_record(), record).context(NOT_LEFT)
 }

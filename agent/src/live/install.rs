@@ -1,9 +1,8 @@
-//! The live system's second half: choose the disk, install, leave what the
+//! The second half of the live system: chooses the disk, installs, and writes the files that the
 //! installed system needs for its identity.
 
 mod attempts;
 mod choice;
-mod error;
 mod installed;
 
 use std::fs;
@@ -12,37 +11,37 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::plan::{RegistryAccess, Seed};
 use proto::v1alpha1::install_report::Outcome;
-use proto::v1alpha1::{Install, InstallFailed, InstallWaiting, PowerAction, ReportInstallResponse};
+use proto::v1alpha1::{Install, PowerAction, ReportInstallResponse};
 use tokio::time::{Instant, sleep};
 
 use self::attempts::Attempts;
-pub use self::error::InstallError;
 pub use self::installed::{boot_disk, disk_missing, install_again};
 use super::boot_order::{self, BootOrder};
-use super::handover::{self, Handover, HandoverError};
+use super::handover::{self, Handover};
 use super::installed_disk::{self, Access, Mounts};
 use crate::client::calls::{Caller, InstallReporter};
 use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
 use crate::ground::durable;
-use crate::ground::error::{NextAction, describe_error, explain};
+use crate::ground::failure::{Context as _, Failure, OnPath as _};
 use crate::ground::paths::Root;
 use crate::host::command::Invocation;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
 use crate::host::facts::smbios;
-use crate::host::system::{Installation, RebootMethod, System, SystemError, deadlines};
+use crate::host::system::{Installation, RebootMethod, System, deadlines};
 use crate::identity::Certificate;
 use crate::state::install_record::InstallRecord;
 use crate::state::message::Console;
 use crate::state::seed;
 use crate::update::program;
 
-/// How often an unchanged reason is reported: the answer may name the disk.
+/// Interval of reports with an unchanged reason; the response may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
-/// The stages of the registration, in the directory of this boot.
+/// The file with the stages of the registration, for this boot.
 const STAGES: &str = "stages.yaml";
-/// How long the kernel and udev may take to show a new partition table.
+const STARTS_AGAIN: &str = "none: the registration starts again";
+/// Time that the kernel and udev may take to show a new partition table.
 const PARTITION_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The registered live system.
@@ -53,21 +52,18 @@ pub struct Live<'a, S, M, N> {
     pub mounts: &'a M,
     pub caller: Caller<'a, N>,
     pub console: Console,
-    /// What the coordinator certified.
+    /// The certificate of this registration.
     pub certificate: Certificate,
-    /// `namespace/name` of its inventory.
+    /// `namespace/name` of the inventory.
     pub inventory: String,
 }
 
-/// Chooses the disk, installs, leaves the agent's state, reports, and turns to
-/// the wanted power action.
-///
-/// # Errors
-/// [`InstallError`]; it was reported where it can be.
+/// Chooses the disk, installs, writes the agent's state, reports, and performs the wanted power
+/// action. A failure has been reported if that was possible.
 pub async fn install_host<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
     request: &Install,
-) -> Result<(), InstallError> {
+) -> Result<(), Failure> {
     let mut flow = Flow::new(live);
     let attempts = Attempts::read(flow.live.root);
     if attempts.are_used_up() {
@@ -86,10 +82,13 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     let record = match flow.put_on(&disk, request).await {
         Ok(record) => record,
         Err(error) => {
-            log_output(&error);
+            // The output of the command is only shown on the console of the live system.
+            if !error.output.is_empty() {
+                tracing::error!(output = error.output, "elemental install failed");
+            }
             attempts.record_failure(flow.live.root, &error)?;
-            flow.live.console.print_message(&explain(&error));
-            flow.report_outcome(Outcome::Failed(failure_message(&error))).await?;
+            flow.live.console.print_failure(&error);
+            flow.report_outcome(Outcome::Failed(error.clone().into())).await?;
             return Err(error);
         }
     };
@@ -100,7 +99,6 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     flow.turn_to(request.power_action()).await
 }
 
-/// Hours and minutes.
 fn format_clock(time: SystemTime) -> String {
     let minutes = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
@@ -108,31 +106,6 @@ fn format_clock(time: SystemTime) -> String {
 
 fn show_path(path: &Path) -> String {
     path.display().to_string()
-}
-
-/// What the command printed is for the console of the live system only.
-fn log_output(error: &InstallError) {
-    if let InstallError::System {
-        source: SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. },
-        ..
-    } = error
-    {
-        tracing::error!(output = output.0, "elemental install failed");
-    }
-}
-
-fn waiting_message(error: &(impl NextAction + 'static)) -> InstallWaiting {
-    InstallWaiting {
-        message: describe_error(error),
-        next_action: error.next_action().unwrap_or_default().to_owned(),
-    }
-}
-
-fn failure_message(error: &InstallError) -> InstallFailed {
-    InstallFailed {
-        message: describe_error(error),
-        next_action: error.next_action().unwrap_or_default().to_owned(),
-    }
 }
 
 struct Flow<'a, S, M, N> {
@@ -145,42 +118,44 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         Self { reporter: InstallReporter::new(live.caller), live }
     }
 
-    /// Tells the coordinator, however long it takes; a refusal ends it.
-    async fn report_outcome(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, InstallError> {
+    /// Reports until the coordinator accepts or refuses the report.
+    async fn report_outcome(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, Failure> {
         let mut backoff = Backoff::default();
         loop {
             match self.reporter.report_outcome(outcome.clone()).await {
                 Ok(response) => return Ok(response),
                 Err(error) if error.refusal().is_some() => return Err(error.into()),
-                Err(error) => self.live.console.print_message(&format!("cannot report: {}", explain(&error))),
+                Err(error) => self.live.console.print_failure(&error.failure.context("cannot report")),
             }
             backoff.wait().await;
         }
     }
 
-    /// Reports that this host waits, until another install device is named:
-    /// the registration that follows brings it.
-    async fn await_operator(&mut self, attempts: &Attempts) -> Result<InstallError, InstallError> {
+    /// Reports that this host waits until another install device is named, which the next
+    /// registration brings.
+    async fn await_operator(&mut self, attempts: &Attempts) -> Result<Failure, Failure> {
         let error = attempts.describe();
-        self.live.console.print_message(&explain(&error));
+        self.live.console.print_failure(&error);
         loop {
-            let response = self.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+            let response = self.report_outcome(Outcome::Waiting(error.clone().into())).await?;
             if attempts.are_answered_by(&response.install_device) {
                 Attempts::forget(self.live.root)?;
-                return Ok(InstallError::DeviceNamed { device: response.install_device });
+                let device = response.install_device;
+                let message = format!("the annotation baremetal.cluster.io/install-device is now {device}");
+                return Ok(Failure::refused(message, STARTS_AGAIN));
             }
             sleep(REPORT_INTERVAL).await;
         }
     }
 
-    async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
+    async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, Failure> {
         let device = disk.stable_path();
         let cloud_init = self.prepare_files(request)?;
         let registry = request.registry.clone().map(RegistryAccess::from);
         let installation =
             Installation { device: &device, request, cloud_init: &cloud_init, registry: registry.as_ref() };
         let installed = self.live.system.install(installation).await;
-        installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
+        installed.context(format_args!("the install on {} failed", device.display()))?;
         let partition = self.persistent_partition(&disk.name).await?;
         let record = InstallRecord {
             device: show_path(&device),
@@ -200,26 +175,26 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         Some(boot_order::add_disk(self.live.root, &self.find_disk(disk)?))
     }
 
-    /// With the partitions that it has now.
+    /// The disk with its current partitions.
     fn find_disk(&self, name: &str) -> Option<Disk> {
         disks::read_disks(self.live.root).into_iter().find(|disk| disk.name == name)
     }
 
-    /// What Elemental copies to the installed system and runs at each boot.
-    fn prepare_files(&self, request: &Install) -> Result<Vec<PathBuf>, InstallError> {
+    /// The files that Elemental copies to the installed system and runs at each boot.
+    fn prepare_files(&self, request: &Install) -> Result<Vec<PathBuf>, Failure> {
         let mut files = vec![program::write_cloud_config(self.live.root)?];
         if !request.stages.is_empty() {
             let directory = self.live.root.runtime();
-            durable::create_directory(&directory).map_err(HandoverError::from)?;
+            durable::create_directory(&directory)?;
             let path = directory.join(STAGES);
-            durable::write(&path, &request.stages).map_err(HandoverError::from)?;
+            durable::write(&path, &request.stages)?;
             files.push(path);
         }
         files.extend(request.config_urls.iter().map(PathBuf::from));
         Ok(files)
     }
 
-    async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
+    async fn persistent_partition(&self, disk: &str) -> Result<String, Failure> {
         let start = Instant::now();
         loop {
             self.live.mounts.settle(Duration::ZERO).await;
@@ -228,7 +203,10 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
                 return Ok(partition.name.clone());
             }
             if start.elapsed() >= PARTITION_DEADLINE {
-                return Err(InstallError::NoPersistentPartition { device: Path::new("/dev").join(disk) });
+                return Err(Failure::input_output(
+                    format!("/dev/{disk} has no partition named persistent after the install"),
+                    "use an image that is built for Elemental",
+                ));
             }
             sleep(Duration::from_millis(500)).await;
         }
@@ -239,20 +217,21 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         partition: &str,
         request: &Install,
         record: &InstallRecord,
-    ) -> Result<(), InstallError> {
+    ) -> Result<(), Failure> {
         let mounted = self.mount_partition(partition)?;
         let state = mounted.state();
         handover::write(&state, self.build_handover())?;
         program::keep_program(self.live.root, &state)?;
         if let Some(seed) = &request.seed {
-            seed::store(&state, &Seed::from(seed.clone())).map_err(HandoverError::from)?;
+            seed::store(&state, &Seed::from(seed.clone()))?;
         }
-        Ok(handover::write_record(&state, record)?)
+        handover::write_record(&state, record)
     }
 
-    fn mount_partition(&self, partition: &str) -> Result<installed_disk::Mounted, InstallError> {
-        let failed = |source| InstallError::Mount { partition: partition.to_owned(), source };
-        self.live.mounts.mount(partition, Access::Write).map_err(failed)
+    fn mount_partition(&self, partition: &str) -> Result<installed_disk::Mounted, Failure> {
+        let mounted = self.live.mounts.mount(partition, Access::Write);
+        mounted
+            .on("mount the persistent partition of the installed disk,", &Path::new("/dev").join(partition))
     }
 
     fn build_handover(&self) -> Handover<'_> {
@@ -271,12 +250,11 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         request.system_uri.clone()
     }
 
-    async fn sync_disks(&self) -> Result<(), InstallError> {
-        let failed = |source| InstallError::Power { attempt: "flush the disks", source };
-        self.live.system.sync().await.map_err(failed)
+    async fn sync_disks(&self) -> Result<(), Failure> {
+        self.live.system.sync().await.map_err(|failure| power_failure("flush the disks", failure))
     }
 
-    async fn turn_to(&mut self, action: PowerAction) -> Result<(), InstallError> {
+    async fn turn_to(&mut self, action: PowerAction) -> Result<(), Failure> {
         match action {
             PowerAction::Stay => {
                 self.live
@@ -288,16 +266,19 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
                 power_off(&Invocation::new("systemctl", &["poweroff"], deadlines::QUERY)).await
             }
             PowerAction::Reboot | PowerAction::Unspecified => {
-                let failed = |source| InstallError::Power { attempt: "reboot", source };
-                self.live.system.reboot(RebootMethod::Orderly).await.map(|_| ()).map_err(failed)
+                let asked = self.live.system.reboot(RebootMethod::Orderly).await;
+                asked.map(drop).map_err(|failure| power_failure("reboot", failure))
             }
         }
     }
 }
 
-async fn power_off(command: &Invocation) -> Result<(), InstallError> {
-    let failed = |source| InstallError::Power { attempt: "power off", source };
-    command.run().await.map(drop).map_err(failed)
+async fn power_off(command: &Invocation) -> Result<(), Failure> {
+    command.run().await.map(drop).map_err(|error| power_failure("power off", error.into()))
+}
+
+fn power_failure(attempt: &str, failure: Failure) -> Failure {
+    failure.context(format_args!("cannot {attempt}")).with_next_action("do it at the host")
 }
 
 #[cfg(test)]
@@ -318,10 +299,8 @@ mod tests {
         {
             let ended = power_off(&Invocation::new(program, arguments, deadline)).await;
             assert_eq!(ended.is_ok(), is_done, "{program}");
-            assert!(
-                matches!(ended, Ok(()) | Err(InstallError::Power { attempt: "power off", .. })),
-                "{ended:?}"
-            );
+            let is_named = |failure: Failure| failure.message.starts_with("cannot power off: ");
+            assert!(ended.map_or_else(is_named, |()| true), "{program}");
         }
     }
 }

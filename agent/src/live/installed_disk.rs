@@ -1,48 +1,43 @@
-//! Systems on the disks of a host. What this agent installed before is found by
-//! the record on the persistent partition of each disk, never by a label alone.
+//! Finds the systems on the disks of a host. An install of this agent is recognised by the record
+//! on the persistent partition, never by a label alone.
 
 mod contents;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use self::contents::{Contents, find_registration, read_partition};
-use crate::ground::durable;
-use crate::ground::error::{NextAction, describe_error};
+use crate::ground::failure::Failure;
 use crate::ground::paths::{Root, StateDir};
 use crate::host::command::Invocation;
 use crate::host::facts::disks::Disk;
 use crate::host::system::deadlines;
 use crate::state::install_record::InstallRecord;
 
-/// Whether a partition may be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading: nothing is written, not even a journal replayed, as the
-    /// disk may be in use by another host. A record is complete without that,
-    /// as the install unmounted the partition before it was reported.
+    /// Nothing is written, not even to replay a journal, because another host may use the disk. The
+    /// record is complete without a replay, because the install unmounted the partition before it
+    /// reported.
     Read,
-    /// Leaving something.
     Write,
 }
 
-/// Disks and their partitions: the real ones, or directories in tests.
+/// The disks and their partitions; directories in tests.
 pub trait Mounts: Sync {
-    /// Waits for `pause`, and until every disk that the kernel has found by
-    /// then is known with all that is on it.
+    /// Waits for `pause`, and then until all devices that the kernel has found are known
+    /// completely.
     fn settle(&self, pause: Duration) -> impl Future<Output = ()> + Send {
         tokio::time::sleep(pause)
     }
 
-    /// Makes the partition `/dev/NAME` readable below a directory, until the
-    /// returned value is dropped.
-    ///
-    /// # Errors
-    /// The error of the system call; `InvalidInput` when it holds no file system.
+    /// Mounts the partition `/dev/NAME` until the returned value is dropped. Fails with
+    /// `InvalidInput` if the partition holds no file system.
     fn mount(&self, partition: &str, access: Access) -> io::Result<Mounted>;
 }
 
@@ -62,12 +57,11 @@ impl Mounted {
         &self.path
     }
 
-    /// The agent's state on it.
     pub fn state(&self) -> StateDir {
         StateDir::on_persistent_partition(&self.path)
     }
 
-    /// Names of what is on it, sorted.
+    /// Names of the entries, sorted.
     fn list_entries(&self) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(&self.path)?;
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
@@ -94,14 +88,13 @@ pub struct KernelMounts {
 }
 
 impl KernelMounts {
-    /// Mounts below this root's `/run`.
     pub fn below(root: &Root) -> Self {
         Self { directory: root.runtime() }
     }
 }
 
-/// File systems that Elemental makes or its configuration allows, with the
-/// options that keep a read-only mount from writing.
+/// File systems that Elemental makes or allows, with the options that keep a read-only mount from
+/// writing.
 const FILE_SYSTEMS: [(&str, &str); 3] =
     [("ext4", "noload"), ("btrfs", "rescue=nologreplay"), ("xfs", "norecovery")];
 
@@ -110,13 +103,13 @@ impl Mounts for KernelMounts {
         tokio::time::sleep(pause).await;
         let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
         if let Err(error) = settle.run().await {
-            tracing::warn!(error = describe_error(&error), "udev does not settle");
+            tracing::warn!(error = %Failure::from(error), "udev does not settle");
         }
     }
 
     fn mount(&self, partition: &str, access: Access) -> io::Result<Mounted> {
         let path = self.directory.join(partition);
-        durable::create_directory(&path).map_err(|error| error.source)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         let device = Path::new("/dev").join(partition);
         let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID;
         flags.set(MsFlags::MS_RDONLY, access == Access::Read);
@@ -125,7 +118,7 @@ impl Mounts for KernelMounts {
             let options = (access == Access::Read).then_some(without_writing);
             match mount(Some(&device), &path, Some(kind), flags, options) {
                 Ok(()) => return Ok(Mounted { path, ours: true }),
-                // Another file system, or a kernel that lacks a rare one.
+                // The partition has another file system, or the kernel lacks a rare one.
                 Err(nix::Error::EINVAL) => {}
                 Err(nix::Error::ENODEV) if kind != "ext4" => {}
                 Err(error) => last = error.into(),
@@ -135,70 +128,45 @@ impl Mounts for KernelMounts {
     }
 }
 
-/// A disk that carries an install of ours.
+/// A disk with an install of this agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstalledDisk {
-    /// Kernel name of the disk, now.
+    /// Current kernel name of the disk.
     pub disk: String,
-    /// Kernel name of its persistent partition.
+    /// Kernel name of the persistent partition.
     pub partition: String,
-    /// What the install left.
     pub record: InstallRecord,
 }
 
 /// A disk with a system of Elemental that this agent did not install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedDisk {
-    /// Kernel name of the disk, now.
+    /// Current kernel name of the disk.
     pub disk: String,
-    /// What shows that the system was in use.
+    /// The content that shows that the system was in use.
     pub contents: String,
-}
-
-/// Why it is not known whether this host is installed.
-#[derive(Debug, thiserror::Error)]
-pub enum FindError {
-    /// Two records: whatever we did could be wrong.
-    #[error("{count} disks carry an installed system of this agent ({disks}), so nothing is touched", count = .disks.len(), disks = .disks.join(", "))]
-    Several {
-        /// By their stable paths.
-        disks: Vec<String>,
-    },
-    /// A partition that may hold a record cannot be read: installing over it
-    /// could destroy a system.
-    #[error(
-        "cannot read the persistent partition {partition}, so it is not known whether this host is installed"
-    )]
-    Mount {
-        partition: String,
-        /// The error of the system call.
-        source: io::Error,
-    },
-}
-
-impl NextAction for FindError {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Several { .. } => {
-                "take all but one out, or wipe them (\"Wipe a disk\" in docs/operations.md), then boot again"
-            }
-            Self::Mount { .. } => {
-                "check the disk; where it is broken, replace it, delete the MachineInventory and boot the seed ISO again; where its file system is, wipe it (\"Wipe a disk\" in docs/operations.md)"
-            }
-        })
-    }
 }
 
 /// The installed systems on the disks of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledDisks {
     pub own: Option<InstalledDisk>,
-    /// Those of other hosts: volumes of a SAN, or disks that were moved. They
-    /// are never adopted.
+    /// The systems of other hosts, such as volumes of a SAN or moved disks. They are never adopted.
     pub foreign: Vec<InstalledDisk>,
-    /// Those without a record that were in use: of another operator, or of this
-    /// agent when the record was lost.
+    /// Systems without a record that were in use, of another operator or of this agent if the
+    /// record was lost.
     pub used: Vec<UsedDisk>,
+}
+
+/// A partition that cannot be read may hold a record, and installing over it could destroy a
+/// system.
+pub(super) fn unreadable(partition: &str, cause: &str) -> Failure {
+    Failure::input_output(
+        format!(
+            "cannot read the persistent partition {partition}, so it is not known whether this host is installed: {cause}"
+        ),
+        "check the disk; where it is broken, replace it, delete the MachineInventory and boot the seed ISO again; where its file system is, wipe it (\"Wipe a disk\" in docs/operations.md)",
+    )
 }
 
 /// Looks on every disk of the host with this UUID.
@@ -206,9 +174,9 @@ pub fn find_installed_disks(
     disks: &[Disk],
     mounts: &impl Mounts,
     uuid: Option<&str>,
-) -> Result<InstalledDisks, FindError> {
+) -> Result<InstalledDisks, Failure> {
     let (mut own, mut foreign, mut used) = (Vec::new(), Vec::new(), Vec::new());
-    // The system on several paths, or on a mirror, is one.
+    // A system on several paths, or on a mirror, counts once.
     let is_part = |disk: &Disk| disks.iter().any(|other| disk.is_part_of(other));
     for disk in disks.iter().filter(|disk| !disk.live_medium && !is_part(disk)) {
         let Some(partition) = disk.persistent_partition() else { continue };
@@ -229,7 +197,14 @@ pub fn find_installed_disks(
         0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign, used }),
         _ => {
             let is_own = |disk: &&Disk| own.iter().any(|found| found.disk == disk.name);
-            Err(FindError::Several { disks: disks.iter().filter(is_own).map(Disk::name_and_path).collect() })
+            let own: Vec<_> = disks.iter().filter(is_own).map(Disk::name_and_path).collect();
+            let (count, disks) = (own.len(), own.join(", "));
+            Err(Failure::input_output(
+                format!(
+                    "{count} disks carry an installed system of this agent ({disks}), so nothing is touched"
+                ),
+                "take all but one out, or wipe them (\"Wipe a disk\" in docs/operations.md), then boot again",
+            ))
         }
     }
 }

@@ -1,8 +1,7 @@
-//! The live system: register, then install this host or boot its disk.
+//! The verb `register` of the live system: registers, then installs this host or boots its disk.
 //!
-//! It goes on until the host is on its way: a coordinator that is away and a
-//! refusal are printed on the console and retried. What the operator must correct
-//! at the host itself ends it with an error.
+//! An unreachable coordinator and a refusal are printed on the console and retried. The verb fails
+//! only if the operator must correct something at the host itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,70 +9,31 @@ use std::time::Duration;
 use proto::v1alpha1::complete_response::Next;
 
 use crate::client::calls::Caller;
-use crate::client::config::{self, ConfigError};
+use crate::client::config;
 use crate::client::registration::{Registered, register_once};
 use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
-use crate::ground::error::{NextAction, explain};
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::smbios;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
-use crate::identity::tpm::{self, TpmError};
-use crate::identity::{Identity, IdentityError, Role};
-use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_again, install_host};
-use crate::live::installed_disk::{self, Access, FindError, InstalledDisk, InstalledDisks, Mounts};
+use crate::identity::tpm;
+use crate::identity::{Identity, Role};
+use crate::live::install::{Live, boot_disk, disk_missing, install_again, install_host};
+use crate::live::installed_disk::{self, Access, InstalledDisk, InstalledDisks, Mounts};
 use crate::state::install_record::InstallRecord;
 use crate::state::message::Console;
 
-/// Why the live system stopped. A restart starts over.
-#[derive(Debug, thiserror::Error)]
-pub enum RegisterError {
-    /// The seed ISO's configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The disks do not show unambiguously whether this host is installed.
-    #[error(transparent)]
-    Find(#[from] FindError),
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// There is a TPM, but it does not say who this host is.
-    #[error(transparent)]
-    Tpm(#[from] TpmError),
-    /// A record without the key that made it.
-    #[error("{disk} carries an installed system without its identity key, so nothing is touched")]
-    KeyLost {
-        /// Kernel name and stable path.
-        disk: String,
-    },
-    #[error(transparent)]
-    Install(#[from] InstallError),
-}
-
-impl NextAction for RegisterError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Config(error) => error.next_action(),
-            Self::Find(error) => error.next_action(),
-            Self::Identity(error) => error.next_action(),
-            Self::Tpm(error) => error.next_action(),
-            Self::KeyLost { .. } => {
-                Some("install the host as a new one (\"Wipe a disk\" in docs/operations.md)")
-            }
-            Self::Install(error) => error.next_action(),
-        }
-    }
-}
-
-/// Registers the live system of `root` and carries out what comes next. Ends
-/// well when a reboot was asked for or nothing more is to be done here.
+/// Registers the live system of `root` and performs its next task. Succeeds after a reboot was
+/// requested, or if nothing is left to do here.
 pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     root: &Root,
     system: &S,
     mounts: &M,
     network: &N,
-) -> Result<(), RegisterError> {
+) -> Result<(), Failure> {
     let mut console = Console::new(root);
     let config = config::read(&root.live_config())?;
     mounts.settle(Duration::ZERO).await;
@@ -116,13 +76,13 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     Ok(())
 }
 
-/// The identity of the installed system when there is one: the host stays who it
-/// is. Else that of its TPM, else a software key.
+/// The identity of the installed system, if there is one, so that the host keeps it; else the
+/// identity in its TPM, else a software key.
 async fn load_or_create(
     root: &Root,
     mounts: &impl Mounts,
     found: Option<&InstalledDisk>,
-) -> Result<Identity, RegisterError> {
+) -> Result<Identity, Failure> {
     let here: PathBuf = root.state().identity();
     let Some(found) = found else {
         return Ok(match tpm::read_identity(root).await? {
@@ -132,13 +92,17 @@ async fn load_or_create(
     };
     let mounted = mounts
         .mount(&found.partition, Access::Read)
-        .map_err(|source| FindError::Mount { partition: found.partition.clone(), source })?;
+        .map_err(|error| installed_disk::unreadable(&found.partition, &error.to_string()))?;
     if let Some(identity) = Identity::load(&mounted.state().identity())? {
-        return Ok(identity.copy_to(&here)?);
+        return identity.copy_to(&here);
     }
     let disks = disks::read_disks(root);
     let disk = disks.iter().find(|disk| disk.name == found.disk).map(Disk::name_and_path);
-    Err(RegisterError::KeyLost { disk: disk.unwrap_or_else(|| found.disk.clone()) })
+    let disk = disk.unwrap_or_else(|| found.disk.clone());
+    Err(Failure::input_output(
+        format!("{disk} carries an installed system without its identity key, so nothing is touched"),
+        "install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
+    ))
 }
 
 async fn until_registered<N: Transport + NetworkObserver>(
@@ -150,7 +114,7 @@ async fn until_registered<N: Transport + NetworkObserver>(
     loop {
         match register_once(root, caller, Role::Live).await {
             Ok(registered) => return registered,
-            Err(error) => console.print_message(&format!("not registered: {}", explain(&error))),
+            Err(error) => console.print_failure(&error.failure.context("not registered")),
         }
         backoff.wait().await;
     }

@@ -1,64 +1,37 @@
-//! What comes next: a pure function of the plan, the journal and the boot.
+//! Decides the next action: a pure function of the plan, the journal and the boot.
 
-use proto::plan::{Generation, Plan, Step};
+use proto::plan::{Plan, Step};
 
-use crate::ground::error::NextAction;
+use crate::ground::failure::Failure;
 use crate::plan::step_spec::StepSpec;
 use crate::state::journal::{Entry, Journal, State};
 
-/// What to do about a plan.
+/// The next action for a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// The plan must not run on this host.
-    Refuse(Outdated),
-    /// The plan is new: journal it, from its first step.
+    Refuse(Failure),
+    /// The plan is new: journal it, and begin with its first step.
     Begin,
-    /// Run this step; a part of it, or all, may have happened already.
+    /// Run this step; a part or all of it may have happened already.
     Run {
-        /// Counted from zero.
         index: usize,
         step: &'a Step,
     },
-    /// The reboot that this step asked for has happened.
+    /// The reboot that this step requested has happened.
     Rebooted {
-        /// Counted from zero.
         index: usize,
     },
-    /// The step was started, it is unknown whether it took effect, and it must
-    /// not take effect twice: give it up.
+    /// The step was started and must not take effect twice, and nobody knows whether it took
+    /// effect: give it up.
     Interrupted {
-        /// Counted from zero.
         index: usize,
     },
-    /// Every step is done, or one was given up.
+    /// Every step is done, or one has failed.
     Finished,
 }
 
-/// Why a plan is not the one to run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Outdated {
-    /// A newer plan was accepted before.
-    #[error("generation {offered} is older than generation {accepted}, which this host has accepted")]
-    Generation { offered: Generation, accepted: Generation },
-    /// Another plan was accepted under the same number.
-    #[error("generation {generation} is taken by plan {accepted} with another name or content")]
-    OtherPlan {
-        generation: Generation,
-        /// The plan in the journal.
-        accepted: String,
-    },
-}
-
-impl NextAction for Outdated {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Generation { .. } => "none: the host waits for a newer plan",
-            Self::OtherPlan { .. } => "give the host a plan with a higher generation",
-        })
-    }
-}
-
-/// What comes next for `plan` in the boot `boot`.
+/// The next action for `plan` in the boot `boot`.
 pub fn next<'a>(plan: &'a Plan, journal: Option<&Journal>, boot: &str) -> Next<'a> {
     let Some(journal) = journal else {
         return Next::Begin;
@@ -68,19 +41,24 @@ pub fn next<'a>(plan: &'a Plan, journal: Option<&Journal>, boot: &str) -> Next<'
         return Next::Begin;
     }
     if plan.generation < accepted {
-        return Next::Refuse(Outdated::Generation { offered: plan.generation, accepted });
+        let offered = plan.generation;
+        return Next::Refuse(Failure::refused(
+            format!("generation {offered} is older than generation {accepted}, which this host has accepted"),
+            "none: the host waits for a newer plan",
+        ));
     }
     if !journal.is_of(plan) {
-        return Next::Refuse(Outdated::OtherPlan {
-            generation: accepted,
-            accepted: journal.plan_id().to_owned(),
-        });
+        let other = journal.plan_id();
+        return Next::Refuse(Failure::refused(
+            format!("generation {accepted} is taken by plan {other} with another name or content"),
+            "give the host a plan with a higher generation",
+        ));
     }
     let mut steps = plan.steps.iter().zip(journal.steps()).enumerate();
     steps.find_map(|(index, (step, entry))| next_of_step(index, step, entry, boot)).unwrap_or(Next::Finished)
 }
 
-/// `None` when the step is done and the next one counts.
+/// `None` if the step is done, so that the next step decides.
 fn next_of_step<'a>(index: usize, step: &'a Step, entry: &Entry, boot: &str) -> Option<Next<'a>> {
     match &entry.state {
         State::Done { .. } => None,

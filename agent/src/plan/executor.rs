@@ -1,8 +1,7 @@
-//! Carries out one plan at a time: asks the engine what comes next, journals
-//! the intent, does it, journals the outcome, hands the outcome to be reported.
+//! Runs one plan at a time: asks the engine for the next action, journals the intent, acts,
+//! journals the outcome, and passes the outcome on to be reported.
 
 mod attempts;
-mod error;
 mod progress;
 
 use std::sync::Arc;
@@ -11,31 +10,28 @@ use proto::plan::{Kind, Plan, Step};
 use proto::v1alpha1::{CarriedPlan, FailureReason, StepDone, StepProgress, StepReport};
 use tokio::sync::watch;
 
-use crate::ground::error::{describe_error, explain, format_line};
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::host::system::{Job, RebootMethod, System};
 use crate::plan::engine::{self, Next};
 use crate::plan::step_spec::StepSpec;
-use crate::plan::steps::{self, Context, StepError};
-use crate::state::journal::{JournalError, Outcome};
+use crate::plan::steps::{self, Context};
+use crate::state::journal::Outcome;
 use crate::state::network_trial;
 use attempts::Retry;
-pub use error::{ExecutorError, RefusedPlan};
 use progress::PlanProgress;
 
-/// What the host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Plans that the coordinator did not write.
+    /// The rule for plans that the coordinator did not write.
     pub custom: CustomInstructions,
 }
 
-/// Whether files and instructions of custom plans are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CustomInstructions {
-    /// The plan is refused.
+    /// A plan with files or instructions of its own is refused.
     #[default]
     Refuse,
     /// `--allow-custom-instructions`.
@@ -45,30 +41,39 @@ pub enum CustomInstructions {
 /// The newest plan in the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NewestPlan {
-    /// This host never had one.
+    /// This host never had a plan.
     None,
-    /// As Hello states it.
+    /// The plan as Hello states it.
     Known(CarriedPlan),
     /// The journal cannot be read.
     Unknown,
 }
 
-/// What one call of [`Executor::advance`] came to.
+/// Why a plan is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusedPlan {
+    #[error(transparent)]
+    Refused(Failure),
+    /// The plan cannot be journaled, so it must not begin. The plan is offered again later.
+    #[error(transparent)]
+    NotJournaled(Failure),
+}
+
+/// The result of one call of [`Executor::advance`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Advance {
-    /// There is nothing to do until another plan comes.
+    /// There is nothing to do until another plan arrives.
     Idle,
-    /// To be reported; returned again until [`Executor::reported`].
+    /// The report is returned again until [`Executor::reported`].
     Report(StepReport),
-    /// A reboot was requested. The process is about to end. If it still runs
-    /// after [`REBOOT_DEADLINE`], the next call asks harder.
+    /// A reboot was requested, and the process is about to end. If the process still runs after
+    /// [`REBOOT_DEADLINE`], the next call uses a harder method.
     Rebooting,
 }
 
-/// How long to wait after [`Advance::Rebooting`] before advancing again.
+/// Time to wait after [`Advance::Rebooting`] before the next call.
 pub const REBOOT_DEADLINE: std::time::Duration = std::time::Duration::from_mins(3);
 
-/// Carries out plans on the host below a root.
 pub struct Executor<S> {
     root: Root,
     system: S,
@@ -79,27 +84,23 @@ pub struct Executor<S> {
     running: watch::Sender<Option<StepProgress>>,
 }
 
-/// A reboot that is no step of a plan. The id of the boot that it ends is all
-/// there is to remember: in another boot it has been carried out.
+/// A reboot that is no step of a plan. In a boot with another id it has been carried out.
 struct OrderedReboot {
     boot_id: String,
-    /// How often it was asked for.
+    /// Number of requests.
     requests: u32,
 }
 
 impl<S: System> Executor<S> {
-    /// Resumes from the journal. A journal that cannot be read is no
-    /// error here: the executor then rejects every plan with the cause.
-    ///
-    /// # Errors
-    /// [`JournalError::Write`] when the state directory cannot be made.
-    pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
+    /// Resumes from the journal. An unreadable journal is no error here, because the executor then
+    /// refuses every plan with the cause.
+    pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, Failure> {
         let progress = PlanProgress::open(&root)?;
         let running = watch::Sender::new(None);
         Ok(Self { root, system, policy, progress, plan: None, reboot: None, running })
     }
 
-    /// The newest plan that this host has accepted, and how far it is.
+    /// The newest plan that this host has accepted, and its progress.
     pub fn newest_plan(&self) -> NewestPlan {
         match self.progress.readable_journal() {
             Ok(None) => NewestPlan::None,
@@ -108,25 +109,23 @@ impl<S: System> Executor<S> {
         }
     }
 
-    /// The step that runs, as it starts and ends.
+    /// The running step; the value changes when a step starts and ends.
     pub fn running_step(&self) -> watch::Receiver<Option<StepProgress>> {
         self.running.subscribe()
     }
 
-    /// Takes a plan, durably. The same plan again is resumed.
-    /// One that is over is not run: who sends it lacks its end, which is
-    /// reported once more.
+    /// Accepts a plan durably, or resumes it.
     ///
-    /// # Errors
-    /// [`RefusedPlan`]; nothing has changed then, but that no step of an older
-    /// plan is begun while this one waits for the journal.
+    /// A finished plan is not run again; its last outcome is reported again because the coordinator
+    /// lost it. A refusal changes nothing, except that no step of an older plan begins while the
+    /// new plan waits for the journal.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
         self.running.send_replace(None);
         let journal =
-            self.progress.readable_journal().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
-        let boot = observed::boot_id(&self.root).map_err(RefusedPlan::BootId)?;
+            self.progress.readable_journal().map_err(|why| RefusedPlan::Refused(lost_journal(why)))?;
+        let boot = observed::boot_id(&self.root).map_err(RefusedPlan::Refused)?;
         match engine::next(&plan, journal, &boot) {
-            Next::Refuse(outdated) => return Err(outdated.into()),
+            Next::Refuse(outdated) => return Err(RefusedPlan::Refused(outdated)),
             Next::Begin => self.begin_plan(&plan)?,
             Next::Finished => {
                 self.plan = None;
@@ -142,11 +141,13 @@ impl<S: System> Executor<S> {
     fn begin_plan(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
         let custom = |step: &Step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_));
         if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
-            return Err(RefusedPlan::Custom);
+            let next_action = "start its agent with --allow-custom-instructions, or write another plan";
+            let refusal = Failure::refused("this host does not run custom instructions", next_action);
+            return Err(RefusedPlan::Refused(refusal));
         }
         if let Err(error) = self.progress.begin_plan(plan) {
             self.plan = None;
-            let last_failure = describe_error(&error);
+            let last_failure = error.message.clone();
             self.publish_running(plan, 0, Retry { failures: self.progress.failed_writes(), last_failure });
             return Err(RefusedPlan::NotJournaled(error));
         }
@@ -154,12 +155,10 @@ impl<S: System> Executor<S> {
         Ok(())
     }
 
-    /// Runs at most one step. An outcome that is not yet acknowledged comes
-    /// first.
+    /// Runs at most one step; an outcome that is not acknowledged yet comes first.
     ///
-    /// A call that is dropped half-way leaves the step as a crash would: run it
-    /// to its end.
-    pub async fn advance(&mut self) -> Result<Advance, ExecutorError> {
+    /// The future must run to its end, because dropping it leaves the step as a crash would.
+    pub async fn advance(&mut self) -> Result<Advance, Failure> {
         if let Some(report) = self.progress.unreported() {
             return Ok(Advance::Report(report));
         }
@@ -167,7 +166,7 @@ impl<S: System> Executor<S> {
             return self.advance_reboot().await;
         };
         let advanced = self.advance_plan(&plan).await;
-        // The plan holds secrets: it stays only while it is needed.
+        // The plan holds secrets, so it is dropped as soon as it is not needed.
         if matches!(advanced, Ok(Advance::Idle)) {
             self.plan = None;
         }
@@ -177,17 +176,17 @@ impl<S: System> Executor<S> {
         }
     }
 
-    /// Ends the boot with this id, once no plan runs.
+    /// Ends the boot with this id after the running plan.
     pub fn order_reboot(&mut self, boot_id: String) {
         if self.reboot.as_ref().is_none_or(|known| known.boot_id != boot_id) {
             self.reboot = Some(OrderedReboot { boot_id, requests: 0 });
         }
     }
 
-    /// Asks in each way once, as the step of a plan does.
-    async fn advance_reboot(&mut self) -> Result<Advance, ExecutorError> {
+    /// Tries each method once, as the reboot of a plan does.
+    async fn advance_reboot(&mut self) -> Result<Advance, Failure> {
         let Some(OrderedReboot { boot_id, requests }) = &self.reboot else { return Ok(Advance::Idle) };
-        let (requests, boot) = (*requests, observed::boot_id(&self.root).map_err(ExecutorError::BootId)?);
+        let (requests, boot) = (*requests, observed::boot_id(&self.root)?);
         let method = reboot_method(requests).filter(|_| *boot_id == boot);
         let Some(method) = method else {
             if *boot_id == boot {
@@ -204,8 +203,8 @@ impl<S: System> Executor<S> {
         Ok(Advance::Rebooting)
     }
 
-    async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, ExecutorError> {
-        let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
+    async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, Failure> {
+        let boot = observed::boot_id(&self.root)?;
         match engine::next(plan, self.progress.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
             Next::Run { index, .. } if let Some(error) = self.judge_network(plan) => {
@@ -214,9 +213,9 @@ impl<S: System> Executor<S> {
             }
             Next::Rebooted { index } => self.end_step(plan, index, Outcome::Done(StepDone::default())),
             Next::Interrupted { index } => {
-                // The instruction may run on without the agent that began it.
+                // The instruction may still run without the agent that began it.
                 let earlier = self.system.earlier_jobs().await;
-                let error = earlier.err().map_or_else(interrupted_error, StepError::from);
+                let error = earlier.err().unwrap_or_else(interrupted_failure);
                 self.end_step(plan, index, failed_outcome(error))
             }
             Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
@@ -225,11 +224,11 @@ impl<S: System> Executor<S> {
     }
 
     /// A node without its network is not worth another step.
-    fn judge_network(&self, plan: &Plan) -> Option<StepError> {
+    fn judge_network(&self, plan: &Plan) -> Option<Failure> {
         let trial = network_trial::read_trial(&self.root.state())?;
         let why = trial.reverted().filter(|_| trial.plan_id() == plan.id.as_str())?;
         (plan.kind == Kind::Reprovision).then(|| {
-            StepError::new(
+            Failure::new(
                 FailureReason::NetworkReverted,
                 format!("the network of this plan did not work, the host has its former one again: {why}"),
                 "correct spec.network of the MachineInventory, or the network that the host is cabled to",
@@ -243,7 +242,7 @@ impl<S: System> Executor<S> {
         index: usize,
         step: &Step,
         boot: &str,
-    ) -> Result<Advance, ExecutorError> {
+    ) -> Result<Advance, Failure> {
         let active = match step {
             Step::UpgradeSystem(_) => steps::next_snapshot(&self.system).await.map(|next| next.number),
             _ => None,
@@ -277,17 +276,12 @@ impl<S: System> Executor<S> {
         }
     }
 
-    /// Asks once each way; what follows the last is a failure. Only another
-    /// boot id ends this step well.
-    async fn ask_for_reboot(
-        &mut self,
-        plan: &Plan,
-        index: usize,
-        boot: &str,
-    ) -> Result<Advance, ExecutorError> {
+    /// Tries each method once; a request after the last method is a failure. Only another boot id
+    /// completes this step.
+    async fn ask_for_reboot(&mut self, plan: &Plan, index: usize, boot: &str) -> Result<Advance, Failure> {
         let requests = self.progress.reboot_requests(plan);
         let Some(method) = reboot_method(requests) else {
-            let error = StepError::new(
+            let error = Failure::new(
                 FailureReason::Timeout,
                 "the host was asked to reboot in every way and did not",
                 "look at its console for what holds it, then reboot it by hand",
@@ -305,8 +299,8 @@ impl<S: System> Executor<S> {
 
     async fn request_reboot(&self, method: RebootMethod) {
         if let Err(error) = self.system.reboot(method).await {
-            // The next attempt asks harder.
-            tracing::warn!(?method, error = explain(&error), "cannot ask for a reboot");
+            // The next attempt uses a harder method.
+            tracing::warn!(?method, %error, "cannot ask for a reboot");
         }
     }
 
@@ -327,56 +321,63 @@ impl<S: System> Executor<S> {
         index: usize,
         boot: &str,
         active_snapshot: Option<u32>,
-    ) -> Result<(), ExecutorError> {
+    ) -> Result<(), Failure> {
         let started = self.progress.start_step(index, boot, active_snapshot);
         started.map_err(|error| self.note_unjournaled(plan, index, error))?;
         self.publish_running(plan, index, Retry::default());
         Ok(())
     }
 
-    fn end_step(&mut self, plan: &Plan, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
+    fn end_step(&mut self, plan: &Plan, index: usize, outcome: Outcome) -> Result<Advance, Failure> {
         self.running.send_replace(None);
         let ended = self.progress.end_step(index, outcome);
         ended.map_err(|error| self.note_unjournaled(plan, index, error))?;
         Ok(self.progress.unreported().map_or(Advance::Idle, Advance::Report))
     }
 
-    /// A failure that is not in the journal is not reported as one: the next
-    /// boot would start the node of a plan that has failed.
-    fn note_unjournaled(&self, plan: &Plan, index: usize, source: JournalError) -> ExecutorError {
-        let last_failure = describe_error(&source);
+    /// A failure that is not in the journal is not reported as a failure of the step, because the
+    /// next boot would start the node of a plan that has failed.
+    fn note_unjournaled(&self, plan: &Plan, index: usize, failure: Failure) -> Failure {
+        let last_failure = failure.message.clone();
         self.publish_running(plan, index, Retry { failures: self.progress.failed_writes(), last_failure });
-        ExecutorError::Journal { step: index, source }
+        failure.context(format_args!("cannot journal step {index}"))
     }
 
-    /// The coordinator has `report`: it is not returned again, unless
+    /// Records that the coordinator has `report`. The report is not returned again, unless
     /// [`Executor::accept`] shows that the coordinator has lost it.
-    pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
+    pub fn reported(&mut self, report: &StepReport) -> Result<(), Failure> {
         self.progress.acknowledge_report(report)
     }
 }
 
-fn log_failure(index: usize, error: &StepError) {
-    tracing::error!(step = index, reason = ?error.reason, "{}", format_line(&error.message, Some(&error.next_action)));
+fn log_failure(index: usize, error: &Failure) {
+    tracing::error!(step = index, reason = ?error.reason, %error, "step failed");
 }
 
-fn failed_outcome(error: StepError) -> Outcome {
+fn failed_outcome(error: Failure) -> Outcome {
     Outcome::Failed(error.into())
+}
+
+fn lost_journal(why: &str) -> Failure {
+    Failure::input_output(
+        format!("{why}: this host runs no plan, so that none runs twice"),
+        "check its disk, then remove /var/lib/baremetal-agent/journal or install the host again",
+    )
 }
 
 fn step_number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-fn interrupted_error() -> StepError {
-    StepError::new(
+fn interrupted_failure() -> Failure {
+    Failure::new(
         FailureReason::Command,
         "the agent or the host stopped while this custom instruction ran; its progress is unknown, so it is not run again",
         "look at the host for what the instruction did, correct it, then write a new plan",
     )
 }
 
-/// The way to ask for a reboot after so many requests in vain.
+/// The method after this many requests without a reboot.
 const fn reboot_method(requests: u32) -> Option<RebootMethod> {
     match requests {
         0 => Some(RebootMethod::Orderly),

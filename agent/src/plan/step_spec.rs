@@ -1,46 +1,45 @@
-//! Properties of each kind of step: one table.
+//! The properties of each kind of step, as one table.
 
 use std::time::Duration;
 
 use proto::plan::Step;
 
 use crate::ground::backoff::Backoff;
-use crate::host::system::FailureClass;
+use crate::ground::failure::FailureClass;
 
-/// The properties of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSpec {
-    /// In journals, logs and reports.
+    /// The name in journals, logs and reports.
     pub name: &'static str,
-    /// The step is given up after it; longer than each command that it runs.
+    /// The step is given up at this deadline, which is longer than that of each command that the
+    /// step runs.
     pub deadline: Duration,
-    /// Whether the step may run again when it is unknown how far it came: it
-    /// looks first whether it has taken effect.
+    /// True if the step may run again although its progress is unknown, because it first checks
+    /// whether it has taken effect.
     pub repeatable: bool,
-    /// What follows a failure, within the deadline.
+    /// The attempts within the deadline.
     pub retries: RetryPolicy,
-    /// What the operator does when the deadline has passed.
+    /// The operator's next action after the deadline.
     pub timeout_action: &'static str,
 }
 
-/// What follows a failure of a step.
+/// The reaction to a failure of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// The step is given up.
     Never,
     /// Another attempt, after a wait whose upper bound doubles.
     Backoff {
-        /// Of the first wait.
         first: Duration,
         longest: Duration,
     },
 }
 
-/// Attempts of a step whose failure is neither transient nor terminal.
+/// Number of attempts if the failure is neither transient nor terminal.
 const UNKNOWN_ATTEMPTS: u32 = 3;
 
 impl RetryPolicy {
-    /// The waits, where another attempt may follow.
+    /// The waits between attempts; `None` if there is only one attempt.
     pub fn backoff(self) -> Option<Backoff> {
         match self {
             Self::Never => None,
@@ -48,7 +47,8 @@ impl RetryPolicy {
         }
     }
 
-    /// Whether another attempt follows this many that failed, the last one so.
+    /// True if another attempt follows this number of failed ones, the last of which failed with
+    /// this class.
     pub fn allows_another(self, class: FailureClass, attempts: u32) -> bool {
         self != Self::Never
             && match class {
@@ -66,7 +66,6 @@ const fn backoff(first: u64, longest: u64) -> RetryPolicy {
 const CHECK_HOST: &str = "check the host's disk and its system log";
 
 impl StepSpec {
-    /// The row of `step`.
     pub fn spec_of(step: &Step) -> Self {
         let spec = |minutes| Self {
             name: step.name(),
@@ -82,11 +81,11 @@ impl StepSpec {
             | Step::RemoveNodeIdentity => Self { retries: backoff(1, 10), ..spec(1) },
             // A job of systemd may take a minute longer than its command.
             Step::CleanCloudInit | Step::StopKubelet | Step::WriteCustomFile(_) => spec(6),
-            // It is asked for in each way once, by the executor.
+            // The executor requests the reboot by each method once.
             Step::Reboot => Self { retries: RetryPolicy::Never, ..spec(6) },
             Step::SyncFileSystems => spec(10),
             Step::RemoveWorkload | Step::StopContainerd => spec(20),
-            // Secrets are overwritten: the database of etcd has gigabytes.
+            // The step overwrites secrets, and the database of etcd may have gigabytes.
             Step::RemoveNodeState => spec(30),
             Step::VerifySystem(_) => Self {
                 timeout_action: "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
@@ -97,8 +96,8 @@ impl StepSpec {
                 retries: backoff(5, 120),
                 ..spec(60)
             },
-            // Only a command that the coordinator did not write cannot be asked
-            // whether it took effect.
+            // The command is not the coordinator's own, so the agent cannot find out whether it
+            // took effect.
             Step::RunCustomInstruction(_) => {
                 Self { repeatable: false, retries: RetryPolicy::Never, ..spec(30) }
             }

@@ -1,13 +1,15 @@
-//! How the first boot of a plan's seed ended: whether a reboot cut the bootstrap commands off.
+//! The end of the first boot with a plan's seed: a reboot may have interrupted its bootstrap
+//! commands.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ground::durable::{self, DurableError};
+use crate::ground::durable;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 
-/// How the boot ended that ran the commands of a plan.
+/// The end of the boot that ran the commands of a plan.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapNote {
@@ -22,13 +24,12 @@ impl BootstrapNote {
         serde_json::from_slice(&text).ok().filter(|note: &Self| note.plan_id == plan)
     }
 
-    pub fn write(&self, root: &Root) -> Result<(), DurableError> {
-        let text = serde_json::json!(self).to_string();
-        durable::write(&root.state().bootstrap_note(), text.as_bytes())
+    pub fn write(&self, root: &Root) -> Result<(), Failure> {
+        durable::write_json(&root.state().bootstrap_note(), self)
     }
 }
 
-/// Whether the commands of `plan` were cut off.
+/// True if a reboot interrupted the commands of `plan`.
 pub fn is_interrupted(root: &Root, plan: &str) -> bool {
     BootstrapNote::read(root, plan).is_some_and(|note| note.is_interrupted)
 }

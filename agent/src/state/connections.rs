@@ -1,4 +1,4 @@
-//! Connections of `NetworkManager`: written at every boot, `/etc` may be
+//! Connections of `NetworkManager`. They are written at every boot, because `/etc` may be
 //! ephemeral.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use std::path::Path;
 
 use proto::plan::Secret;
 
-use super::seed::SeedError;
 use crate::ground::durable;
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::Root;
 
 const SUFFIX: &str = ".nmconnection";
-/// Files of the agent, which it replaces; others are the image's or an
-/// operator's.
+/// Prefix of the agent's own files. Other files belong to the image or to an operator and are left
+/// alone.
 const PREFIX: &str = "baremetal-";
 
 pub(crate) fn file_name(name: &str) -> String {
@@ -26,12 +26,12 @@ pub(crate) fn connection_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.to_owned())
 }
 
-/// Makes `wanted` the agent's connections where `NetworkManager` configures
-/// the network, and removes those of a former plan. Whether any are there.
-pub(crate) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) -> Result<bool, SeedError> {
+/// Makes `wanted` the agent's connections if `NetworkManager` configures the network, and removes
+/// those of a former plan. Returns true if any connection is wanted.
+pub(crate) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) -> Result<bool, Failure> {
     let directory = root.connections();
     let is_used = root.uses_network_manager();
-    // A network that was reported from this host has its files by their names.
+    // A network that this host reported has the names of the agent's own files.
     let ours = |name: &str| file_name(&format!("{PREFIX}{}", name.strip_prefix(PREFIX).unwrap_or(name)));
     let wanted: BTreeMap<_, _> =
         wanted.iter().filter(|_| is_used).map(|(name, content)| (ours(name), content)).collect();
@@ -42,7 +42,8 @@ pub(crate) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) 
     }
     for (name, content) in &wanted {
         let path = directory.join(name);
-        // NetworkManager takes a file that was written again for another connection.
+        // An unchanged file is not written again, because `NetworkManager` would take it for
+        // another connection.
         if is_written(&path, content.expose()) {
             continue;
         }
@@ -58,16 +59,15 @@ fn is_written(path: &Path, content: &[u8]) -> bool {
     fs::symlink_metadata(path).is_ok_and(is_ours) && fs::read(path).is_ok_and(|found| found == content)
 }
 
-fn list_own_files(directory: &Path) -> Result<Vec<String>, SeedError> {
-    let read_error = |source| SeedError::Read { path: directory.to_owned(), source };
+fn list_own_files(directory: &Path) -> Result<Vec<String>, Failure> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(read_error(source)),
+        Err(error) => return Err(Failure::of_file("read", directory, &error)),
     };
     let mut names = Vec::new();
     for entry in entries {
-        let name = entry.map_err(read_error)?.file_name().to_string_lossy().into_owned();
+        let name = entry.on("read", directory)?.file_name().to_string_lossy().into_owned();
         if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
             names.push(name);
         }

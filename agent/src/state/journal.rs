@@ -1,12 +1,10 @@
-//! Record of the newest plan, across crashes, reboots and a
-//! change of the OS: one small file, replaced as a whole at every transition.
+//! The record of the newest plan, across crashes, reboots and a change of the OS: one small file,
+//! replaced as a whole at every transition.
 //!
-//! The plan itself is not in it (it holds secrets); the coordinator streams it
-//! again at each attach. The file stays when the plan is over: it is what lets
-//! the host refuse an older generation.
+//! The plan itself is not stored, because it holds secrets; the coordinator streams it again at
+//! each attach. The file stays after the end of the plan, so that the host can refuse an older
+//! generation.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use proto::plan::{Checksum, Generation, Plan, PlanId};
@@ -15,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 pub use proto::v1alpha1::step_report::Outcome;
 
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure};
 
-/// First word of the file: another layout gets another word.
+/// First word of the file; another layout gets another word.
 const LAYOUT: &str = "baremetal-journal-2";
 
-/// The newest accepted plan and how far it is.
+/// The newest accepted plan and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-// A field that is not known may be an outcome that would never be reported.
+// An unknown field may hold an outcome that would never be reported.
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     plan_id: String,
@@ -31,8 +29,8 @@ pub struct Journal {
     checksum: String,
     kind: PlanKind,
     steps: Vec<Entry>,
-    /// Kept when the coordinator has it: one that lost its own record, as by a
-    /// restored backup, waits for the end of a plan that is over here.
+    /// The outcome is kept after the coordinator has acknowledged it, because a coordinator
+    /// restored from a backup waits for the end of a plan that has ended here.
     last: Option<LastOutcome>,
 }
 
@@ -42,72 +40,43 @@ pub struct Journal {
 pub struct LastOutcome {
     /// Counted from zero.
     pub step: u32,
-    /// As it is reported.
     pub outcome: Outcome,
-    /// Whether the coordinator has it.
+    /// The coordinator has received the outcome.
     pub acknowledged: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// [`proto::plan::Step::name`]: tells a plan with the same name and other
-    /// steps.
+    /// [`proto::plan::Step::name`]; it distinguishes plans with the same name and other steps.
     pub name: String,
-    /// How far it is.
     pub state: State,
 }
 
-/// How far a step is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Nothing of it has happened.
+    /// The step has not begun.
     Pending,
-    /// Any part of it may have happened.
+    /// Any part of the step may have happened.
     Started {
-        /// The boot in which it was started last.
+        /// The boot that started the step last.
         boot_id: String,
-        /// How often it was started.
+        /// Number of starts.
         attempts: u32,
-        /// The snapshot that was to boot next when this boot first started it;
-        /// known for an upgrade only.
+        /// The snapshot that was to boot next when this boot first started the step; known for an
+        /// upgrade only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         active_snapshot: Option<u32>,
     },
-    /// It has taken effect.
+    /// The step has taken effect.
     Done {
-        /// The boot in which it was started last.
+        /// The boot that started the step last.
         boot_id: String,
     },
-    /// It was given up, and the plan with it.
+    /// The step failed, and the plan with it.
     Failed,
 }
 
-/// Why the journal is of no use.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The kernel does not give it.
-    #[error("cannot read the journal")]
-    Read(#[source] io::Error),
-    /// It is torn, garbled, or of an agent with another layout.
-    #[error("the journal is damaged ({0})")]
-    Damaged(&'static str),
-    /// It cannot be replaced.
-    #[error("cannot write the journal")]
-    Write(#[from] DurableError),
-}
-
-impl NextAction for JournalError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Read(error) => Some(durable::next_action(error.kind())),
-            Self::Damaged(_) => None,
-            Self::Write(error) => error.next_action(),
-        }
-    }
-}
-
 impl LastOutcome {
-    /// The report of this outcome, for `journal`'s plan.
     pub fn report(&self, journal: &Journal) -> StepReport {
         StepReport {
             plan_id: journal.plan_id.clone(),
@@ -119,7 +88,7 @@ impl LastOutcome {
 }
 
 impl Journal {
-    /// The journal of a plan of which nothing has been done.
+    /// The journal of a plan that has not begun.
     pub fn begin_plan(plan: &Plan) -> Self {
         let entry = |step: &proto::plan::Step| Entry { name: step.name().to_owned(), state: State::Pending };
         Self {
@@ -140,12 +109,10 @@ impl Journal {
         Generation(self.generation)
     }
 
-    /// What the plan is for.
     pub fn kind(&self) -> PlanKind {
         self.kind
     }
 
-    /// How far the plan is.
     pub fn outcome(&self) -> PlanOutcome {
         if self.steps.iter().any(|entry| entry.state == State::Failed) {
             PlanOutcome::Failed
@@ -156,7 +123,7 @@ impl Journal {
         }
     }
 
-    /// What Hello states of the plan.
+    /// The plan as Hello states it.
     pub fn carried(&self) -> CarriedPlan {
         CarriedPlan {
             id: self.plan_id.clone(),
@@ -172,7 +139,7 @@ impl Journal {
         &self.steps
     }
 
-    /// Whether this is the journal of `plan`, step by step.
+    /// True if this is the journal of `plan`, step by step.
     pub fn is_of(&self, plan: &Plan) -> bool {
         self.plan_id == plan.id.as_str()
             && self.generation == plan.generation.0
@@ -186,7 +153,7 @@ impl Journal {
         self.last.as_ref().filter(|last| !last.acknowledged)
     }
 
-    /// The step begins, or begins again.
+    /// Records a start of the step.
     pub fn with_started(mut self, index: usize, boot_id: &str) -> Self {
         if let Some(entry) = self.steps.get_mut(index) {
             let (attempts, active_snapshot) = match &entry.state {
@@ -200,7 +167,7 @@ impl Journal {
         self
     }
 
-    /// The snapshot that is to boot next, unless this boot noted it before.
+    /// Records the snapshot that is to boot next, unless this boot has recorded one before.
     pub fn with_active_snapshot(mut self, index: usize, number: Option<u32>) -> Self {
         if let Some(Entry { state: State::Started { active_snapshot, .. }, .. }) = self.steps.get_mut(index) {
             *active_snapshot = active_snapshot.or(number);
@@ -208,7 +175,7 @@ impl Journal {
         self
     }
 
-    /// The step is over.
+    /// Records the end of the step.
     pub fn with_ended(mut self, index: usize, outcome: Outcome) -> Self {
         let Some(entry) = self.steps.get_mut(index) else {
             return self;
@@ -224,12 +191,12 @@ impl Journal {
         self
     }
 
-    /// The coordinator has the last outcome.
+    /// Records that the coordinator has the last outcome.
     pub fn with_acknowledged(self) -> Self {
         self.with_last_acknowledged(true)
     }
 
-    /// The coordinator asks as if it did not have the last outcome.
+    /// Has the last outcome reported again, because the coordinator has lost it.
     pub fn with_unacknowledged(self) -> Self {
         self.with_last_acknowledged(false)
     }
@@ -240,43 +207,41 @@ impl Journal {
     }
 }
 
-/// The file's bytes: layout, SHA-256 of the rest, the rest.
+/// The bytes of the file: layout and SHA-256 of the body in the first line, then the body.
 fn render_json(journal: &Journal) -> Vec<u8> {
-    // Strings, numbers and lists only: there is nothing that cannot be written.
     let body = serde_json::to_string_pretty(journal).unwrap_or_default();
     format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes())).into_bytes()
 }
 
-/// The reverse of what [`write_journal`] leaves.
-pub fn parse(bytes: &[u8]) -> Result<Journal, JournalError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| JournalError::Damaged("not text"))?;
-    let (head, rest) = text.split_once('\n').ok_or(JournalError::Damaged("cut off"))?;
-    let body = rest.strip_suffix('\n').ok_or(JournalError::Damaged("cut off"))?;
-    let (layout, sum) = head.split_once(' ').ok_or(JournalError::Damaged("no header"))?;
+fn damaged(how: &str) -> Failure {
+    Failure::input_output(format!("the journal is damaged ({how})"), "")
+}
+
+/// Parses the file that [`write_journal`] writes.
+pub fn parse(bytes: &[u8]) -> Result<Journal, Failure> {
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
+    let (head, rest) = text.split_once('\n').ok_or_else(|| damaged("cut off"))?;
+    let body = rest.strip_suffix('\n').ok_or_else(|| damaged("cut off"))?;
+    let (layout, sum) = head.split_once(' ').ok_or_else(|| damaged("no header"))?;
     if layout != LAYOUT {
-        return Err(JournalError::Damaged("written by another version of the agent"));
+        return Err(damaged("written by another version of the agent"));
     }
     if sum != Checksum::of(body.as_bytes()).as_str() {
-        return Err(JournalError::Damaged("its checksum does not match"));
+        return Err(damaged("its checksum does not match"));
     }
-    let journal: Journal =
-        serde_json::from_str(body).map_err(|_| JournalError::Damaged("unknown content"))?;
-    PlanId::parse(&journal.plan_id).map_err(|_| JournalError::Damaged("unknown content"))?;
+    let journal: Journal = serde_json::from_str(body).map_err(|_| damaged("unknown content"))?;
+    PlanId::parse(&journal.plan_id).map_err(|_| damaged("unknown content"))?;
     Ok(journal)
 }
 
-/// The journal at `path`, `None` on a host that never had a plan.
-pub fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
-    match fs::read(path) {
-        Ok(bytes) => parse(&bytes).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(JournalError::Read(error)),
-    }
+/// The journal at `path`; `None` on a host that never had a plan.
+pub fn read(path: &Path) -> Result<Option<Journal>, Failure> {
+    durable::read(path).context("cannot read the journal")?.map(|bytes| parse(&bytes)).transpose()
 }
 
-/// Makes `journal` the one at `path`, durably.
-pub fn write_journal(path: &Path, journal: &Journal) -> Result<(), JournalError> {
-    durable::write(path, &render_json(journal)).map_err(JournalError::Write)
+/// Replaces the journal at `path` durably.
+pub fn write_journal(path: &Path, journal: &Journal) -> Result<(), Failure> {
+    durable::write(path, &render_json(journal)).context("cannot write the journal")
 }
 
 #[cfg(test)]

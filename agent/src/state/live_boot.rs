@@ -4,7 +4,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ground::durable::{self, DurableError};
+use crate::ground::durable;
+use crate::ground::failure::Failure;
 use crate::ground::paths::StateDir;
 
 const LIVE_BOOT: &str = "live-boot.json";
@@ -15,23 +16,22 @@ struct LiveBoot {
     boot_id: String,
 }
 
-/// Whether this live boot may ask for a reboot into the disk: not when an
-/// earlier one did and the host came back to the ISO, or it would go on for
-/// ever. The installed agent removes it ([`forget_live_boot`]).
-pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, DurableError> {
+/// True if this live boot may ask for a reboot into the disk. If an earlier live boot did so and
+/// the host booted the ISO again, another attempt would repeat for ever. The installed agent
+/// removes the record ([`forget_live_boot`]).
+pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, Failure> {
     let path = state.path().join(LIVE_BOOT);
     let earlier: Option<LiveBoot> =
         fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
     if let Some(earlier) = earlier {
         return Ok(earlier.boot_id == boot_id);
     }
-    let text = serde_json::json!(LiveBoot { boot_id: boot_id.to_owned() }).to_string();
-    durable::write(&path, text.as_bytes())?;
+    durable::write_json(&path, &LiveBoot { boot_id: boot_id.to_owned() })?;
     Ok(true)
 }
 
-/// The disk was booted: the next live boot may ask again.
-pub fn forget_live_boot(state: &StateDir) -> Result<(), DurableError> {
+/// Records that the disk was booted, so that the next live boot may ask again.
+pub fn forget_live_boot(state: &StateDir) -> Result<(), Failure> {
     durable::remove(&state.path().join(LIVE_BOOT))
 }
 

@@ -1,15 +1,33 @@
-//! What the agent does now, for the operator at the host: printed on its console, and kept for the
-//! page that the verb `console` draws. The same message is printed at most once a minute.
+//! The current message for the operator at the host. It is printed on the console, at most once a
+//! minute if it repeats, and kept for the page that the verb `console` draws.
 
+use std::fs;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 
-/// The note of the last message.
-pub const MESSAGE: &str = "message";
-/// How long a message that was printed is not printed again.
+const MESSAGE: &str = "message.json";
+/// Time during which the same message is not printed again.
 const REPEAT: Duration = Duration::from_mins(1);
+
+/// The last message of the agent in this boot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Message {
+    pub message: String,
+    /// Empty where the operator has nothing to do.
+    pub next_action: String,
+}
+
+impl Message {
+    pub fn read(root: &Root) -> Option<Self> {
+        serde_json::from_slice(&fs::read(root.runtime().join(MESSAGE)).ok()?).ok()
+    }
+}
 
 /// Standard output, which the unit connects to the console and the journal.
 #[derive(Debug)]
@@ -19,18 +37,27 @@ pub struct Console {
 }
 
 impl Console {
-    /// The console of the host of `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone(), last: None }
     }
 
     /// Prints a message unless it was just printed.
     pub fn print_message(&mut self, message: &str) {
-        if self.is_due(message, Instant::now()) {
+        self.print(message, &Message { message: message.to_owned(), ..Message::default() });
+    }
+
+    /// Prints a failure unless it was just printed.
+    pub fn print_failure(&mut self, failure: &Failure) {
+        let Failure { message, next_action, .. } = failure.clone();
+        self.print(&failure.to_string(), &Message { message, next_action });
+    }
+
+    fn print(&mut self, line: &str, message: &Message) {
+        if self.is_due(line, Instant::now()) {
             // A closed console does not stop the work.
-            let _ = writeln!(std::io::stdout(), "baremetal: {message}");
-            let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(message)]);
-            self.root.keep_note(MESSAGE, message);
+            let _ = writeln!(std::io::stdout(), "baremetal: {line}");
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(line)]);
+            self.root.keep_note(MESSAGE, &serde_json::json!(message).to_string());
         }
     }
 

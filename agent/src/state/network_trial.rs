@@ -1,8 +1,8 @@
-//! A network that a plan brings is on trial until a boot with it reaches the
-//! coordinator: the former one is kept beside the seed, and comes back once.
+//! A network that a plan brings is on trial until a boot with it reaches the coordinator. The
+//! former network is kept beside the seed, and comes back once.
 //!
-//! Only the record changes while the system runs. Early boot puts the former
-//! network into the seed, so that a crash at any point repeats it.
+//! While the system runs, only the record changes. Early boot puts the former network into the
+//! seed, so that a crash at any point repeats this step.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,14 +11,15 @@ use proto::plan::{PlanId, Secret, Seed};
 use serde::{Deserialize, Serialize};
 
 use super::connections;
-use super::seed::{self, NETWORK_CONFIG, NETWORK_DATA, SeedError};
-use crate::ground::durable::{self, DurableError};
+use super::seed::{self, NETWORK_CONFIG, NETWORK_DATA};
+use crate::ground::durable;
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::{Root, StateDir};
 
 const RECORD: &str = "trial.json";
 
-/// What a seed says of the network.
+/// The network part of a seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct SeedNetwork {
     network_config: Option<String>,
@@ -40,9 +41,9 @@ impl SeedNetwork {
 #[serde(rename_all = "camelCase")]
 struct Record {
     plan_id: String,
-    /// The boot in which the seed was written: it still has the former network.
+    /// The boot that wrote the seed; this boot still has the former network.
     written_in: String,
-    /// The former network comes back.
+    /// Set if the former network comes back.
     reverted: Option<Revert>,
 }
 
@@ -54,28 +55,27 @@ struct Revert {
     why: String,
 }
 
-/// A network that has not reached the coordinator yet, or did not.
+/// A network that has not reached the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
     record: Record,
     former: SeedNetwork,
 }
 
-/// How far a trial is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// This boot still has the former network.
     NotBegun,
     /// This boot has the new network.
     Running,
-    /// This boot has it too, and is to end.
+    /// This boot has the new network, and is to end.
     Ending,
     /// The former network is back.
     Reverted,
 }
 
 impl Trial {
-    /// How far it is in the boot `boot`.
+    /// The phase in the boot `boot`.
     pub fn phase(&self, boot: &str) -> Phase {
         match &self.record.reverted {
             Some(revert) if revert.boot_id == boot => Phase::Ending,
@@ -90,18 +90,17 @@ impl Trial {
         &self.record.plan_id
     }
 
-    /// Why the former network is back, or about to be.
+    /// The reason for which the former network comes back or is back.
     pub fn reverted(&self) -> Option<&str> {
         self.record.reverted.as_ref().map(|revert| revert.why.as_str())
     }
 
-    fn store(&self, state: &StateDir) -> Result<(), DurableError> {
-        // Strings only: there is nothing that cannot be written.
-        let record = serde_json::to_vec_pretty(&self.record).unwrap_or_default();
+    fn store(&self, state: &StateDir) -> Result<(), Failure> {
+        let record = serde_json::json!(self.record).to_string();
         let connections = self.former.connections.iter();
         let keyfiles: Vec<_> =
             connections.map(|(name, content)| (connections::file_name(name), content.expose())).collect();
-        let mut files = vec![(RECORD, record.as_slice())];
+        let mut files = vec![(RECORD, record.as_bytes())];
         files.extend(self.former.network_config.as_ref().map(|text| (NETWORK_CONFIG, text.as_bytes())));
         files.extend(self.former.network_data.as_ref().map(|data| (NETWORK_DATA, data.expose())));
         files.extend(keyfiles.iter().map(|(name, content)| (name.as_str(), *content)));
@@ -110,8 +109,7 @@ impl Trial {
     }
 }
 
-/// The trial of this host. One that cannot be read is none: the network that is
-/// there stays.
+/// The trial of this host. If the record cannot be read, the current network stays.
 pub fn read_trial(state: &StateDir) -> Option<Trial> {
     try_read(state).unwrap_or_else(|error| {
         tracing::warn!(%error, "the record of the former network cannot be read, so it does not come back");
@@ -119,25 +117,24 @@ pub fn read_trial(state: &StateDir) -> Option<Trial> {
     })
 }
 
-fn try_read(state: &StateDir) -> Result<Option<Trial>, SeedError> {
+fn try_read(state: &StateDir) -> Result<Option<Trial>, Failure> {
     let directory = state.network_trial();
     let path = directory.join(RECORD);
-    let Some(bytes) = seed::read_optional(path.clone())? else {
+    let Some(bytes) = durable::read(&path)? else {
         return Ok(None);
     };
-    let damaged = |error: serde_json::Error| SeedError::Read { path, source: io::Error::other(error) };
-    let record = serde_json::from_slice(&bytes).map_err(damaged)?;
-    let network_config = seed::read_optional(directory.join(NETWORK_CONFIG))?;
+    let record = serde_json::from_slice(&bytes).map_err(io::Error::from).on("read", &path)?;
+    let network_config = durable::read(&directory.join(NETWORK_CONFIG))?;
     let former = SeedNetwork {
         network_config: network_config.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         connections: seed::read_connections(&directory)?,
-        network_data: seed::read_optional(directory.join(NETWORK_DATA))?.map(Secret::new),
+        network_data: durable::read(&directory.join(NETWORK_DATA))?.map(Secret::new),
     };
     Ok(Some(Trial { record, former }))
 }
 
-/// The trial of the network that `plan` brings, before its seed is stored;
-/// `None` where nothing changes or there is nothing to return to.
+/// The trial of the network that `plan` brings, computed before its seed is stored; `None` if
+/// nothing changes or no former network exists.
 fn plan_trial(
     plan: &PlanId,
     boot: &str,
@@ -149,7 +146,8 @@ fn plan_trial(
         let former = current.filter(|former| former != wanted)?;
         return Some(Trial { record: new_record(plan, boot), former });
     };
-    // The network of an earlier trial has proven nothing: its former one has.
+    // The network of an earlier trial is not proven, so the former network of that trial stays the
+    // one to return to.
     if earlier.former == *wanted {
         return None;
     }
@@ -162,8 +160,8 @@ fn new_record(plan: &PlanId, boot: &str) -> Record {
     Record { plan_id: plan.to_string(), written_in: boot.to_owned(), reverted: None }
 }
 
-/// Keeps the former network; call it before the seed of `plan` is stored.
-pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Result<(), SeedError> {
+/// Keeps the former network. Must be called before the seed of `plan` is stored.
+pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Result<(), Failure> {
     let state = root.state();
     let current = seed::load(&state)?.as_ref().map(SeedNetwork::of_seed);
     match plan_trial(plan, boot, &SeedNetwork::of_seed(wanted), current, read_trial(&state)) {
@@ -173,9 +171,9 @@ pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Res
     Ok(())
 }
 
-/// The coordinator answered this boot: its network is the proven one. Nothing
-/// happens in a boot that does not have the new network.
-pub fn confirm_network(root: &Root, boot: &str) -> Result<(), DurableError> {
+/// Records that the network of this boot reached the coordinator. Does nothing in a boot that does
+/// not have the new network.
+pub fn confirm_network(root: &Root, boot: &str) -> Result<(), Failure> {
     let state = root.state();
     match read_trial(&state).map(|trial| trial.phase(boot)) {
         Some(Phase::Running) => durable::remove_directory(&state.network_trial()),
@@ -183,8 +181,8 @@ pub fn confirm_network(root: &Root, boot: &str) -> Result<(), DurableError> {
     }
 }
 
-/// The former network comes back at the next boot.
-pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Result<(), DurableError> {
+/// Has the former network restored at the next boot.
+pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Result<(), Failure> {
     let revert = Revert { boot_id: boot.to_owned(), why: why.to_owned() };
     let record = Record { reverted: Some(revert), ..trial.record };
     Trial { record, ..trial }.store(&root.state())?;
@@ -192,8 +190,8 @@ pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Resul
     Ok(())
 }
 
-/// The seed with the former network, while a network that failed is still in the stored seed.
-pub fn find_former_seed(state: &StateDir) -> Result<Option<Seed>, SeedError> {
+/// The seed with the former network, while the stored seed still has the network that failed.
+pub fn find_former_seed(state: &StateDir) -> Result<Option<Seed>, Failure> {
     let Some(trial) = read_trial(state).filter(|trial| trial.reverted().is_some()) else {
         return Ok(None);
     };

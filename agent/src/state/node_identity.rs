@@ -1,105 +1,78 @@
-//! The kubelet's identity: the label `metal3.io/uuid` and the providerID,
-//! written into the configuration of whatever starts the kubelet.
+//! The kubelet's identity: the label `metal3.io/uuid` and the providerID, written into the
+//! configuration of the service that starts the kubelet.
 //!
-//! kubeadm's kubelet reads `KUBELET_EXTRA_ARGS` from an environment file (a
-//! drop-in with `Environment=` would lose to it); RKE2 and k3s read fragments
-//! of their own configuration.
+//! kubeadm's kubelet reads `KUBELET_EXTRA_ARGS` from an environment file, which overrides a drop-in
+//! with `Environment=`; RKE2 and k3s read fragments of their own configuration.
 
 mod environment;
 mod environment_files;
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use proto::plan::NodeIdentity;
 use serde::{Deserialize, Serialize};
 
-use crate::ground::durable::{self, DurableError, PUBLIC};
-use crate::ground::error::{NextAction, explain};
+use crate::ground::durable::{self, PUBLIC};
+use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::Root;
-
-/// An identity that was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeIdentityError {
-    /// The kernel does not give a file.
-    #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-    /// `node-identity.json` is not what the agent writes.
-    #[error("node-identity.json is damaged")]
-    Parse(#[source] serde_json::Error),
-    /// A file cannot be written.
-    #[error("cannot write the kubelet's configuration")]
-    Write(#[from] DurableError),
-    /// It would change the meaning of a command line.
-    #[error("{0} of the node identity is empty or has characters that a kubelet argument cannot hold")]
-    Unsafe(&'static str),
-}
-
-impl NextAction for NodeIdentityError {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Read { source, .. } => durable::next_action(source.kind()),
-            Self::Parse(_) => "check the host's disk; the next plan writes the file again",
-            Self::Write(error) => return error.next_action(),
-            Self::Unsafe(_) => "correct the names of machine and inventory, then create another plan",
-        })
-    }
-}
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
     uuid: String,
     #[serde(rename = "providerID")]
     provider_id: String,
-    /// Releases before this one wrote none.
+    /// Earlier releases did not write this field.
     #[serde(default)]
     owner: String,
 }
 
-/// The identity that the agent stored.
-pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
-    let Some(text) = read_file(&root.state().node_identity())? else {
+pub fn read(root: &Root) -> Result<Option<NodeIdentity>, Failure> {
+    let Some(text) = durable::read_text(&root.state().node_identity())? else {
         return Ok(None);
     };
-    let stored: Stored = serde_json::from_str(&text).map_err(NodeIdentityError::Parse)?;
+    let stored: Stored = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
     let Stored { uuid, provider_id, owner } = stored;
     Ok(Some(NodeIdentity { uuid, provider_id, owner }))
 }
 
-/// Stores the identity for every later boot.
-pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
-    check_identity(identity)?;
-    let NodeIdentity { uuid, provider_id, owner } = identity.clone();
-    let stored = Stored { uuid, provider_id, owner };
-    let text = serde_json::to_vec_pretty(&stored).map_err(NodeIdentityError::Parse)?;
-    let state = root.state();
-    durable::create_directory(state.path())?;
-    durable::write(&state.node_identity(), &text)?;
-    Ok(())
+fn damaged(error: &serde_json::Error) -> Failure {
+    let message = describe_cause("node-identity.json is damaged", error);
+    Failure::refused(message, "check the host's disk; the next plan writes the file again")
 }
 
-/// Both end up on a command line that systemd splits.
-fn check_identity(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+fn unsafe_value(name: &str) -> Failure {
+    Failure::refused(
+        format!("{name} of the node identity is empty or has characters that a kubelet argument cannot hold"),
+        "correct the names of machine and inventory, then create another plan",
+    )
+}
+
+/// Stores the identity for every later boot.
+pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), Failure> {
+    check_identity(identity)?;
+    let NodeIdentity { uuid, provider_id, owner } = identity.clone();
+    let state = root.state();
+    durable::create_directory(state.path())?;
+    durable::write_json(&state.node_identity(), &Stored { uuid, provider_id, owner })
+}
+
+/// Both values end up on a command line that systemd splits.
+fn check_identity(identity: &NodeIdentity) -> Result<(), Failure> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let address = |c: char| plain(c) || ":/".contains(c);
     if identity.uuid.is_empty() || identity.uuid.len() > 63 || !identity.uuid.chars().all(plain) {
-        return Err(NodeIdentityError::Unsafe("the uuid"));
+        return Err(unsafe_value("the uuid"));
     }
     if identity.provider_id.is_empty() || !identity.provider_id.chars().all(address) {
-        return Err(NodeIdentityError::Unsafe("the providerID"));
+        return Err(unsafe_value("the providerID"));
     }
     Ok(())
 }
 
-/// Writes the identity wherever a kubelet of this host reads arguments.
-pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+/// Writes the identity into each file from which a kubelet of this host reads arguments.
+pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), Failure> {
     check_identity(identity)?;
     let files = environment_files::find_files(root);
     for path in &files.others {
@@ -116,8 +89,8 @@ pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeId
     Ok(())
 }
 
-/// Forgets the identity and takes it out of every kubelet's configuration.
-pub fn forget_identity(root: &Root) -> Result<(), NodeIdentityError> {
+/// Removes the stored identity, and its traces in every kubelet's configuration.
+pub fn forget_identity(root: &Root) -> Result<(), Failure> {
     durable::remove(&root.state().node_identity())?;
     remove_arguments(root)?;
     for directory in list_distributions(root) {
@@ -126,10 +99,10 @@ pub fn forget_identity(root: &Root) -> Result<(), NodeIdentityError> {
     Ok(())
 }
 
-/// Takes the identity out of every environment file. The unit of the agent may
-/// write only those that packages use; early boot writes all, and does this at
-/// each boot without an identity.
-pub fn remove_arguments(root: &Root) -> Result<(), NodeIdentityError> {
+/// Removes the identity from every environment file. The sandbox of the running agent can write
+/// only the files that packages use; early boot can write all of them, and calls this at each boot
+/// without an identity.
+pub fn remove_arguments(root: &Root) -> Result<(), Failure> {
     let usual = environment_files::usual_files(root);
     let files = environment_files::find_files(root);
     for path in &usual {
@@ -137,19 +110,16 @@ pub fn remove_arguments(root: &Root) -> Result<(), NodeIdentityError> {
     }
     for path in files.chosen.iter().chain(&files.others).filter(|path| !usual.contains(path)) {
         if let Err(error) = edit_file(path, environment::remove_arguments) {
-            tracing::warn!(
-                error = explain(&error),
-                "the node's identity stays in a file until the next boot"
-            );
+            tracing::warn!(%error, "cannot remove the kubelet's node identity now, it is removed at the next boot");
         }
     }
     Ok(())
 }
 
-/// Whether any trace of an identity is left that the agent can remove.
-pub fn is_forgotten(root: &Root) -> Result<bool, NodeIdentityError> {
+/// True if no trace of an identity is left that the agent can remove.
+pub fn is_forgotten(root: &Root) -> Result<bool, Failure> {
     for path in environment_files::usual_files(root) {
-        let text = read_file(&path)?.unwrap_or_default();
+        let text = durable::read_text(&path)?.unwrap_or_default();
         if environment::remove_arguments(&text) != text {
             return Ok(false);
         }
@@ -158,8 +128,8 @@ pub fn is_forgotten(root: &Root) -> Result<bool, NodeIdentityError> {
     Ok(!root.state().node_identity().exists() && !list_distributions(root).iter().any(fragment))
 }
 
-fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), NodeIdentityError> {
-    let before = read_file(path)?;
+fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), Failure> {
+    let before = durable::read_text(path)?;
     let text = before.as_deref().unwrap_or_default();
     let after = edit(text);
     if after == text {
@@ -171,14 +141,6 @@ fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), NodeI
     }
     durable::write_with_mode(path, after.as_bytes(), mode)?;
     Ok(())
-}
-
-fn read_file(path: &Path) -> Result<Option<String>, NodeIdentityError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(NodeIdentityError::Read { path: path.to_owned(), source }),
-    }
 }
 
 const FRAGMENT: &str = "90-baremetal-agent.yaml";

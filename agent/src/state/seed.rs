@@ -1,69 +1,43 @@
-//! The `NoCloud` seed: its copy among the agent's state is the authority, the
-//! one that cloud-init reads is made from it at every boot.
+//! The `NoCloud` seed. The copy in the agent's state is authoritative; cloud-init's copy is made
+//! from it at every boot.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proto::plan::{Secret, Seed};
 
 use super::connections;
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure, OnPath as _};
 use crate::ground::paths::{Root, StateDir};
 
 const USER_DATA: &str = "user-data";
 const META_DATA: &str = "meta-data";
 pub(crate) const NETWORK_CONFIG: &str = "network-config";
 pub(crate) const NETWORK_DATA: &str = "network_data.json";
-/// Of cloud-init, which else would configure one NIC by itself.
+/// This network-config keeps cloud-init from configuring a NIC of its own choice.
 pub(crate) const NO_NETWORK: &str = "network: {config: disabled}\n";
-
-/// A seed that was not restored.
-#[derive(Debug, thiserror::Error)]
-pub enum SeedError {
-    /// The kernel does not give a file of it.
-    #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-    /// It cannot be written.
-    #[error("cannot write the seed")]
-    Write(#[from] DurableError),
-}
-
-impl NextAction for SeedError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Read { source, .. } => Some(durable::next_action(source.kind())),
-            Self::Write(error) => error.next_action(),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// There is no copy to restore from.
+    /// No seed is stored.
     NoSeed,
-    /// It was as it should be.
+    /// cloud-init's copy was up to date.
     Same,
     Written,
 }
 
-/// Makes `seed` the authoritative copy in `state`, all files at once.
-pub fn store(state: &StateDir, seed: &Seed) -> Result<(), DurableError> {
+/// Stores `seed` as the authoritative copy, all files at once.
+pub fn store(state: &StateDir, seed: &Seed) -> Result<(), Failure> {
     durable::create_directory(state.path())?;
     replace_files(&state.seed(), seed)
 }
 
-fn replace_files(directory: &Path, seed: &Seed) -> Result<(), DurableError> {
+fn replace_files(directory: &Path, seed: &Seed) -> Result<(), Failure> {
     let files = list_files(seed);
     let files: Vec<_> = files.iter().map(|(name, content)| (name.as_str(), *content)).collect();
-    durable::replace_directory(directory, &files)
+    durable::replace_directory(directory, &files).context("cannot write the seed")
 }
 
 fn list_files(seed: &Seed) -> Vec<(String, &[u8])> {
@@ -76,69 +50,59 @@ fn list_files(seed: &Seed) -> Vec<(String, &[u8])> {
     files
 }
 
-pub fn load(state: &StateDir) -> Result<Option<Seed>, SeedError> {
+pub fn load(state: &StateDir) -> Result<Option<Seed>, Failure> {
     read_directory(&state.seed())
 }
 
 /// The seed that cloud-init will read.
-pub fn load_nocloud(root: &Root) -> Result<Option<Seed>, SeedError> {
+pub fn load_nocloud(root: &Root) -> Result<Option<Seed>, Failure> {
     read_directory(&root.nocloud_seed())
 }
 
-fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
-    let Some(meta_data) = read_optional(directory.join(META_DATA))? else {
+fn read_directory(directory: &Path) -> Result<Option<Seed>, Failure> {
+    let Some(meta_data) = durable::read(&directory.join(META_DATA))? else {
         return Ok(None);
     };
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Some(Seed {
-        user_data: read_optional(directory.join(USER_DATA))?.map(Secret::new),
+        user_data: durable::read(&directory.join(USER_DATA))?.map(Secret::new),
         meta_data: text(meta_data),
-        network_config: read_optional(directory.join(NETWORK_CONFIG))?.map(text),
+        network_config: durable::read(&directory.join(NETWORK_CONFIG))?.map(text),
         connections: read_connections(directory)?,
-        network_data: read_optional(directory.join(NETWORK_DATA))?.map(Secret::new),
+        network_data: durable::read(&directory.join(NETWORK_DATA))?.map(Secret::new),
     }))
 }
 
-pub(crate) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedError> {
-    let read_error = |source| SeedError::Read { path: directory.to_owned(), source };
+pub(crate) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, Failure> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(directory).map_err(read_error)? {
-        let path = entry.map_err(read_error)?.path();
-        if let (Some(name), Some(content)) =
-            (connections::connection_name(&path), read_optional(path.clone())?)
-        {
+    for entry in fs::read_dir(directory).on("read", directory)? {
+        let path = entry.on("read", directory)?.path();
+        if let (Some(name), Some(content)) = (connections::connection_name(&path), durable::read(&path)?) {
             found.insert(name, Secret::new(content));
         }
     }
     Ok(found)
 }
 
-pub(crate) fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
-    match fs::read(&path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(SeedError::Read { path, source }),
-    }
-}
-
-/// Makes cloud-init's seed the authoritative one.
-pub fn restore_seed(root: &Root) -> Result<Restored, SeedError> {
+/// Gives the authoritative seed to cloud-init.
+pub fn restore_seed(root: &Root) -> Result<Restored, Failure> {
     match load(&root.state())? {
         None => Ok(Restored::NoSeed),
         Some(seed) => place(root, &seed),
     }
 }
 
-/// Makes cloud-init's seed one that brings up the authoritative one's network
-/// and name, and nothing else: for a boot in which no node may start.
-pub fn restore_network(root: &Root) -> Result<Restored, SeedError> {
+/// Gives cloud-init only the network and the name of the authoritative seed, for a boot in which no
+/// node may start.
+pub fn restore_network(root: &Root) -> Result<Restored, Failure> {
     match load(&root.state())? {
         None => Ok(Restored::NoSeed),
         Some(seed) => place(root, &network_only(&seed)),
     }
 }
 
-/// An instance of its own: cloud-init would take the same one for done.
+/// The instance id is another one, because cloud-init would skip an instance that it has already
+/// run.
 fn network_only(seed: &Seed) -> Seed {
     let instance = instance_id(&seed.meta_data).unwrap_or_default();
     let key = |line: &&str| {
@@ -153,17 +117,17 @@ fn network_only(seed: &Seed) -> Seed {
     Seed { user_data: None, meta_data, ..seed.clone() }
 }
 
-/// `instance-id` of a seed's meta-data.
+/// The `instance-id` in a seed's meta-data.
 pub fn instance_id(meta_data: &str) -> Option<String> {
     let mut lines = meta_data.lines();
     let value = lines.find_map(|line| line.strip_prefix("instance-id:"))?.trim();
     Some(value.trim_matches(|c| c == '"' || c == '\'').to_owned())
 }
 
-/// Makes `seed` the one that cloud-init reads. Where `NetworkManager` has its
-/// connections, cloud-init stays away from the network: it would write further
-/// ones for the same interfaces.
-pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
+/// Gives `seed` to cloud-init. If `NetworkManager` gets its connections, the network-config for
+/// cloud-init is disabled, because cloud-init would write further connections for the same
+/// interfaces.
+pub fn place(root: &Root, seed: &Seed) -> Result<Restored, Failure> {
     let mut wanted = with_user_data(seed);
     let connections = std::mem::take(&mut wanted.connections);
     if !connections.is_empty() && root.uses_network_manager() {
@@ -181,8 +145,8 @@ pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
     Ok(Restored::Written)
 }
 
-/// cloud-init takes a directory without user-data for no seed at all, and its
-/// network-config with it: absent becomes empty.
+/// Adds an empty user-data, because cloud-init ignores a directory without one, and its
+/// network-config with it.
 fn with_user_data(seed: &Seed) -> Seed {
     let mut seed = seed.clone();
     seed.user_data.get_or_insert_with(|| Secret::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Which agent starts: the first one, that of the image, decides and hands over.
+//! Chooses the agent that starts: the agent of the image starts first, decides and hands over.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -7,29 +7,29 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 use semver::Version;
 
-use super::record::{Choice, Failed, Program, Record, RecordError, STARTS};
+use super::record::{Choice, Failed, Program, Record, STARTS};
 use crate::ground::durable;
-use crate::ground::error::explain;
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 
-/// How an agent is asked to run again.
+/// The way to ask for the same agent again.
 const AGAIN: &str = "correct the cause, then ask again: remove the annotation baremetal.cluster.io/agent-version of the MachineInventory, and set it again";
 
-/// What `own` is to hand over to; `None`: it runs itself. `attaches`: the verb
-/// is the one by which an agent on trial proves itself.
+/// The agent that `own` hands over to; `None` if `own` runs itself. `attaches` is true for the verb
+/// by which an agent on trial proves itself.
 pub fn choose_program(root: &Root, own: &Version, attaches: bool) -> Option<Program> {
     match try_choose(root, own, attaches) {
         Ok(program) => program,
         Err(error) => {
-            // An agent that cannot count its starts must not be tried.
-            tracing::warn!(error = explain(&error), "updates of the agent are not looked at");
+            // An agent whose starts cannot be counted must not be tried.
+            tracing::warn!(%error, "cannot read the updates of the agent, the running one goes on");
             None
         }
     }
 }
 
-fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Program>, RecordError> {
+fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Program>, Failure> {
     let state = root.state();
     let mut record = Record::read(&state)?;
     loop {
@@ -60,7 +60,7 @@ fn fail(version: &Version, message: String) -> Failed {
     Failed { version: version.clone(), message, next_action: AGAIN.to_owned() }
 }
 
-/// The file is the one that was signed: a damaged one is not started.
+/// Compares the file with the signed checksum; a damaged file is not started.
 fn check_file(program: &Program, path: &Path) -> Result<(), String> {
     match hash_file(path) {
         Ok(checksum) if checksum == program.checksum => Ok(()),
@@ -80,20 +80,20 @@ fn hash_file(path: &Path) -> io::Result<String> {
     }
 }
 
-/// An agent that cannot be started, or did not attach, is not started again.
-pub fn give_up(root: &Root, version: &Version, message: String) -> Result<(), RecordError> {
+/// Gives up an agent that cannot be started or did not attach, so that it is not started again.
+pub fn give_up(root: &Root, version: &Version, message: String) -> Result<(), Failure> {
     refuse(root, fail(version, message))
 }
 
-/// An agent that was announced is not started.
-pub fn refuse(root: &Root, failed: Failed) -> Result<(), RecordError> {
+/// Records that an announced agent is not started.
+pub fn refuse(root: &Root, failed: Failed) -> Result<(), Failure> {
     let state = root.state();
     durable::create_directory(&state.updates())?;
     Record::read(&state)?.with_failed(failed).write(&state)
 }
 
-/// The agent of this version, which runs on trial, has attached.
-pub fn keep_proven(root: &Root, version: &Version) -> Result<(), RecordError> {
+/// Keeps the agent of this version, which is on trial and has attached.
+pub fn keep_proven(root: &Root, version: &Version) -> Result<(), Failure> {
     let state = root.state();
     let record = Record::read(&state)?;
     if !record.is_on_trial(version) {
@@ -104,9 +104,9 @@ pub fn keep_proven(root: &Root, version: &Version) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// At early boot, before anything but this process runs from there: what no
-/// record names, and what the agent of the image (`own`) has overtaken. An update
-/// that runs this (`file`) is not the image.
+/// Removes the agents that no record names, and those that are older than the image's agent
+/// (`own`). Called at early boot, while only this process runs from the directory. `file` is the
+/// running program: if it is an update itself, `own` is not the version of the image.
 pub fn remove_unneeded(root: &Root, own: &Version, file: &Path) {
     let state = root.state();
     let directory = state.updates();
@@ -122,7 +122,7 @@ pub fn remove_unneeded(root: &Root, own: &Version, file: &Path) {
     let record = match kept {
         Ok(record) => record,
         Err(error) => {
-            tracing::warn!(error = explain(&error), "agents that are not needed any more stay");
+            tracing::warn!(%error, "cannot delete unused agent binaries");
             return;
         }
     };
@@ -130,7 +130,7 @@ pub fn remove_unneeded(root: &Root, own: &Version, file: &Path) {
     let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     for path in paths.filter(|path| *path != record_path && !names(&record, path)) {
         if let Err(error) = durable::remove(&path) {
-            tracing::warn!(error = explain(&error), "an agent that is not needed any more stays");
+            tracing::warn!(%error, "cannot delete unused agent binary");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! An agent that the coordinator announces: checked before a byte of it is read.
+//! An agent that the coordinator announces. Every check that needs no content is done before the
+//! first byte is read.
 
 use proto::v1alpha1::AgentUpdate;
 use proto::{limits, proof};
@@ -7,103 +8,63 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use semver::Version;
 
-use super::record::{Program, Record, RecordError};
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use super::record::{Program, Record};
+use crate::ground::durable;
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 
 /// An agent that may be read and started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What it will be.
     pub program: Program,
-    /// Bytes of its file.
     pub size: usize,
 }
 
-/// Why an agent is not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum OfferError {
-    /// The message is not of the contract.
-    #[error("the announced agent has no {0} that can be used")]
-    Malformed(&'static str),
-    #[error("the announced agent is for {announced}, this host is {}", std::env::consts::ARCH)]
-    Architecture { announced: String },
-    /// It would be a step back.
-    #[error("the announced agent {announced} is not newer than {running}, which runs")]
-    NotNewer { announced: Version, running: Version },
-    /// None of the authorities signed it.
-    #[error("the announced agent is not signed by an authority of the coordinator")]
-    Signature,
-    /// Another number of bytes, or other bytes, than were announced.
-    #[error("the agent that arrived is not the one that was announced: {0}")]
-    Content(String),
-    /// It cannot be kept.
-    #[error(transparent)]
-    Keep(#[from] DurableError),
-    /// Nor what it is.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
-impl NextAction for OfferError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Malformed(_) => Some("bring agent and coordinator to the same version"),
-            Self::Architecture { .. } => {
-                Some("give the coordinator an agent for this architecture (--agent-path)")
-            }
-            Self::NotNewer { .. } => {
-                // A kept agent that is newer than that of an image is started instead of it.
-                Some(
-                    "none; to go back to the agent of the image, remove /var/lib/baremetal-agent/updates/record.json on the host and restart baremetal-agent.service",
-                )
-            }
-            Self::Signature => Some(
-                "wait until CoordinatorKnown of the MachineInventory is true, then remove the annotation baremetal.cluster.io/agent-version and set it again",
-            ),
-            Self::Content(_) => Some(
-                "check the network between host and coordinator, then remove the annotation baremetal.cluster.io/agent-version and set it again",
-            ),
-            Self::Keep(error) => error.next_action(),
-            Self::Record(error) => error.next_action(),
-        }
-    }
-}
-
 impl Offer {
-    /// An agent that one of the `authorities` signed, newer than the one that runs.
-    pub fn check(announced: &AgentUpdate, authorities: &str, running: &Version) -> Result<Self, OfferError> {
+    /// Accepts an agent that one of the `authorities` signed and that is newer than the running
+    /// one.
+    pub fn check(announced: &AgentUpdate, authorities: &str, running: &Version) -> Result<Self, Failure> {
         let AgentUpdate { version, architecture, size, checksum, signature } = announced;
         let signed = proof::agent(version, architecture, *size, checksum);
         if !is_signed(&signed, signature, authorities) {
-            return Err(OfferError::Signature);
+            return Err(Failure::refused(
+                "the announced agent is not signed by an authority of the coordinator",
+                "wait until CoordinatorKnown of the MachineInventory is true, then remove the annotation baremetal.cluster.io/agent-version and set it again",
+            ));
         }
-        let version = Version::parse(version).map_err(|_| OfferError::Malformed("version"))?;
+        let version = Version::parse(version).map_err(|_| malformed("version"))?;
         let is_checksum = checksum.len() == 64 && checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_checksum {
-            return Err(OfferError::Malformed("checksum"));
+            return Err(malformed("checksum"));
         }
         let size = usize::try_from(*size).ok().filter(|size| (1..=limits::AGENT_BYTES).contains(size));
-        let size = size.ok_or(OfferError::Malformed("size"))?;
+        let size = size.ok_or_else(|| malformed("size"))?;
         if architecture != std::env::consts::ARCH {
-            return Err(OfferError::Architecture { announced: architecture.clone() });
+            let own = std::env::consts::ARCH;
+            return Err(Failure::refused(
+                format!("the announced agent is for {architecture}, this host is {own}"),
+                "give the coordinator an agent for this architecture (--agent-path)",
+            ));
         }
         if version <= *running {
-            return Err(OfferError::NotNewer { announced: version, running: running.clone() });
+            return Err(Failure::refused(
+                format!("the announced agent {version} is not newer than {running}, which runs"),
+                // A kept agent that is newer than the image's is started in its place.
+                "none; to go back to the agent of the image, remove /var/lib/baremetal-agent/updates/record.json on the host and restart baremetal-agent.service",
+            ));
         }
         Ok(Self { program: Program { version, checksum: checksum.clone() }, size })
     }
 
-    /// Lays the agent beside the others, to be tried at the next start. Nothing
-    /// has changed where this fails, and the former agent starts.
-    pub fn keep(&self, root: &Root, file: &[u8]) -> Result<(), OfferError> {
+    /// Stores the agent beside the others, to be tried at the next start. After a failure nothing
+    /// has changed, and the former agent starts.
+    pub fn keep(&self, root: &Root, file: &[u8]) -> Result<(), Failure> {
         if file.len() != self.size {
-            return Err(OfferError::Content(format!("{} of {} bytes", file.len(), self.size)));
+            return Err(altered(&format!("{} of {} bytes", file.len(), self.size)));
         }
         if proof::identity(file) != self.program.checksum {
-            return Err(OfferError::Content("it has another checksum".to_owned()));
+            return Err(altered("it has another checksum"));
         }
         let state = root.state();
         durable::create_directory(&state.updates())?;
@@ -113,6 +74,20 @@ impl Offer {
         failpoint("update::trial::recorded");
         Ok(())
     }
+}
+
+fn malformed(field: &str) -> Failure {
+    Failure::refused(
+        format!("the announced agent has no {field} that can be used"),
+        "bring agent and coordinator to the same version",
+    )
+}
+
+fn altered(how: &str) -> Failure {
+    Failure::refused(
+        format!("the agent that arrived is not the one that was announced: {how}"),
+        "check the network between host and coordinator, then remove the annotation baremetal.cluster.io/agent-version and set it again",
+    )
 }
 
 fn is_signed(message: &[u8], signature: &[u8], authorities: &str) -> bool {
@@ -170,7 +145,7 @@ mod tests {
             if resign {
                 sign(&key, &mut update);
             }
-            Offer::check(&update, &pem, &running).unwrap_err().to_string()
+            Offer::check(&update, &pem, &running).unwrap_err().message
         };
         for (name, change, resign, want) in [
             (
@@ -193,7 +168,8 @@ mod tests {
             let error = changed(change, resign);
             assert!(error.contains(want), "{name}: {error}");
         }
-        assert!(matches!(Offer::check(&good, &former_pem, &running), Err(OfferError::Signature)));
+        let refused = Offer::check(&good, &former_pem, &running).unwrap_err();
+        assert!(refused.message.contains("not signed"), "{refused}");
     }
 
     #[test]
@@ -202,7 +178,7 @@ mod tests {
         let running = Version::new(1, 0, 0);
         let error = Offer::check(&announce(&key, "0.9.0", b"agent"), &pem, &running).unwrap_err();
         let record = Root::host().state().update_record().display().to_string();
-        assert!(error.next_action().unwrap().contains(&record), "{error}");
+        assert!(error.next_action.contains(&record), "{error}");
     }
 
     #[test]
@@ -212,7 +188,8 @@ mod tests {
         let (key, pem) = authority();
         let offer = Offer::check(&announce(&key, "1.1.0", b"agent"), &pem, &Version::new(1, 0, 0)).unwrap();
         for file in [&b"agen"[..], b"agent!", b"agenT"] {
-            assert!(matches!(offer.keep(&root, file), Err(OfferError::Content(_))));
+            let refused = offer.keep(&root, file).unwrap_err();
+            assert!(refused.message.contains("not the one that was announced"), "{refused}");
             assert_eq!(Record::read(&root.state()).unwrap(), Record::default());
         }
         offer.keep(&root, b"agent").unwrap();

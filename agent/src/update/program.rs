@@ -1,24 +1,23 @@
-//! The agent where the image does not carry it: its own file on the persistent
-//! partition, and its units in `/run`, made at each boot by Elemental's yip.
+//! Delivers the agent if the image does not carry it: the agent's own file on the persistent
+//! partition, and its units in `/run`, which Elemental's yip writes at each boot.
 //!
-//! An image that carries `/usr/bin/baremetal-agent` runs that.
+//! An image with `/usr/bin/baremetal-agent` uses its own agent.
 
-use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure, OnPath as _};
 use crate::ground::paths::{Root, StateDir};
 
-/// Where the units name the agent as images carry it.
+/// The path in the units of an image that carries the agent.
 const CARRIED: &str = "/usr/bin/baremetal-agent";
 
-/// The page of a terminal, a template.
+/// The template of the units that show the page on a terminal.
 const PAGE: &str = "baremetal-agent-console@.service";
-/// A live system shows it on the terminal that is seen first. Other terminals, and all of
-/// an installed system, keep the login of the image.
+/// A live system shows the page on the first visible terminal. All other terminals, and an
+/// installed system, keep the login of the image.
 const LIVE_PAGE: &str = "baremetal-agent-console@tty1.service";
 
 const UNITS: [(&str, &str); 6] = [
@@ -30,21 +29,22 @@ const UNITS: [(&str, &str); 6] = [
     ("var-lib-baremetal\\x2dagent.mount", include_str!("../../../systemd/var-lib-baremetal\\x2dagent.mount")),
 ];
 
-/// What starts a part of a node waits for early boot.
+/// The drop-in that makes the units of a node wait for early boot.
 const GATE: &str = include_str!("../../../systemd/baremetal-agent-gate.conf");
 const NODE_UNITS: [&str; 6] = ["kubelet", "containerd", "rke2-server", "rke2-agent", "k3s", "k3s-agent"];
 
-/// The directory of its checkers is read-only: it asks the agent before them.
+/// The directory of the assessment's checkers is read-only, so the assessment asks the agent before
+/// it starts them.
 const ASSESSED: &str = "# The agent takes part in the boot assessment.\n[Service]\nExecStartPre=/usr/bin/baremetal-agent check\n";
 
-/// The units of upstream's agents have no management server here.
+/// The units of upstream's agents are disabled, because they have no management server here.
 const REPLACED: &str =
     "# In their place: baremetal-agent.\n[Unit]\nConditionPathExists=/run/baremetal-agent/never\n";
 const REPLACED_UNITS: [&str; 3] =
     ["elemental-register-install", "elemental-register", "elemental-system-agent"];
 
-/// What Elemental copies to `/oem`, and its yip runs before the system starts,
-/// at each boot and with each image.
+/// Elemental copies this cloud-config to `/oem`, and its yip runs it before the system starts, at
+/// each boot and with each image.
 const CLOUD_CONFIG: &str = "\
 name: Bare-metal agent
 stages:
@@ -55,43 +55,8 @@ stages:
     - /run/elemental/persistent/baremetal-agent/bin/baremetal-agent units
 ";
 
-/// Why the installed system would have no agent.
-#[derive(Debug, thiserror::Error)]
-pub enum ProgramError {
-    /// The agent's own file.
-    #[error("cannot read the agent's own file {path}")]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-    /// A unit is not started by what wants it.
-    #[error("cannot enable the unit {path}")]
-    Enable {
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-    /// A file of ours.
-    #[error("cannot leave the agent on this system")]
-    File(#[from] DurableError),
-}
-
-impl NextAction for ProgramError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Read { source, .. } | Self::Enable { source, .. } => {
-                Some(durable::next_action(source.kind()))
-            }
-            Self::File(error) => error.next_action(),
-        }
-    }
-}
-
-/// Writes the units, which run `program`, and what enables them.
-pub fn write_units(root: &Root, program: &Path) -> Result<(), ProgramError> {
+/// Writes the units, which run `program`, and enables them.
+pub fn write_units(root: &Root, program: &Path) -> Result<(), Failure> {
     let directory = root.join("/run/systemd/system");
     for (name, text) in UNITS {
         let text = text.replace(CARRIED, &program.display().to_string());
@@ -115,7 +80,7 @@ pub fn write_units(root: &Root, program: &Path) -> Result<(), ProgramError> {
     Ok(())
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), DurableError> {
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     if let Some(parent) = path.parent() {
         durable::create_directory_with_mode(parent, 0o755)?;
     }
@@ -123,35 +88,32 @@ fn write_file(path: &Path, text: &str) -> Result<(), DurableError> {
 }
 
 /// `enabled` is the unit itself, or an instance of the template `name`.
-fn enable_unit(directory: &Path, name: &str, enabled: &str, target: &str) -> Result<(), ProgramError> {
+fn enable_unit(directory: &Path, name: &str, enabled: &str, target: &str) -> Result<(), Failure> {
     let wants = directory.join(format!("{target}.wants"));
     durable::create_directory_with_mode(&wants, 0o755)?;
     let path = wants.join(enabled);
     match symlink(Path::new("..").join(name), &path) {
-        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-            Err(ProgramError::Enable { path, source })
-        }
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked.on("enable the unit", &path),
     }
 }
 
-/// Leaves the agent that runs on the persistent partition.
-pub fn keep_program(root: &Root, state: &StateDir) -> Result<(), ProgramError> {
+/// Copies the running agent to the persistent partition.
+pub fn keep_program(root: &Root, state: &StateDir) -> Result<(), Failure> {
     let path = root.join("/proc/self/exe");
-    let program = match fs::read(&path) {
-        // A host made of files has no processes.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        read => read.map_err(|source| ProgramError::Read { path, source })?,
+    // A simulated host has no processes.
+    let Some(program) = durable::read(&path).context("cannot read the agent's own file")? else {
+        return Ok(());
     };
     let kept = state.program();
     if let Some(parent) = kept.parent() {
         durable::create_directory(parent)?;
     }
-    Ok(durable::write_with_mode(&kept, &program, 0o755)?)
+    durable::write_with_mode(&kept, &program, 0o755).context("cannot leave the agent on this system")
 }
 
 /// Writes the file for `elemental install --cloud-init`.
-pub fn write_cloud_config(root: &Root) -> Result<PathBuf, ProgramError> {
+pub fn write_cloud_config(root: &Root) -> Result<PathBuf, Failure> {
     let path = root.runtime().join("baremetal-agent.yaml");
     write_file(&path, CLOUD_CONFIG)?;
     Ok(path)
@@ -159,6 +121,7 @@ pub fn write_cloud_config(root: &Root) -> Result<PathBuf, ProgramError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;

@@ -1,30 +1,28 @@
-//! Which agents lie beside that of the image, and how far each is. One file,
-//! replaced as a whole; every change is a pure function.
+//! The agents beside the one of the image, and their state. The record is one file that is replaced
+//! as a whole; every change is a pure function.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::NextAction;
+use crate::ground::durable;
+use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::StateDir;
 
-/// How often an agent is started before it is given up, unless it attaches.
+/// Starts of an agent on trial before it is given up.
 pub const STARTS: u32 = 3;
 
-/// What lies in the state directory. An agent without updates ignores it.
+/// The record in the state directory. Agents without support for updates ignore it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<Program>,
-    /// It has not attached yet.
+    /// The agent has not attached yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
-    /// It was given up.
+    /// The agent was given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failed>,
 }
@@ -40,7 +38,7 @@ pub struct Program {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     pub program: Program,
-    /// How often it was started.
+    /// Number of starts.
     pub starts: u32,
 }
 
@@ -50,58 +48,24 @@ pub struct Trial {
 pub struct Failed {
     pub version: Version,
     pub message: String,
-    /// What the operator does about it.
     pub next_action: String,
 }
 
-/// Why it is not known which agents are there.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// It cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-    #[error("{path} is no record of updates")]
-    Parse {
-        path: PathBuf,
-        #[source]
-        source: serde_json::Error,
-    },
-    /// It cannot be replaced.
-    #[error(transparent)]
-    Write(#[from] DurableError),
-}
-
-impl NextAction for RecordError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Read { source, .. } => Some(durable::next_action(source.kind())),
-            Self::Parse { .. } => Some("remove the file: the agent of the image runs then"),
-            Self::Write(error) => error.next_action(),
-        }
-    }
-}
-
-/// What is to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The agent that decides.
+    /// The agent that makes the choice.
     Own,
-    /// One that has attached before.
+    /// An agent that has attached before.
     Kept(Program),
-    /// One that has not.
+    /// An agent that has not attached yet.
     Trial(Program),
-    /// Its starts are used up.
+    /// An agent that has used up its starts.
     GiveUp(Program),
 }
 
 impl Record {
-    /// The newest of image and updates. An agent on trial is started by the verb
-    /// that attaches alone (`attaches`).
+    /// Chooses the newest of image and updates. An agent on trial is started only by the verb that
+    /// attaches (`attaches`).
     pub fn choose(&self, own: &Version, attaches: bool) -> Choice {
         if let Some(trial) = self.trial.as_ref().filter(|trial| attaches && trial.program.version > *own) {
             let program = trial.program.clone();
@@ -111,17 +75,17 @@ impl Record {
         kept.map_or(Choice::Own, |kept| Choice::Kept(kept.clone()))
     }
 
-    /// Whether this version runs to prove itself.
+    /// True if this version is on trial.
     pub fn is_on_trial(&self, own: &Version) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.program.version == *own)
     }
 
-    /// A new agent is to be tried. What failed before is forgotten.
+    /// Records a new agent to try, and forgets the former failure.
     pub fn with_trial(self, program: Program) -> Self {
         Self { trial: Some(Trial { program, starts: 0 }), failed: None, ..self }
     }
 
-    /// The agent on trial is about to be started.
+    /// Records a start of the agent on trial.
     pub fn with_start(mut self) -> Self {
         if let Some(trial) = &mut self.trial {
             trial.starts = trial.starts.saturating_add(1);
@@ -129,7 +93,7 @@ impl Record {
         self
     }
 
-    /// The agent on trial has attached.
+    /// Keeps the agent on trial, because it has attached.
     pub fn with_kept(mut self) -> Self {
         if let Some(trial) = self.trial.take() {
             self.kept = Some(trial.program);
@@ -137,7 +101,7 @@ impl Record {
         self
     }
 
-    /// Every agent of this version is given up.
+    /// Gives up every agent of this version.
     pub fn with_failed(mut self, failed: Failed) -> Self {
         self.trial.take_if(|trial| trial.program.version == failed.version);
         self.kept.take_if(|kept| kept.version == failed.version);
@@ -145,12 +109,12 @@ impl Record {
         self
     }
 
-    /// The failure was seen.
+    /// Forgets the failure, because the coordinator has seen it.
     pub fn without_failed(self) -> Self {
         Self { failed: None, ..self }
     }
 
-    /// The image brought this version: what is not newer is not needed.
+    /// Removes every agent that is not newer than the one of the image.
     pub fn without_older(mut self, image: &Version) -> Self {
         self.trial.take_if(|trial| trial.program.version <= *image);
         self.kept.take_if(|kept| kept.version <= *image);
@@ -158,34 +122,30 @@ impl Record {
         self
     }
 
-    /// Whether the file of this name is one that may be started.
+    /// True if a file with this name may be started.
     pub fn needs(&self, name: &str) -> bool {
         let trial = self.trial.as_ref().map(|trial| &trial.program);
         [self.kept.as_ref(), trial].into_iter().flatten().any(|program| program.file_name() == name)
     }
 
-    /// Reads it; empty where there is none.
-    pub fn read(state: &StateDir) -> Result<Self, RecordError> {
+    /// Reads the record; empty if there is none.
+    pub fn read(state: &StateDir) -> Result<Self, Failure> {
         let path = state.update_record();
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(RecordError::Read { path, source }),
-            Ok(text) => text,
-        };
-        serde_json::from_slice(&text).map_err(|source| RecordError::Parse { path, source })
+        let Some(text) = durable::read(&path)? else { return Ok(Self::default()) };
+        serde_json::from_slice(&text).map_err(|error| {
+            let message = describe_cause(&format!("{} is no record of updates", path.display()), &error);
+            Failure::input_output(message, "remove the file: the agent of the image runs then")
+        })
     }
 
-    /// Replaces the stored one.
-    pub fn write(&self, state: &StateDir) -> Result<(), RecordError> {
-        let path = state.update_record();
-        let text =
-            serde_json::to_vec(self).map_err(|source| RecordError::Parse { path: path.clone(), source })?;
-        Ok(durable::write(&path, &text)?)
+    pub fn write(&self, state: &StateDir) -> Result<(), Failure> {
+        durable::write_json(&state.update_record(), self)
     }
 }
 
 impl Program {
-    /// Name of its file: no other agent has it, so a file that runs is never replaced.
+    /// Name of the agent's file. The name is unique, so that the file of a running agent is never
+    /// replaced.
     pub fn file_name(&self) -> String {
         format!("baremetal-agent-{}-{}", self.version, self.checksum.get(..16).unwrap_or_default())
     }
@@ -197,6 +157,8 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn version(text: &str) -> Version {
@@ -312,6 +274,6 @@ mod tests {
         assert_eq!(Record::read(&state).unwrap(), Record::default(), "what is not known is left out");
         fs::write(state.update_record(), "torn").unwrap();
         let error = Record::read(&state).unwrap_err();
-        assert!(error.next_action().unwrap().contains("remove"), "{error}");
+        assert!(error.next_action.contains("remove"), "{error}");
     }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use agent::ground::error::{describe_error, explain};
 use agent::installed::mailbox::{Mailbox, Order};
 use agent::installed::worker::{self, Progress};
 use agent::plan::executor::{Advance, NewestPlan};
@@ -110,7 +109,7 @@ async fn refused_plans_change_nothing() {
         ("custom", custom(6), "--allow-custom-instructions"),
     ];
     for (name, plan, want) in cases {
-        let refusal = explain(&executor.accept(plan).unwrap_err());
+        let refusal = executor.accept(plan).unwrap_err().to_string();
         assert!(refusal.contains(want), "{name}: {refusal}");
         let NewestPlan::Known(newest) = executor.newest_plan() else { panic!("{name}") };
         assert_eq!((newest.id.as_str(), newest.generation), (reprovision(5).id.as_str(), 5), "{name}");
@@ -126,7 +125,7 @@ async fn a_damaged_journal_refuses_every_plan() {
     for garbage in ["", "torn", "baremetal-journal-1 00\n{}\n"] {
         fs::write(host.root.state().journal(), garbage).unwrap();
         let mut executor = host.executor();
-        let refusal = explain(&executor.accept(reprovision(1)).unwrap_err());
+        let refusal = executor.accept(reprovision(1)).unwrap_err().to_string();
         assert!(refusal.contains("remove /var/lib/baremetal-agent/journal"), "{refusal}");
         assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
         assert_eq!(executor.newest_plan(), NewestPlan::Unknown);
@@ -155,7 +154,7 @@ fn a_full_state_partition_delays_its_plan() {
         };
         fill();
         for attempt in [2, 3] {
-            let refusal = explain(&executor.accept(reprovision(1)).unwrap_err());
+            let refusal = executor.accept(reprovision(1)).unwrap_err().to_string();
             assert!(refusal.contains("free space on the host's persistent partition"), "{refusal}");
             assert_eq!(shown(), (1, 0, attempt));
         }
@@ -164,7 +163,7 @@ fn a_full_state_partition_delays_its_plan() {
         executor.accept(reprovision(1)).unwrap();
         fill();
         for attempt in [2, 3] {
-            let error = describe_error(&executor.advance().await.unwrap_err());
+            let error = executor.advance().await.unwrap_err().message;
             assert!(error.contains("cannot journal step 0"), "{error}");
             assert_eq!(shown(), (1, 0, attempt));
         }

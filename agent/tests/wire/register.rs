@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use agent::client::calls::Caller;
 use agent::client::config;
-use agent::client::registration::AttemptError;
+use agent::client::error::CallError;
 use agent::client::registration::register_once;
-use agent::ground::error::{NextAction as _, explain};
 use agent::ground::paths::{Root, StateDir};
 use agent::host::network::KernelNetwork;
 use agent::identity::{Identity, Role};
@@ -121,10 +120,10 @@ impl Host {
     pub(crate) async fn register(&self) -> Result<(), String> {
         register(&self.root, &self.system, &self.partitions(), &KernelNetwork::below(&self.root))
             .await
-            .map_err(|error| explain(&error))
+            .map_err(|error| error.to_string())
     }
 
-    async fn register_once(&self) -> Result<(), AttemptError> {
+    async fn register_once(&self) -> Result<(), CallError> {
         let config = config::read(&self.root.live_config()).unwrap();
         let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
         let network = KernelNetwork::below(&self.root);
@@ -355,7 +354,7 @@ async fn a_refused_registration_is_retried() {
         coordinator.memory().refusals.push_back(refusal);
         let error = host.register_once().await.unwrap_err();
         assert!(error.to_string().contains(refusal.code()), "{error}");
-        assert_eq!(error.next_action(), Some(refusal.next_action()));
+        assert_eq!(error.failure.next_action, refusal.next_action());
     }
     coordinator.memory().refusals.push_back(Refusal::UnknownToken);
     coordinator.memory().next = Some(install("/dev/vda"));
@@ -380,9 +379,9 @@ async fn only_the_configured_coordinator_is_called() {
     ] {
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &config);
         let error = host.register_once().await.unwrap_err();
-        let message = explain(&error);
+        let message = error.to_string();
         assert!(message.contains(want), "{name}: {message}");
-        assert!(error.next_action().is_some_and(|action| !action.is_empty()), "{name}: {message}");
+        assert!(!error.failure.next_action.is_empty(), "{name}: {message}");
         assert_eq!(message.matches("; next: ").count(), 1, "{name}: {message}");
     }
     assert!(other.memory().registrations.is_empty());

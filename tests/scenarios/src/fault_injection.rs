@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agent::ground::failure::Failure;
 use agent::host::system::{
-    CloudInit, Installation, Job, Output, Placement, RebootAsked, RebootMethod, Snapshot, System, SystemError,
+    CloudInit, Installation, Job, Output, Placement, RebootAsked, RebootMethod, Snapshot, System,
 };
 use proto::plan::{CustomInstruction, Upgrade};
 use proto::v1alpha1::SystemState;
@@ -123,75 +124,75 @@ impl FaultySystem {
 }
 
 impl System for FaultySystem {
-    async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
+    async fn install(&self, installation: Installation<'_>) -> Result<Output, Failure> {
         self.call("install", self.system.install(installation)).await
     }
 
-    async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
+    async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, Failure> {
         self.call("upgrade", self.system.upgrade(job, upgrade)).await
     }
 
-    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, Failure> {
         self.system.snapshots().await
     }
 
-    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+    async fn earlier_jobs(&self) -> Result<(), Failure> {
         self.system.earlier_jobs().await
     }
 
-    async fn running(&self) -> Result<SystemState, SystemError> {
+    async fn running(&self) -> Result<SystemState, Failure> {
         self.system.running().await
     }
 
-    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, Failure> {
         self.call("reboot", self.system.reboot(method)).await
     }
 
-    async fn sync(&self) -> Result<(), SystemError> {
+    async fn sync(&self) -> Result<(), Failure> {
         self.call("sync", self.system.sync()).await
     }
 
-    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
+    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, Failure> {
         self.call("cloud_init_clean", self.system.cloud_init_clean(job)).await
     }
 
-    async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
+    async fn cloud_init(&self) -> Result<CloudInit, Failure> {
         self.call("cloud_init", self.system.cloud_init()).await
     }
 
-    async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
+    async fn stop_unit(&self, unit: &str) -> Result<Output, Failure> {
         self.call("stop_unit", self.system.stop_unit(unit)).await
     }
 
-    async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
+    async fn unit_runs(&self, unit: &str) -> Result<bool, Failure> {
         self.system.unit_runs(unit).await
     }
 
-    async fn workload(&self) -> Result<Vec<String>, SystemError> {
+    async fn workload(&self) -> Result<Vec<String>, Failure> {
         self.system.workload().await
     }
 
-    async fn remove_workload(&self) -> Result<Output, SystemError> {
+    async fn remove_workload(&self) -> Result<Output, Failure> {
         self.call("remove_workload", self.system.remove_workload()).await
     }
 
-    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
+    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, Failure> {
         self.call("unmount", self.system.unmount(job, path)).await
     }
 
-    async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
+    async fn trim(&self, job: &Job) -> Result<Output, Failure> {
         self.call("trim", self.system.trim(job)).await
     }
 
-    async fn clear_journal(&self, job: &Job) -> Result<Output, SystemError> {
+    async fn clear_journal(&self, job: &Job) -> Result<Output, Failure> {
         self.call("clear_journal", self.system.clear_journal(job)).await
     }
 
-    async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
+    async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, Failure> {
         self.call("place_file", self.system.place_file(job, placement)).await
     }
 
-    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
+    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, Failure> {
         self.call("run_custom", self.system.run_custom(job, instruction)).await
     }
 }

@@ -275,12 +275,12 @@ impl Machine {
             return match Box::pin(register::register(root, system, &self.files, self)).await {
                 // It requested a reboot, or printed the next action.
                 Ok(()) => std::future::pending().await,
-                Err(error) => self.record_error(agent::ground::error::explain(&error)),
+                Err(error) => self.record_error(error.to_string()),
             };
         }
         let executor = match Executor::open(root.clone(), system.clone(), self.policy) {
             Ok(executor) => executor,
-            Err(error) => return self.record_error(agent::ground::error::explain(&error)),
+            Err(error) => return self.record_error(error.to_string()),
         };
         let Program { version, behaviour } = Program::start(root);
         self.deaf.store(behaviour == Behaviour::Deaf, Ordering::SeqCst);
@@ -288,7 +288,7 @@ impl Machine {
             return;
         }
         if let Err(error) = Box::pin(link::run(root, system.clone(), executor, self, version)).await {
-            self.record_error(agent::ground::error::explain(&error));
+            self.record_error(error.to_string());
         }
     }
 }

@@ -1,9 +1,7 @@
 //! What the coordinator says when it turns a host away, as the host's console
 //! shows it; and what a cluster shows when an API server turns the coordinator away.
 
-use agent::client::calls::CallError;
-use agent::client::registration::AttemptError;
-use agent::ground::error::explain;
+use agent::client::error::CallError;
 use agent::state::duty;
 use coordinator::rpc::RpcError;
 use coordinator::workload::HOLDER_LEASE;
@@ -24,7 +22,7 @@ const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
 fn refusal_is_one_line_without_repetition() {
     for &refusal in Refusal::ALL {
         let status = Status::from(RpcError::from_refusal(refusal, "what it was"));
-        let shown = explain(&AttemptError::from(CallError::from(status)));
+        let shown = CallError::from(status).to_string();
         let want = format!("refused ({}): what it was; next: {}", refusal.code(), refusal.next_action());
         assert_eq!(shown, want);
     }
@@ -32,7 +30,7 @@ fn refusal_is_one_line_without_repetition() {
 
 #[test]
 fn internal_error_names_a_next_action() {
-    let shown = explain(&CallError::from(Status::from(RpcError::ShuttingDown)));
+    let shown = CallError::from(Status::from(RpcError::ShuttingDown)).to_string();
     assert!(shown.contains("shutting down") && shown.contains("; next: none at first"), "{shown}");
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent::boot;
-use agent::ground::error::explain;
 use agent::ground::paths::{Root, StateDir};
 use agent::live::installed_disk::{Access, Mounted, Mounts};
 
@@ -106,7 +105,7 @@ impl SimulatedHost {
             // Where the installed system mounts its persistent partition.
             std::os::unix::fs::symlink(self.persistent().path(), root.state().path())?;
         }
-        let problems = boot::run(&root).problems.iter().map(explain).collect();
+        let problems = boot::run(&root).problems.iter().map(ToString::to_string).collect();
         let before = system.joins();
         system.run_cloud_init()?;
         let has_joined = system.joins() > before;

@@ -14,8 +14,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use agent::ground::failpoint::failpoint;
+use agent::ground::failure::Failure;
 use agent::ground::paths::Root;
-use agent::host::system::{Output, SystemError};
+use agent::host::command::CommandError;
+use agent::host::system::Output;
 use agent::host::wipe;
 
 /// Where network plugins write. A boot does not empty it, the clean of a node does.
@@ -130,8 +132,8 @@ impl SimulatedSystem {
         verb: &str,
         line: &str,
         work: impl FnOnce() -> io::Result<()>,
-    ) -> Result<Output, SystemError> {
-        let failed = |source| SystemError::Run { program: verb.to_owned(), source };
+    ) -> Result<Output, Failure> {
+        let failed = |source| CommandError::Run { program: verb.to_owned(), source };
         failpoint("simulated::before");
         if let Some(failure) = self.take_failure(verb).map_err(failed)? {
             return Err(failure);

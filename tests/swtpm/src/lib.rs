@@ -108,7 +108,7 @@ impl Swtpm {
     }
 
     pub fn open(&self) -> Tpm {
-        Tpm::open(self.socket()).unwrap()
+        Tpm::open(&self.socket()).unwrap()
     }
 
     /// Leaves a key of that template where installers leave the endorsement key.
@@ -166,7 +166,7 @@ fn reset(directory: &Path) {
     let mut result = [0; 4];
     control.read_exact(&mut result).unwrap();
     assert_eq!(result, [0; 4], "swtpm is not initialized again");
-    let mut tpm = Tpm::open(directory.join("data")).unwrap();
+    let mut tpm = Tpm::open(&directory.join("data")).unwrap();
     let command = TpmStartupCommand { handles: [], startup_type: TpmSu::Clear };
     let _: TpmStartupResponse = tpm.run("Startup", &command, &[]).unwrap();
 }

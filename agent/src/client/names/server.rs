@@ -1,5 +1,4 @@
-//! One name server: UDP, TCP where an answer is truncated, and the link that
-//! its address belongs to.
+//! One name server: UDP, TCP after a truncated answer, and the link of a link-local address.
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +23,7 @@ use tokio::time::timeout;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAddress {
     Unknown,
-    /// It did not answer, or with an error.
+    /// The server did not answer, or answered with an error.
     Failed(String),
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for NoAddress {
     }
 }
 
-/// An address, and the link of a link-local one.
+/// An address, and the link of a link-local address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
     address: IpAddr,
@@ -55,8 +54,7 @@ impl Server {
         Some(Self { address: address.parse().ok()?, link })
     }
 
-    /// Asks for both families. Relative names are tried in each domain of
-    /// `search` as well.
+    /// Asks for both address families. Relative names are also tried in each domain of `search`.
     pub(super) async fn ask(
         &self,
         name: &Name,
@@ -100,8 +98,7 @@ fn name_link(text: &str) -> Option<Arc<str>> {
     nix::net::if_::if_indextoname(index).ok()?.to_str().ok().map(Into::into)
 }
 
-/// Sockets that are bound to a link where there is one: the library's
-/// addresses have no scope.
+/// Sockets that are bound to the link, because the library's addresses have no scope.
 #[derive(Clone)]
 struct Sockets {
     tokio: TokioRuntimeProvider,

@@ -1,9 +1,9 @@
-//! What is on the disk, for tests of power cuts: each flush of the agent is
-//! recorded in the directory that the variable `DURABLE_SHADOW` names. What
-//! was not recorded is what a power cut loses.
+//! The content of the disk, for tests of power cuts: each flush of the agent is recorded in the
+//! directory that the variable `DURABLE_SHADOW` names. A power cut loses everything that is not
+//! recorded.
 //!
-//! `inodes/N` is the content of a flushed file, `directories/N` the entries of
-//! a flushed directory: kind, inode and name, one a line.
+//! `inodes/N` is the content of a flushed file. `directories/N` has one line per entry of a flushed
+//! directory: kind, inode and name.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,8 +11,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Notes system call and path in the file that the variable `FLUSH_LOG` names, so that
-/// they can be compared with what the kernel was asked for.
+/// Appends system call and path to the file that the variable `FLUSH_LOG` names, so that a test can
+/// compare them with the system calls that the kernel saw.
 pub fn log_flush(call: &str, path: &Path) -> io::Result<()> {
     let Some(log) = std::env::var_os("FLUSH_LOG") else { return Ok(()) };
     let mut log = fs::OpenOptions::new().create(true).append(true).open(log)?;
@@ -26,17 +26,16 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// The records in `directory`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// The records of this process; none outside of such tests.
+    /// The records of this process; `None` outside of such tests.
     pub fn of_process() -> Option<Self> {
         std::env::var_os("DURABLE_SHADOW").map(Self::at)
     }
 
-    /// The file is on the disk, under whatever name.
+    /// The content of the file is on the disk.
     pub fn record_file(&self, path: &Path) -> io::Result<()> {
         let inode = fs::symlink_metadata(path)?.ino();
         self.record_entry("inodes", inode, &fs::read(path)?)
@@ -54,7 +53,7 @@ impl Shadow {
         self.record_entry("directories", fs::symlink_metadata(path)?.ino(), entries.as_bytes())
     }
 
-    /// Everything in the directory is on the disk; nothing where there is none.
+    /// Everything below the directory is on the disk.
     pub fn record_tree(&self, path: &Path) -> io::Result<()> {
         if !path.is_dir() {
             return Ok(());
@@ -78,7 +77,7 @@ impl Shadow {
         fs::write(directory.join(inode.to_string()), content)
     }
 
-    /// Makes `directory` what a power cut leaves of it.
+    /// Reduces `directory` to the content that survives a power cut.
     pub fn lose_unflushed(&self, directory: &Path) -> io::Result<()> {
         let Ok(metadata) = fs::symlink_metadata(directory) else { return Ok(()) };
         let parent = directory.parent().unwrap_or(directory);

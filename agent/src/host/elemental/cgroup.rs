@@ -1,5 +1,5 @@
-//! Processes of Kubernetes, as the kernel knows them: containers run on when
-//! their runtime is stopped, and some runtimes have no socket that is known.
+//! Processes of Kubernetes, found through control groups: containers run on after their runtime has
+//! stopped, and the socket of some runtimes is unknown.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::ground::paths::Root;
-use crate::host::command::Invocation;
-use crate::host::system::{Job, Output, SystemError, deadlines};
+use crate::host::command::{CommandError, Invocation};
+use crate::host::system::{Job, Output, deadlines};
 use crate::host::units;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Killed processes are gone after milliseconds, unless a disk holds them.
+/// Killed processes end after milliseconds, unless a disk holds them.
 const POLLS: u32 = 50;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether a control group of this name holds pods or containers, or the shims
-/// of a distribution, which its service leaves behind when it is stopped.
+/// True for control groups of pods or containers, and for services of distributions, which leave
+/// their shims behind when they are stopped.
 fn is_workload(name: &str) -> bool {
     let service = name.strip_suffix(".service").unwrap_or_default();
     name.contains("kubepods")
@@ -25,8 +25,8 @@ fn is_workload(name: &str) -> bool {
         || ["k3s", "k3s-agent", "rke2-server", "rke2-agent"].contains(&service)
 }
 
-/// Whether only shims run in a service of containerd: it leaves those behind that did
-/// not end with their pods.
+/// True if only shims run in a service of containerd. The service leaves shims behind that did not
+/// end with their pods.
 fn is_left_by_containerd(root: &Root, cgroup: &Path) -> bool {
     let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     let is_runtime = |process: &str| {
@@ -53,7 +53,7 @@ pub(super) fn list_cgroups(root: &Root) -> Vec<PathBuf> {
     found.into_iter().collect()
 }
 
-/// One that goes away meanwhile is empty.
+/// A directory that disappears meanwhile counts as empty.
 fn list_directories(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -67,8 +67,8 @@ fn has_process(cgroup: &Path) -> bool {
     !processes.trim().is_empty() || list_directories(cgroup).iter().any(|child| has_process(child))
 }
 
-/// Kills all of them, and waits a moment for their end.
-pub(super) async fn kill_cgroups(root: &Root) -> Result<Output, SystemError> {
+/// Kills the processes of all these groups, and waits a moment for their end.
+pub(super) async fn kill_cgroups(root: &Root) -> Result<Output, CommandError> {
     let output = send_kill(root).await?;
     for _ in 0..POLLS {
         if list_cgroups(root).is_empty() {
@@ -79,8 +79,8 @@ pub(super) async fn kill_cgroups(root: &Root) -> Result<Output, SystemError> {
     Ok(output)
 }
 
-/// As a job: the agent's own view of /sys is read-only.
-async fn send_kill(root: &Root) -> Result<Output, SystemError> {
+/// Kills as a job, because the agent's own view of /sys is read-only.
+async fn send_kill(root: &Root) -> Result<Output, CommandError> {
     let cgroups = list_cgroups(root);
     if cgroups.is_empty() {
         return Ok(Output::default());

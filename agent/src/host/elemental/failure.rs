@@ -1,12 +1,16 @@
-//! Why a command of the host failed: by what it printed, then by its exit code.
-//! The real `elemental` answers 1 for nearly everything.
+//! The cause of a command's failure, from its output, else from its exit code. The real `elemental`
+//! ends with 1 after nearly every failure.
 
-use crate::host::system::{Diagnosis, FailureClass, Status, SystemError};
+use std::fmt::Write as _;
 
-/// Lines at the end of the output in which the cause is looked for: what is
-/// further up did not end the command.
+use proto::v1alpha1::FailureReason;
+
+use crate::ground::failure::{Failure, FailureClass};
+use crate::host::command::{CommandError, Status};
+
+/// Number of last lines that are searched for the cause; earlier lines did not end the command.
 const LAST_LINES: usize = 30;
-/// Longest part of a line that is repeated in a message, characters.
+/// Longest part of a line in a message, in characters.
 const LINE_CHARACTERS: usize = 300;
 
 struct Rule {
@@ -42,7 +46,7 @@ const RULES: [Rule; 10] = [
         texts: &[
             "unauthorized",
             "authentication required",
-            // Not the "permission denied: …" of the host.
+            // A plain "permission denied" comes from the host itself and must not match.
             ": denied: ",
             "denied: requested access",
             "status code 401",
@@ -75,7 +79,8 @@ const RULES: [Rule; 10] = [
         cause: "the registry's name cannot be resolved",
         next_action: "check the host's DNS servers",
     },
-    // Before what a registry refuses.
+    // This rule precedes the one for unavailable registries, because both texts contain "connection
+    // refused".
     host_is_busy(&["failed to connect to bus", "failed to get d-bus connection"]),
     Rule {
         class: FailureClass::Transient,
@@ -126,22 +131,39 @@ const fn host_is_busy(texts: &'static [&'static str]) -> Rule {
     }
 }
 
-/// Adds the cause to the failure of a command.
-pub fn diagnose(error: SystemError) -> SystemError {
-    match error {
-        SystemError::Failed { program, status, output, .. } => {
-            let line = find_error_line(&output.0);
-            let diagnosis = Box::new(Diagnosis { line, ..judge(status, &output.0) });
-            SystemError::Failed { program, status, diagnosis, output }
-        }
-        other => other,
+pub fn diagnose(error: CommandError) -> Failure {
+    let CommandError::Failed { status, .. } = error else { return error.into() };
+    let mut failure = Failure::from(error);
+    let Diagnosis { class, cause, next_action } = judge(status, &failure.output);
+    failure.class = class;
+    if class == FailureClass::NoSpace {
+        failure.reason = FailureReason::NoSpace;
+    }
+    if !cause.is_empty() {
+        let _ = write!(failure.message, ": {cause}");
+    }
+    let line = find_error_line(&failure.output);
+    if !line.is_empty() {
+        let _ = write!(failure.message, " ({line})");
+    }
+    match next_action {
+        Some(next_action) => failure.with_next_action(next_action),
+        None => failure,
     }
 }
 
-/// Whether udev had not yet filled in the labels: nothing was touched then.
-pub(super) fn are_labels_missing(error: &SystemError) -> bool {
-    let SystemError::Failed { output, .. } = error else { return false };
-    output.0.to_lowercase().contains("undefined state partition")
+/// The cause of a failure; empty if it is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Diagnosis {
+    class: FailureClass,
+    cause: &'static str,
+    next_action: Option<&'static str>,
+}
+
+/// True if udev had not filled in the labels yet. In this case `elemental` changed nothing.
+pub(super) fn are_labels_missing(failure: &Failure) -> bool {
+    failure.reason == FailureReason::Command
+        && failure.output.to_lowercase().contains("undefined state partition")
 }
 
 fn judge(status: Status, output: &str) -> Diagnosis {
@@ -150,18 +172,15 @@ fn judge(status: Status, output: &str) -> Diagnosis {
         .into_iter()
         .find_map(|line| RULES.iter().find(|rule| rule.texts.iter().any(|text| line.contains(text))));
     match (rule, status) {
-        (Some(rule), _) => Diagnosis {
-            cause: rule.cause,
-            next_action: Some(rule.next_action),
-            class: rule.class,
-            line: String::new(),
-        },
+        (Some(rule), _) => {
+            Diagnosis { class: rule.class, cause: rule.cause, next_action: Some(rule.next_action) }
+        }
         (None, Status::Code(code)) => judge_code(code),
         (None, Status::Signal(_)) => Diagnosis::default(),
     }
 }
 
-/// The last line that says what is wrong, else the last one.
+/// The last line that names an error, else the last line.
 fn find_error_line(output: &str) -> String {
     let is_error = |line: &&str| {
         let line = line.to_lowercase();
@@ -173,12 +192,20 @@ fn find_error_line(output: &str) -> String {
     message.chars().take(LINE_CHARACTERS).collect()
 }
 
+const fn known(cause: &'static str, next_action: &'static str) -> Diagnosis {
+    Diagnosis { class: FailureClass::Unknown, cause, next_action: Some(next_action) }
+}
+
+const fn terminal(cause: &'static str, next_action: &'static str) -> Diagnosis {
+    Diagnosis { class: FailureClass::Terminal, ..known(cause, next_action) }
+}
+
+const fn cause_only(cause: &'static str) -> Diagnosis {
+    Diagnosis { class: FailureClass::Unknown, cause, next_action: None }
+}
+
 /// The exit codes of the Elemental toolkit that name a cause.
 fn judge_code(code: i32) -> Diagnosis {
-    let diagnosis = |class, cause, next_action| Diagnosis { cause, next_action, class, line: String::new() };
-    let known = |cause, next_action| diagnosis(FailureClass::Unknown, cause, Some(next_action));
-    let terminal = |cause, next_action| diagnosis(FailureClass::Terminal, cause, Some(next_action));
-    let cause_only = |cause| diagnosis(FailureClass::Unknown, cause, None);
     match code {
         18 => known(
             "the source of the image cannot be pulled or unpacked",
@@ -214,17 +241,15 @@ fn judge_code(code: i32) -> Diagnosis {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
     use super::*;
-    use crate::ground::error::NextAction as _;
     use crate::host::system::Output;
 
-    fn fail(code: i32, output: &str) -> SystemError {
-        diagnose(SystemError::Failed {
-            program: "elemental".into(),
-            status: Status::Code(code),
-            diagnosis: Box::default(),
-            output: Output(output.into()),
-        })
+    fn fail(code: i32, output: &str) -> Failure {
+        let (status, output) = (Status::Code(code), Output(output.into()));
+        diagnose(CommandError::Failed { program: "elemental".into(), status, output })
     }
 
     /// Name, output, class, cause.
@@ -308,9 +333,10 @@ mod tests {
     #[test]
     fn the_output_names_the_cause_before_the_code() {
         for &(name, output, class, cause) in OUTPUTS {
-            let error = fail(1, output);
-            let SystemError::Failed { diagnosis, .. } = &error else { panic!("{error}") };
-            assert_eq!((diagnosis.class, diagnosis.cause), (class, cause), "{name}");
+            let failure = fail(1, output);
+            let message = failure.message.strip_prefix("elemental failed with exit code 1").unwrap();
+            let found = message.strip_prefix(": ").map(|message| message.split(" (").next().unwrap());
+            assert_eq!((failure.class, found.unwrap_or_default()), (class, cause), "{name}");
         }
     }
 
@@ -326,7 +352,7 @@ mod tests {
         ];
         for (code, cause, action) in cases {
             let error = fail(code, "");
-            assert_eq!((error.to_string().as_str(), error.next_action()), (cause, Some(action)));
+            assert_eq!((error.message.as_str(), error.next_action.as_str()), (cause, action));
         }
     }
 
@@ -334,7 +360,23 @@ mod tests {
     fn the_message_repeats_the_last_error_line() {
         let output =
             "level=info msg=\"starting\"\ntime=\"x\" level=error msg=\"hook: exit status 3\"\nclean-up\n\n";
-        assert_eq!(fail(1, output).to_string(), "elemental failed with exit code 1 (hook: exit status 3)");
-        assert_eq!(fail(1, "one\ntwo\n").to_string(), "elemental failed with exit code 1 (two)");
+        assert_eq!(fail(1, output).message, "elemental failed with exit code 1 (hook: exit status 3)");
+        assert_eq!(fail(1, "one\ntwo\n").message, "elemental failed with exit code 1 (two)");
+    }
+
+    #[test]
+    fn a_command_that_fails_leaves_one_action() {
+        let program = || "elemental".to_owned();
+        let missing = CommandError::Run { program: program(), source: ErrorKind::NotFound.into() };
+        let busy = CommandError::Busy { unit: "baremetal-step-p-4.service".into(), limit: Duration::ZERO };
+        let cases = [
+            ("unknown code", fail(1, "why"), "journalctl -b"),
+            ("known code", fail(54, "why"), "check the disk"),
+            ("not there", diagnose(missing), "an image that holds this program"),
+            ("still running", diagnose(busy), "systemctl stop"),
+        ];
+        for (name, failure, want) in cases {
+            assert!(failure.next_action.contains(want), "{name}: {failure}");
+        }
     }
 }

@@ -1,24 +1,24 @@
-//! Flushing the file systems of the host's own disks. `sync(2)` would wait for
-//! every other one too, as a volume of a server that is away.
+//! Flushes the file systems of the host's own disks. `sync(2)` would also wait for all others, such
+//! as volumes of an unreachable server.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::ground::durable::{self, DurableError};
+use crate::ground::durable;
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::Root;
 
-/// Flushes the file system of the root and those of block devices, but for
-/// volumes of pods.
-pub(super) fn flush_disks(root: &Root) -> Result<(), DurableError> {
+/// Flushes the root file system and the file systems of block devices, except volumes of pods.
+pub(super) fn flush_disks(root: &Root) -> Result<(), Failure> {
     let path = root.join("/proc/self/mountinfo");
-    let table = fs::read_to_string(&path).map_err(|source| DurableError { attempt: "read", path, source })?;
+    let table = fs::read_to_string(&path).on("read", &path)?;
     let mut directories = vec![root.join("/")];
     directories.extend(list_mount_points(&table).into_iter().map(|path| root.join(path)));
     durable::flush_file_systems(&directories)
 }
 
-/// One mount point for each file system.
+/// A mount point of each file system.
 fn list_mount_points(table: &str) -> Vec<PathBuf> {
     let mut by_device = BTreeMap::new();
     for line in table.lines() {
@@ -28,7 +28,7 @@ fn list_mount_points(table: &str) -> Vec<PathBuf> {
         let is_disk = source.split(' ').nth(1).is_some_and(|source| source.starts_with("/dev/"));
         let is_volume = Path::new(point).starts_with("/var/lib/kubelet/pods")
             || Path::new(point).starts_with("/var/lib/kubelet/plugins");
-        // The kernel escapes odd characters; none of ours has any.
+        // The kernel escapes special characters, and no path of this host has any.
         if is_disk && !is_volume && !point.contains('\\') {
             by_device.entry((*device).to_owned()).or_insert_with(|| PathBuf::from(point));
         }

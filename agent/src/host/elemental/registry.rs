@@ -1,5 +1,5 @@
-//! How `elemental` reaches a registry: by the Docker CLI's configuration, the
-//! usual variables of a proxy, and the authorities in `SSL_CERT_FILE`.
+//! Access of `elemental` to a registry: the configuration of the Docker CLI, the usual proxy
+//! variables, and the authorities in `SSL_CERT_FILE`.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use proto::plan::{RegistryAccess, Secret};
 use crate::ground::paths::Root;
 
 const DIRECTORY: &str = "registry";
-/// Where Go looks for the authorities of the system, in this order.
+/// The files in which Go looks for the authorities of the system, in this order.
 const BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -21,14 +21,13 @@ const BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The files of one pull, in memory and for root alone; dropping it removes
-/// them.
+/// The files of one pull, in memory and only for root. The files are removed on drop.
 pub struct RegistryFiles {
     directory: PathBuf,
     environment: Vec<(String, String)>,
 }
 
-/// Removes what an agent that was killed left.
+/// Removes the files that a killed agent left.
 pub(super) fn remove_files(root: &Root) {
     remove_directory(&root.runtime().join(DIRECTORY));
 }
@@ -42,10 +41,7 @@ fn remove_directory(directory: &Path) {
 }
 
 impl RegistryFiles {
-    /// Writes them, in place of those of an earlier pull.
-    ///
-    /// # Errors
-    /// When one cannot be written; none is left then.
+    /// Writes the files, and removes those of an earlier pull. After a failure no file is left.
     pub fn write(root: &Root, access: &RegistryAccess) -> io::Result<Self> {
         let directory = root.runtime().join(DIRECTORY);
         remove_directory(&directory);
@@ -75,7 +71,7 @@ impl RegistryFiles {
         Ok(files)
     }
 
-    /// Beside the environment of the command.
+    /// Variables for the command.
     pub fn environment(&self) -> impl Iterator<Item = (String, String)> {
         self.environment.iter().cloned()
     }
@@ -98,7 +94,7 @@ impl Drop for RegistryFiles {
     }
 }
 
-/// The variable replaces the file that would be read otherwise.
+/// The system's authorities. `SSL_CERT_FILE` replaces them, so they are part of the new file.
 fn read_bundle(root: &Root) -> io::Result<Vec<u8>> {
     let found = BUNDLES.iter().map(|path| root.join(path)).find(|path| path.is_file());
     found.map_or_else(|| Ok(Vec::new()), fs::read)

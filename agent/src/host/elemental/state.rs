@@ -1,10 +1,12 @@
-//! What `elemental state` prints.
+//! Parses the output of `elemental state`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::host::system::{Snapshot, SystemError};
+use crate::ground::failure::Failure;
+use crate::host::observed::unreadable;
+use crate::host::system::Snapshot;
 
 #[derive(Deserialize)]
 struct State {
@@ -31,11 +33,9 @@ struct Entry {
     active: bool,
 }
 
-pub(super) fn parse_snapshots(printed: &str) -> Result<Vec<Snapshot>, SystemError> {
-    let state: State = serde_norway::from_str(printed).map_err(|error| SystemError::Parse {
-        what: "the output of `elemental state`",
-        why: error.to_string(),
-    })?;
+pub(super) fn parse_snapshots(printed: &str) -> Result<Vec<Snapshot>, Failure> {
+    let state: State = serde_norway::from_str(printed)
+        .map_err(|error| unreadable("the output of `elemental state`", &error))?;
     let nested = state.partitions.and_then(|partitions| partitions.state);
     let snapshots = state.state.or(nested).map(|partition| partition.snapshots);
     let snapshot = |(number, Entry { source, digest, active })| Snapshot { number, source, digest, active };

@@ -1,6 +1,5 @@
-//! Pods and containers of Kubernetes: through the CRI with `crictl` where it is
-//! installed, else through containerd's own `ctr`; what neither knows, through
-//! the kernel.
+//! Pods and containers of Kubernetes: through the CRI with `crictl` if it is installed, else
+//! through containerd's `ctr`; the rest through control groups.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,18 +7,18 @@ use std::time::Duration;
 
 use super::cgroup;
 use crate::ground::paths::Root;
-use crate::host::command::Invocation;
-use crate::host::system::{Output, SystemError, deadlines};
+use crate::host::command::{CommandError, Invocation};
+use crate::host::system::{Output, deadlines};
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
-/// One answer of the runtime; a wedged one must not hold the plan.
+/// Deadline of one answer, so that a hanging runtime does not hold the plan.
 const ANSWER: Duration = Duration::from_secs(30);
 
 enum Client {
-    /// The program: systemd's PATH lacks some of the places.
+    /// The path of the program, because systemd's PATH lacks some of the directories.
     Crictl(PathBuf),
     Ctr,
-    /// No socket: there is nothing to ask.
+    /// There is no socket, so no runtime can be asked.
     None,
 }
 
@@ -35,8 +34,8 @@ fn runtime_client(root: &Root) -> Client {
     }
 }
 
-/// What the runtime knows, and control groups with processes. A runtime that
-/// does not answer is not the judge: the kernel is.
+/// The workload that the runtime knows, and control groups with processes. The control groups cover
+/// a runtime that does not answer.
 pub(super) async fn list_workload(root: &Root) -> Vec<String> {
     let known = match runtime_client(root) {
         Client::None => Ok(Vec::new()),
@@ -51,7 +50,7 @@ pub(super) async fn list_workload(root: &Root) -> Vec<String> {
     names
 }
 
-pub(super) async fn remove_workload(root: &Root) -> Result<Output, SystemError> {
+pub(super) async fn remove_workload(root: &Root) -> Result<Output, CommandError> {
     let mut output = String::new();
     match runtime_client(root) {
         Client::None => output.push_str("the container runtime is not running\n"),
@@ -68,7 +67,7 @@ pub(super) async fn remove_workload(root: &Root) -> Result<Output, SystemError> 
     Ok(Output(output))
 }
 
-async fn remove_by_ctr() -> Result<Output, SystemError> {
+async fn remove_by_ctr() -> Result<Output, CommandError> {
     let mut output = String::new();
     for task in list_names(ctr_command(&["tasks", "list", "--quiet"])).await? {
         let kill = ctr_command(&["tasks", "kill", "--signal", "SIGKILL", "--all", &task]);
@@ -81,8 +80,8 @@ async fn remove_by_ctr() -> Result<Output, SystemError> {
     Ok(Output(output))
 }
 
-/// One that ended in between answers with an error; whether all are gone is
-/// asked afterwards.
+/// A container that ended in between causes an error. The caller checks afterwards that nothing is
+/// left.
 async fn append_output(output: &mut String, command: Invocation) {
     match command.run().await {
         Ok(captured) => output.push_str(&captured.shown.0),
@@ -90,7 +89,7 @@ async fn append_output(output: &mut String, command: Invocation) {
     }
 }
 
-async fn list_names(command: Invocation) -> Result<Vec<String>, SystemError> {
+async fn list_names(command: Invocation) -> Result<Vec<String>, CommandError> {
     let captured = command.run().await?;
     Ok(captured.stdout.split_whitespace().map(str::to_owned).collect())
 }

@@ -1,4 +1,4 @@
-//! Whole disks: from `/sys/block`, udev's database and `/dev/disk`.
+//! Whole disks, from `/sys/block`, udev's database and `/dev/disk`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,13 +12,13 @@ use super::joined_disks;
 use crate::ground::paths::Root;
 use crate::host::sysfs::{list_children, read_line};
 
-/// Where the live system's medium is mounted.
+/// Mount point of the live medium.
 const LIVE_MOUNT: &str = "/run/initramfs/live";
-/// Not disks: memory, loops, optical drives, and, but for [`joined_disks`],
-/// devices stacked on disks.
+/// Prefixes of devices that are no disks: memory, loops, optical drives, and devices stacked on
+/// disks, except for [`joined_disks`].
 const NOT_DISKS: [&str; 9] = ["loop", "ram", "zram", "sr", "dm-", "md", "nbd", "fd", "mtd"];
 const SECTOR: u64 = 512;
-/// Covers the labels of ext and FAT file systems.
+/// The size covers the labels of ext and FAT file systems.
 const SUPERBLOCK: usize = 2048;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,28 +26,25 @@ const SUPERBLOCK: usize = 2048;
 pub struct Disk {
     /// Kernel name without `/dev/`.
     pub name: String,
-    /// Bytes.
     pub size_bytes: u64,
-    /// As the disk reports it.
     pub model: String,
-    /// As the disk reports it.
     pub serial: String,
     /// World wide name as udev writes it, `0x5000…` or `eui.…`.
     pub wwn: String,
     pub rotational: bool,
-    /// Can be pulled out.
+    /// The disk can be pulled out.
     pub removable: bool,
     /// Stable links: `/dev/disk/by-id/…`, `/dev/disk/by-path/…`.
     pub links: Vec<String>,
-    /// The live system runs from it.
+    /// The live system runs from this disk.
     pub live_medium: bool,
-    /// Devices that are built on it or on its partitions: md, LVM, multipath.
+    /// Devices that are built on the disk or on its partitions: md, LVM, multipath.
     pub holders: Vec<String>,
-    /// Type of its partition table.
+    /// Type of the partition table.
     pub table: String,
-    /// What is on the disk as a whole; nothing where udev does not know it.
+    /// The content of the disk as a whole; `None` if udev does not know the disk.
     pub signature: Option<Signature>,
-    /// In the order of their names.
+    /// Sorted by name.
     pub partitions: Vec<Partition>,
 }
 
@@ -56,20 +53,20 @@ pub struct Disk {
 pub struct Partition {
     /// Kernel name without `/dev/`.
     pub name: String,
-    /// Its name in the partition table.
+    /// The name in the partition table.
     pub label: String,
-    /// Label of the file system inside.
+    /// Label of the file system.
     pub file_system: String,
     pub signature: Signature,
 }
 
-/// What udev found on a device; empty where it found nothing.
+/// The content that udev found on a device; empty if it found nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Signature {
-    /// Such as `ext4` or `LVM2_member`.
+    /// For example `ext4` or `LVM2_member`.
     pub kind: String,
-    /// Such as `filesystem` or `raid`.
+    /// For example `filesystem` or `raid`.
     pub usage: String,
 }
 
@@ -80,55 +77,54 @@ impl Signature {
 }
 
 impl Disk {
-    /// `/dev/NAME`.
     pub fn device_path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 
-    /// A path that leads to this disk after a restart too, where there is one:
-    /// by its WWN, else by another of its identifiers.
+    /// A path that leads to this disk after a restart too, if there is one: by WWN, else by another
+    /// identifier.
     pub fn stable_path(&self) -> PathBuf {
         let stable = || self.links.iter().filter(|link| link.starts_with("/dev/disk/by-id/"));
-        // Paths of a SAN have the WWN of their volume.
+        // Each path of a SAN has the WWN of the volume, so the multipath device is preferred.
         let by = |prefix: &str| stable().find(|link| link.starts_with(prefix));
         let link = by("/dev/disk/by-id/dm-uuid-").or_else(|| by("/dev/disk/by-id/wwn-"));
         let link = link.or_else(|| stable().next());
         link.map_or_else(|| self.device_path(), PathBuf::from)
     }
 
-    /// Its kernel name, and the path to name it by.
+    /// The kernel name and the stable path, for messages.
     pub fn name_and_path(&self) -> String {
         format!("{} = {}", self.name, self.stable_path().display())
     }
 
-    /// Whether both are one disk: by WWN, serial number and size, whatever the
-    /// kernel calls it; by the kernel's name where it has neither.
+    /// True if both are one disk: by WWN, serial number and size, and by kernel name if the disk
+    /// has neither WWN nor serial number.
     pub fn is_same(&self, other: &Self) -> bool {
         let identity = |disk: &Self| (disk.wwn.clone(), disk.serial.clone(), disk.size_bytes);
         let is_identified = !self.wwn.is_empty() || !self.serial.is_empty();
         identity(self) == identity(other) && (is_identified || self.name == other.name)
     }
 
-    /// The partition that Elemental calls persistent, of this very disk: by
-    /// its name in the partition table, else by the label of its file system.
+    /// The partition that Elemental calls persistent: by its name in the partition table, else by
+    /// the label of its file system.
     pub fn persistent_partition(&self) -> Option<&Partition> {
         let named = self.partitions.iter().find(|partition| partition.label == "persistent");
         named.or_else(|| self.partitions.iter().find(|partition| partition.file_system == "COS_PERSISTENT"))
     }
 
-    /// Whether it is a part of `other`, a RAID volume or a multipath device.
+    /// True if this disk is a part of `other`, a RAID volume or a multipath device.
     pub fn is_part_of(&self, other: &Self) -> bool {
         self.holders.contains(&other.name)
     }
 
-    /// Labels of Elemental's file systems on it.
+    /// Labels of Elemental's file systems on the disk.
     pub fn elemental_labels(&self) -> Vec<&str> {
         let labels = self.partitions.iter().map(|partition| partition.file_system.as_str());
         labels.filter(|label| label.starts_with("COS_") && *label != "COS_LIVE").collect()
     }
 }
 
-/// What the kernel's name of a disk says of its controller.
+/// The type of the controller, derived from the kernel name of the disk.
 fn controller(name: &str) -> &'static str {
     let controllers = [
         ("md", "RAID"),
@@ -156,8 +152,7 @@ impl From<Disk> for wire::Disk {
     }
 }
 
-/// Every disk, by name. A path of a disk that the kernel has joined with others
-/// and hidden is none.
+/// Every disk, sorted by name, without paths that the kernel has joined with others and hidden.
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
     let mounts = fs::read_to_string(root.join("/proc/self/mountinfo")).unwrap_or_default();
@@ -224,7 +219,7 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
 fn read_partition(root: &Root, (name, path): (String, PathBuf)) -> Partition {
     let record = read_udev(root, &path);
     let uevent = fs::read_to_string(path.join("uevent")).unwrap_or_default();
-    // The kernel has no name for a partition that was added to a table in use.
+    // The kernel does not report the name of a partition that was added to a table in use.
     let label = match uevent.lines().find_map(|line| line.strip_prefix("PARTNAME=")) {
         Some(label) => label.to_owned(),
         None => parse_udev(&record, "ID_PART_ENTRY_NAME"),
@@ -247,8 +242,7 @@ fn list_holders(disk: &Path, partitions: &[(String, PathBuf)]) -> Vec<String> {
     holders.filter(|holder| !is_partition(holder)).collect()
 }
 
-/// Record of udev's database of the block device with this directory in sysfs;
-/// empty where udev does not know it.
+/// udev's record of the block device with this directory in sysfs; empty if udev does not know it.
 pub fn read_udev(root: &Root, directory: &Path) -> String {
     let number = read_line(&directory.join("dev"));
     fs::read_to_string(root.join("/run/udev/data").join(format!("b{number}"))).unwrap_or_default()
@@ -277,7 +271,7 @@ pub fn parse_udev(text: &str, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// `major:minor` of what is mounted at `point` (proc(5), mountinfo).
+/// `major:minor` of the device that is mounted at `point` (proc(5), mountinfo).
 fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
     mountinfo.lines().find_map(|line| {
         let fields: Vec<_> = line.split(' ').collect();
@@ -285,9 +279,9 @@ fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
     })
 }
 
-/// Label of the ext or FAT file system that starts with these bytes; empty
-/// where there is neither. Read here and not from `/dev/disk/by-label`: of two
-/// disks with one label that directory shows one.
+/// Label of the ext or FAT file system that starts with these bytes; empty for other content. The
+/// label is read here, because `/dev/disk/by-label` shows only one of two disks with the same
+/// label.
 fn parse_label(bytes: &[u8]) -> String {
     let at = |offset: usize, length: usize| bytes.get(offset..offset + length).unwrap_or_default();
     let field = if at(0x438, 2) == [0x53, 0xef] {

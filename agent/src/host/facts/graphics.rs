@@ -1,4 +1,4 @@
-//! Graphics cards: what `/sys/class/drm` shows with a PCI device behind it.
+//! Graphics cards: entries of `/sys/class/drm` with a PCI device.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use proto::v1alpha1::GraphicsCard;
 
 use crate::ground::paths::Root;
 
-/// Every card, in the kernel's order. No database of names is on the host:
-/// vendor and product are their numbers.
+/// Every card, in the kernel's order. Vendor and product are numbers, because the host has no
+/// database of names.
 pub fn read_cards(root: &Root) -> Vec<GraphicsCard> {
     let entries = fs::read_dir(root.join("/sys/class/drm")).into_iter().flatten().flatten();
     let mut cards: Vec<_> = entries

@@ -1,17 +1,16 @@
-//! Disks that the platform makes of others: volumes of a RAID that the firmware
-//! knows (VROC and its like), and the paths to one volume of a SAN.
+//! Disks that are built from other disks below the operating system: volumes of a firmware RAID
+//! such as VROC, and multipath devices of a SAN.
 
 use std::path::{Path, PathBuf};
 
 use crate::ground::paths::Root;
 use crate::host::sysfs::{list_children, read_line};
 
-/// States in which an array takes writes.
+/// States in which an array accepts writes.
 const WRITABLE: [&str; 5] = ["clean", "active", "active-idle", "write-pending", "read-auto"];
 
-/// Whether a device that is no disk of its own is one to the firmware. An array
-/// of Linux alone is none: its parts have no boot loader that the firmware
-/// finds.
+/// True if the firmware sees this stacked device as a disk. An array of Linux alone does not count,
+/// because the firmware finds no boot loader on its parts.
 pub(super) fn is_joined(directory: &Path) -> bool {
     is_firmware_volume(directory) || multipath(directory).is_some()
 }
@@ -29,7 +28,7 @@ fn multipath(directory: &Path) -> Option<String> {
     Some(read_line(&directory.join("dm/uuid"))).filter(|uuid| uuid.starts_with("mpath-"))
 }
 
-/// Partitions of a multipath device: devices of their own.
+/// Partitions of a multipath device, which are devices of their own.
 pub(super) fn list_partitions(root: &Root, directory: &Path) -> Vec<(String, PathBuf)> {
     let Some(disk) = multipath(directory) else { return Vec::new() };
     let devices = root.join("/sys/block");

@@ -1,4 +1,4 @@
-//! Memory: what is built in, and the sizes of pages.
+//! Memory: its physical size, and the sizes of pages.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::ground::paths::Root;
 const BLOCKS: &str = "/sys/devices/system/memory";
 const PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// Bytes of the memory blocks that are online; 0 where the kernel shows none.
+/// Bytes of the memory blocks that are online; 0 if the kernel shows none.
 pub fn read_physical(root: &Root) -> u64 {
     let directory = root.join(BLOCKS);
     let read = |path: &str| fs::read_to_string(directory.join(path)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Network interfaces: what `/sys/class/net` shows with a device behind it.
+//! Network interfaces: entries of `/sys/class/net` with a device.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use proto::v1alpha1::{Nic, ObservedNetwork};
 use crate::ground::paths::Root;
 use crate::host::sysfs::read_line;
 
-/// Every hardware interface, by name, with its addresses in `network`.
+/// Every hardware interface, sorted by name, with its addresses in `network`.
 pub fn read_nics(root: &Root, network: Option<&ObservedNetwork>) -> Vec<Nic> {
     let Ok(entries) = fs::read_dir(root.join("/sys/class/net")) else {
         return Vec::new();
@@ -28,7 +28,7 @@ fn read_nic(path: &Path, name: &str, network: Option<&ObservedNetwork>) -> Nic {
     Nic {
         name: name.to_owned(),
         mac: text("address"),
-        // Without a link the kernel reports -1, or an error.
+        // The kernel reports -1 or an error if the interface has no link.
         speed_mbit: text("speed").parse().unwrap_or(0),
         addresses: find_addresses(network, name),
         duplex: Some(text("duplex")).filter(|duplex| duplex != "unknown").unwrap_or_default(),
@@ -44,8 +44,7 @@ fn find_addresses(network: Option<&ObservedNetwork>, name: &str) -> Vec<String> 
     bare.take(limits::ADDRESSES).collect()
 }
 
-/// Name of the device, where its bus is PCI; that of a virtio device is the
-/// one above it.
+/// The PCI address of the device; a virtio device has the address of its parent.
 fn read_pci_address(path: &Path) -> Option<String> {
     let device = fs::canonicalize(path.join("device")).ok()?;
     let is_address =

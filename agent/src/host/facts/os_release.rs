@@ -6,7 +6,6 @@ use proto::v1alpha1::OperatingSystem;
 
 use crate::ground::paths::Root;
 
-/// What the running system says of itself.
 pub fn read(root: &Root) -> OperatingSystem {
     let text = fs::read_to_string(root.os_release()).unwrap_or_default();
     let value = |key| parse_value(&text, key);
@@ -21,14 +20,14 @@ pub fn read(root: &Root) -> OperatingSystem {
     }
 }
 
-/// `IMAGE`, the reference of the image that runs; empty where it is not named.
+/// `IMAGE`, the reference of the running image; empty if it is missing.
 pub fn parse_image(text: &str) -> String {
     parse_value(text, "IMAGE")
 }
 
 fn parse_value(text: &str, wanted: &str) -> String {
     text.lines()
-        // As in the shell that it is written for: the last assignment wins.
+        // The last assignment wins, as in a shell.
         .rev()
         .filter_map(|line| line.trim().split_once('='))
         .find_map(|(key, value)| (key == wanted).then(|| unquote_value(value)))

@@ -1,4 +1,4 @@
-//! Processors by their sockets, from `/proc/cpuinfo`.
+//! Processors by socket, from `/proc/cpuinfo`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,8 +7,7 @@ use proto::v1alpha1::Processor;
 
 use crate::ground::paths::Root;
 
-/// Every socket. Nothing where the kernel names no vendor, as on other
-/// architectures.
+/// Every socket; empty on architectures whose kernel names no vendor.
 pub fn read_processors(root: &Root) -> Vec<Processor> {
     parse_processors(&fs::read_to_string(root.join("/proc/cpuinfo")).unwrap_or_default())
 }
@@ -30,7 +29,7 @@ fn parse_processors(text: &str) -> Vec<Processor> {
             (Processor { id, vendor, model, cores: 0, threads: 0, capabilities }, BTreeSet::new())
         });
         processor.threads += 1;
-        // Without topology each thread is a core.
+        // If the kernel shows no topology, each thread counts as a core.
         let core = match value("core id") {
             "" => value("processor"),
             core => core,

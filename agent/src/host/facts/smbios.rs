@@ -1,10 +1,9 @@
-//! The firmware's tables, with the titles and keys that `dmidecode`
-//! prints, so that name templates written for it render.
+//! The firmware's tables, with the titles and keys of `dmidecode`, so that name templates written
+//! for `dmidecode` work.
 //!
-//! Every structure holds its own length, and firmware often writes shorter ones
-//! than its version promises: a field is there when the length covers it.
-//! Values are kept as they are, also those that are known to be bad; a string
-//! that the firmware left out is an absent fact.
+//! Every structure holds its own length, and firmware often writes shorter structures than its
+//! version promises, so a field exists only if the length covers it. Values are kept unchanged,
+//! even if they are known to be placeholders; an empty string is left out.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,7 +16,7 @@ use crate::ground::paths::Root;
 
 const TABLES: &str = "/sys/firmware/dmi/tables";
 const HEADER: usize = 4;
-/// The version that turned the first three parts of the UUID around.
+/// Since this version the first three parts of the UUID are little-endian.
 const UUID_LITTLE_ENDIAN: (u8, u8) = (2, 6);
 const UUID_AT: usize = 8;
 const OEM_STRINGS: u8 = 11;
@@ -111,7 +110,7 @@ const CHASSIS_TYPES: [&str; 36] = [
     "Stick PC",
 ];
 
-/// Reads the tables that the kernel passes on; nothing on a machine without.
+/// Reads the tables that the kernel exports; empty on a machine without them.
 pub fn read_sections(root: &Root) -> Vec<SmbiosSection> {
     let directory = root.join(TABLES);
     let Ok(table) = fs::read(directory.join("DMI")) else {
@@ -121,25 +120,23 @@ pub fn read_sections(root: &Root) -> Vec<SmbiosSection> {
     parse_table(&table, parse_version(&entry))
 }
 
-/// UUID of this host's firmware.
 pub fn read_uuid(root: &Root) -> Option<String> {
     let sections = read_sections(root);
     let system = sections.into_iter().find(|section| section.title == "System Information");
     system.and_then(|mut section| section.values.remove("UUID"))
 }
 
-/// Version in the entry point, of either form.
+/// The version in an entry point of either format.
 pub fn parse_version(entry: &[u8]) -> (u8, u8) {
     match entry {
         [b'_', b'S', b'M', b'3', b'_', _, _, major, minor, ..]
         | [b'_', b'S', b'M', b'_', _, _, major, minor, ..] => (*major, *minor),
-        // Every machine of the last fifteen years.
+        // Every machine of the last fifteen years has version 3.
         _ => (3, 0),
     }
 }
 
-/// Takes the table apart up to its end or to the first structure that lies
-/// about its length.
+/// Parses the table up to its end, or to the first structure with a wrong length.
 fn parse_table(mut table: &[u8], version: (u8, u8)) -> Vec<SmbiosSection> {
     let mut sections = Vec::new();
     while let Some((structure, rest)) = next_structure(table) {
@@ -171,7 +168,7 @@ fn next_structure(table: &[u8]) -> Option<(Structure<'_>, &[u8])> {
         return None;
     }
     let (formatted, rest) = table.split_at_checked(usize::from(length))?;
-    // Strings end with an empty one; a structure without any has two zeroes.
+    // An empty string ends the strings; a structure without strings has two zeroes.
     let end = rest.windows(2).position(|pair| pair == [0, 0])?;
     let strings = rest[..end]
         .split(|byte| *byte == 0)
@@ -223,7 +220,7 @@ fn format_uuid(formatted: &[u8], version: (u8, u8)) -> Option<String> {
 }
 
 fn chassis_type(formatted: &[u8]) -> Option<&'static str> {
-    // The highest bit says that the chassis has a lock.
+    // The highest bit means that the chassis has a lock.
     let kind = usize::from(formatted.get(5)? & 0x7f);
     CHASSIS_TYPES.get(kind.checked_sub(1)?).copied()
 }

@@ -1,4 +1,4 @@
-//! rtnetlink: announcements of changes of links, addresses and routes.
+//! Announcements of changes of links, addresses and routes (rtnetlink).
 
 use std::future::poll_fn;
 use std::io;
@@ -11,13 +11,12 @@ use super::kernel::DATAGRAM;
 // linux/rtnetlink.h, RTNLGRP_*: links, addresses and routes of both families.
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
 
-/// Tells that something of the network changed, not what.
+/// Signals that some part of the network changed.
 pub struct NetworkChanges {
     socket: TokioSocket,
 }
 
 impl NetworkChanges {
-    /// Joins the kernel's groups for links, addresses and routes.
     pub fn open_watch() -> io::Result<Self> {
         let mut watch = TokioSocket::new(NETLINK_ROUTE)?;
         let socket = watch.socket_mut();
@@ -25,13 +24,13 @@ impl NetworkChanges {
         for group in GROUPS {
             socket.add_membership(group)?;
         }
-        // A burst that overflows the buffer still means "changed", and what
-        // changed is read again anyway.
+        // If a burst overflows the buffer, the signal is still correct, because the network is read
+        // again after it.
         socket.set_no_enobufs(true)?;
         Ok(Self { socket: watch })
     }
 
-    /// Ends at the next change.
+    /// Waits for the next change.
     pub async fn next(&self) -> io::Result<()> {
         let mut buffer = Vec::with_capacity(DATAGRAM);
         poll_fn(|context| self.socket.poll_recv(context, &mut buffer)).await

@@ -1,4 +1,4 @@
-//! Profiles of `NetworkManager` written by an operator: files without secrets.
+//! Profiles of `NetworkManager` that an operator wrote, as far as they hold no secrets.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,12 +7,12 @@ use crate::ground::paths::Root;
 
 const DIRECTORY: &str = "etc/NetworkManager/system-connections";
 const SUFFIX: &str = ".nmconnection";
-/// Largest profile that is reported, bytes.
+/// Largest profile that is reported, in bytes.
 const FILE_BYTES: usize = 64 * 1024;
-/// All profiles together, bytes: what a registration has room for.
+/// Size of all profiles together, in bytes; a registration has no room for more.
 const TOTAL_BYTES: usize = 128 * 1024;
-/// Sections and keys that hold or surround secrets. The profiles end in a
-/// resource that more users may read than the host's root.
+/// Sections and keys that hold or surround secrets. The profiles are stored in a resource that more
+/// users than the host's root may read.
 const SECRET: [&str; 12] = [
     "[wifi-security]",
     "[802-1x]",
@@ -28,7 +28,7 @@ const SECRET: [&str; 12] = [
     "wep-key",
 ];
 
-/// Reads every profile without secrets, by file name without its suffix.
+/// Reads every profile without secrets, by file name without suffix.
 pub fn read_connections(root: &Root) -> HashMap<String, String> {
     let Ok(entries) = fs::read_dir(root.join(DIRECTORY)) else {
         return HashMap::new();
@@ -57,12 +57,11 @@ pub fn read_connections(root: &Root) -> HashMap<String, String> {
     connections
 }
 
-/// Whether a keyfile holds a secret.
 fn holds_secret(text: &str) -> bool {
     text.lines().map(str::trim).any(|line| {
         let key = line.split_once('=').map_or(line, |(key, _)| key.trim_end());
         let lower = key.to_ascii_lowercase();
-        // WEP keys are numbered, WireGuard peers carry theirs in the section.
+        // WEP keys are numbered, and WireGuard peers have their key in the section.
         SECRET.contains(&lower.as_str())
             || lower.starts_with("wep-key")
             || lower.starts_with("[wireguard")

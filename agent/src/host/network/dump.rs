@@ -4,7 +4,7 @@ use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::route::RouteMessage;
 
-/// The three tables, undecided.
+/// The three tables, unfiltered.
 #[derive(Clone, Debug, Default)]
 pub struct Dump {
     /// Every link of this network namespace.

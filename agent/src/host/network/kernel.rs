@@ -1,4 +1,4 @@
-//! rtnetlink: dumps of links, addresses and routes.
+//! Dumps of links, addresses and routes (rtnetlink).
 
 use std::io;
 
@@ -11,27 +11,23 @@ use netlink_packet_route::route::RouteMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use super::NetworkError;
 use super::dump::Dump;
 use super::translate::list_own_links;
+use crate::ground::failure::{Failure, describe_cause};
 
-/// Largest datagram the kernel sends in a dump, bytes.
+/// Largest datagram that the kernel sends in a dump, in bytes.
 pub(crate) const DATAGRAM: usize = 64 * 1024;
 const HEADER: usize = 16;
 
 /// Asks the kernel for links, addresses and routes.
-///
-/// # Errors
-/// [`NetworkError::Dump`] when the socket cannot be opened or answers with an
-/// error.
-pub fn dump_kernel() -> Result<Dump, NetworkError> {
+pub fn dump_kernel() -> Result<Dump, Failure> {
     let mut dump = Dump::default();
     for (what, question) in [
         ("links", RouteNetlinkMessage::GetLink(LinkMessage::default())),
         ("addresses", RouteNetlinkMessage::GetAddress(AddressMessage::default())),
         ("routes", RouteNetlinkMessage::GetRoute(RouteMessage::default())),
     ] {
-        for answer in ask_kernel(question).map_err(|source| NetworkError::Dump { what, source })? {
+        for answer in ask_kernel(question).map_err(|error| no_answer(what, &error))? {
             match answer {
                 RouteNetlinkMessage::NewLink(link) => dump.links.push(link),
                 RouteNetlinkMessage::NewAddress(address) => dump.addresses.push(address),
@@ -43,17 +39,16 @@ pub fn dump_kernel() -> Result<Dump, NetworkError> {
     Ok(dump)
 }
 
-/// Whether a neighbour on a network of the host itself has answered: the kernel
-/// knows a link-layer address that was not configured.
-pub fn has_neighbour() -> Result<bool, NetworkError> {
+/// True if a neighbour on a network of the host itself has answered, which means that the kernel
+/// has learned a link-layer address.
+pub fn has_neighbour() -> Result<bool, Failure> {
     let own = list_own_links(&dump_kernel()?);
     Ok(list_answering_links()?.iter().any(|link| own.contains(link)))
 }
 
-/// Links with a neighbour that has answered.
-fn list_answering_links() -> Result<Vec<u32>, NetworkError> {
+fn list_answering_links() -> Result<Vec<u32>, Failure> {
     let question = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-    let answers = ask_kernel(question).map_err(|source| NetworkError::Dump { what: "neighbours", source })?;
+    let answers = ask_kernel(question).map_err(|error| no_answer("neighbours", &error))?;
     let has_answered = |state| {
         matches!(
             state,
@@ -69,6 +64,11 @@ fn list_answering_links() -> Result<Vec<u32>, NetworkError> {
             _ => None,
         })
         .collect())
+}
+
+fn no_answer(what: &str, error: &io::Error) -> Failure {
+    let message = describe_cause(&format!("cannot ask the kernel for {what}"), error);
+    Failure::input_output(message, "check the host's kernel log")
 }
 
 fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
@@ -95,8 +95,8 @@ fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessa
     }
 }
 
-/// Takes one datagram apart; true when the dump ends with it. A message that
-/// cannot be decoded is left out: one odd link must not hide all others.
+/// Parses one datagram; true if the dump ends with it. A message that cannot be decoded is left
+/// out, so that one unusual link does not hide the others.
 fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
     while let Some(length) = bytes.first_chunk::<4>().map(|l| u32::from_ne_bytes(*l) as usize) {
         if length < HEADER || length > bytes.len() {

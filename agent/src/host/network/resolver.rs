@@ -1,10 +1,9 @@
-//! DNS as the resolver has it.
+//! The DNS configuration of the resolver.
 
 use std::fs;
 
 use crate::ground::paths::Root;
 
-/// Servers and search domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
     /// Addresses, in the order of the file.
@@ -15,8 +14,8 @@ pub struct Resolver {
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
-/// Address of the stub of systemd-resolved: true on every host and useful on
-/// none.
+/// Addresses of the stub of systemd-resolved. Every host has them, so reporting them would be
+/// useless.
 const STUB: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
 
 impl Resolver {
@@ -25,14 +24,14 @@ impl Resolver {
     }
 }
 
-/// Reads `resolv.conf`; behind systemd-resolved's stub, its list of upstreams.
+/// Reads `resolv.conf`; if it names systemd-resolved's stub, reads the upstream servers instead.
 pub fn read_resolver(root: &Root) -> Resolver {
     let direct = read_file(root, RESOLV_CONF).unwrap_or_default();
     if direct.names_stub() { read_file(root, RESOLVED).unwrap_or_default() } else { direct }
 }
 
-/// What names are resolved with: first systemd-resolved's stub, which knows the
-/// servers of each link, then the servers behind it.
+/// The servers for looking up names: first systemd-resolved's stub, which knows the servers of each
+/// link, then the upstream servers.
 pub fn read_name_servers(root: &Root) -> Resolver {
     let mut resolver = read_file(root, RESOLV_CONF).unwrap_or_default();
     if resolver.servers.is_empty() || resolver.names_stub() {

@@ -1,6 +1,6 @@
-//! A network that has settled. What is observed at a registration describes the
-//! host for good, and links come up late: a port of a switch may take half a
-//! minute to forward, and DHCP answers after that.
+//! Waits until the network has settled. The network that is observed at a registration describes
+//! the host for good, and links come up late: a switch port may take half a minute to forward, and
+//! DHCP answers after that.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -10,24 +10,24 @@ use proto::v1alpha1::ObservedNetwork;
 use tokio::time::{Instant, sleep};
 
 use super::changes::NetworkChanges;
-use super::{KernelNetwork, NetworkError, NetworkObserver};
-use crate::ground::error::describe_error;
+use super::{KernelNetwork, NetworkObserver};
+use crate::ground::failure::Failure;
 
-/// Time between two looks that have to agree.
+/// Time between two observations that have to agree.
 const APART: Duration = Duration::from_secs(5);
-/// A link that carries may have no address for ever.
+/// Limit of the wait, because a link with carrier may never get an address.
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// The network at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sight {
-    /// What is told of it.
+    /// The reported network.
     pub network: ObservedNetwork,
     /// Links that may still get an address.
     pub unaddressed: Vec<String>,
 }
 
-/// The network of the kernel as it settled last.
+/// The network of the kernel, as it was when it settled last.
 #[derive(Debug)]
 pub struct SettledNetwork {
     kernel: KernelNetwork,
@@ -35,12 +35,12 @@ pub struct SettledNetwork {
 }
 
 impl SettledNetwork {
-    /// Nothing has settled yet.
     pub fn new(kernel: KernelNetwork) -> Self {
         Self { kernel, settled: Mutex::default() }
     }
 
-    /// Waits until the network has settled. At once where it is as it was.
+    /// Waits until the network has settled; returns at once if the network has not changed since it
+    /// settled last.
     pub async fn settle(&self) {
         let network = settle(self.settled(), || self.kernel.look()).await;
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = network;
@@ -56,7 +56,7 @@ impl SettledNetwork {
 }
 
 impl NetworkObserver for SettledNetwork {
-    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+    fn observe(&self) -> Result<ObservedNetwork, Failure> {
         self.settled().map_or_else(|| self.kernel.observe(), Ok)
     }
 
@@ -65,18 +65,17 @@ impl NetworkObserver for SettledNetwork {
     }
 }
 
-/// Looks until two looks agree and no link waits for an address, or for a
-/// minute; at once where the network is still the `last` one.
+/// Observes the network until two observations agree and no link waits for an address, for at most
+/// a minute. Returns at once if the network is still the `last` one.
 async fn settle(
     mut last: Option<ObservedNetwork>,
-    mut look: impl FnMut() -> Result<Sight, NetworkError>,
+    mut look: impl FnMut() -> Result<Sight, Failure>,
 ) -> Option<ObservedNetwork> {
     let begin = Instant::now();
     let mut known = last.is_some();
     loop {
-        let Sight { network, unaddressed } = look()
-            .inspect_err(|error| tracing::warn!(error = describe_error(error), "cannot observe the network"))
-            .ok()?;
+        let Sight { network, unaddressed } =
+            look().inspect_err(|error| tracing::warn!(%error, "cannot observe the network")).ok()?;
         let same = last.as_ref() == Some(&network);
         if same && (known || unaddressed.is_empty()) {
             return Some(network);
@@ -138,7 +137,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn kernel_without_answer_is_not_awaited() {
-        let error = || NetworkError::Dump { what: "links", source: io::ErrorKind::PermissionDenied.into() };
+        let error = || Failure::input_output("cannot ask the kernel for links", "");
         assert_eq!(settle(None, || Err(error())).await, None);
     }
 }

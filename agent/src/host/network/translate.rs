@@ -1,9 +1,9 @@
-//! From the kernel's messages to the contract's: what is reported and what is not.
+//! Translates the kernel's messages into those of the contract, and chooses the reported parts.
 //!
-//! Reported are hardware interfaces, and bonds, VLANs and bridges above them.
-//! Loopback, links of containers and tunnels, link-local, tentative and
-//! temporary addresses, and the kernel's own connected routes are not: replayed
-//! as configuration each of them would be wrong.
+//! Hardware interfaces are reported, and bonds, VLANs and bridges above them. Loopback, links of
+//! containers and tunnels, link-local, tentative and temporary addresses, and the kernel's own
+//! connected routes are not reported, because each of them would be wrong if replayed as
+//! configuration.
 
 mod links;
 
@@ -22,7 +22,7 @@ use proto::v1alpha1::{Bond, Interface, ObservedNetwork, Route, Vlan};
 use super::dump::Dump;
 use links::{Kind, Link, parse_link, select_links};
 
-/// Tells a dump: interfaces by name, routes by family, destination and metric.
+/// Sorts interfaces by name, and routes by family, destination and metric.
 pub fn translate_dump(dump: &Dump) -> ObservedNetwork {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     let names: HashMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
@@ -65,21 +65,21 @@ struct FoundRoute {
     protocol: RouteProtocol,
 }
 
-/// Kernel indices of the links that are told.
+/// Kernel indices of the reported links.
 pub fn list_own_links(dump: &Dump) -> Vec<u32> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     links.iter().map(|link| link.index).collect()
 }
 
-/// Addresses of the links that are told, in their order, each once.
+/// Addresses of the reported links, sorted and without duplicates.
 pub fn list_own_addresses(dump: &Dump) -> BTreeSet<IpAddr> {
     let own = list_own_links(dump);
     let addresses = dump.addresses.iter().filter_map(parse_address);
     addresses.filter(|address| own.contains(&address.link)).map(|address| address.ip).collect()
 }
 
-/// Links that carry and have no address yet: DHCP may still be at work there. A
-/// link below another one needs none.
+/// Links with carrier and without an address, for which DHCP may still be at work. A link below
+/// another one needs no address.
 pub fn list_unaddressed(dump: &Dump) -> Vec<String> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
@@ -110,7 +110,7 @@ fn parse_address(message: &AddressMessage) -> Option<Address> {
         }
     }
     let address = local.or(peer)?;
-    // The bit for "secondary" of IPv4 is "temporary" of IPv6.
+    // The flag "secondary" of IPv4 means "temporary" for IPv6.
     let temporary = address.is_ipv6() && flags.contains(AddressFlags::Secondary);
     let unproven = flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed);
     let global = matches!(message.header.scope, AddressScope::Universe | AddressScope::Site);
@@ -184,8 +184,8 @@ fn parse_route_address(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 fn is_dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
-    // An infinite lease is permanent to the kernel; the route that came with
-    // it is not.
+    // The kernel calls an address with an infinite lease permanent, but not the route that came
+    // with the lease.
     let leased =
         |route: &&FoundRoute| route.protocol == RouteProtocol::Dhcp && route.source == Some(address.ip);
     !address.permanent || address.advertised || routes.iter().any(leased)
@@ -225,7 +225,7 @@ fn translate_interface(
         kind: kind.to_owned(),
         master: link.master.map(name).unwrap_or_default(),
         dhcp4: leased.iter().any(|a| a.ip.is_ipv4()) || learnt_by(false, RouteProtocol::Dhcp),
-        // DHCPv6 hands out single addresses, router advertisements prefixes.
+        // DHCPv6 assigns single addresses, and router advertisements announce prefixes.
         dhcp6: leased.iter().any(|a| a.ip.is_ipv6() && a.prefix == 128),
         accept_ra: leased.iter().any(|a| a.ip.is_ipv6() && a.prefix < 128)
             || learnt_by(true, RouteProtocol::Ra),

@@ -1,5 +1,4 @@
-//! How commands reach a TPM: through the kernel's resource manager, or through
-//! the data channel of an emulator.
+//! Channels to a TPM: the kernel's resource manager, or the data channel of an emulator.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,17 +9,15 @@ use std::time::Duration;
 
 use tpm2_protocol::constant::TPM_MAX_COMMAND_SIZE;
 
-/// The tag, the size of the whole response, and a code.
+/// The header holds the tag, the size of the whole response, and a code.
 const HEADER_BYTES: usize = 10;
-/// An emulator that hangs must not hang the agent; the kernel has deadlines of
-/// its own.
+/// A hanging emulator must not block the agent; the kernel has deadlines of its own.
 const SOCKET_DEADLINE: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
 pub(super) enum Channel {
-    /// `/dev/tpmrm0`.
     Device(File),
-    /// Where a socket is in that place: `swtpm socket --server type=unixio`.
+    /// A socket at the path of the device: `swtpm socket --server type=unixio`.
     Socket(UnixStream),
 }
 
@@ -44,7 +41,7 @@ impl Channel {
 }
 
 fn exchange_on(stream: &mut (impl Read + Write), command: &[u8]) -> io::Result<Vec<u8>> {
-    // The kernel takes one write for one command.
+    // The kernel expects each command in one write.
     if stream.write(command)? != command.len() {
         return Err(io::Error::new(io::ErrorKind::WriteZero, "the command was cut"));
     }
@@ -60,7 +57,7 @@ fn exchange_on(stream: &mut (impl Read + Write), command: &[u8]) -> io::Result<V
     Ok(response)
 }
 
-/// The size of a response that has begun to arrive.
+/// The size of a response, from its first bytes.
 fn response_size(response: &[u8]) -> io::Result<usize> {
     let [_, _, a, b, c, d, ..] = *response else { return Ok(HEADER_BYTES) };
     match usize::try_from(u32::from_be_bytes([a, b, c, d])) {

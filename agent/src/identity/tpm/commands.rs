@@ -1,6 +1,6 @@
-//! The commands that a registration needs, one function each.
+//! The commands of a registration, one function each.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ use tpm2_protocol::frame::{
     TpmResponse, TpmStartAuthSessionCommand, TpmStartAuthSessionResponse, TpmUnmarshalBody,
     tpm_marshal_command,
 };
-use tpm2_protocol::{TpmError as ProtocolError, TpmMarshal, TpmWriter};
+use tpm2_protocol::{TpmMarshal, TpmWriter};
 
-use super::TpmError;
 use super::channel::Channel;
-use super::error::is_busy;
+use super::error::{TpmError, broken, interrupted, invalid_challenge, is_busy, misfit};
 use super::keys::{no_cipher, select_registers};
+use crate::ground::failure::{Failure, describe_cause};
 
-/// A busy TPM is asked again this often, with a pause in between.
+/// Number of attempts while the TPM is busy, with a pause after each.
 const BUSY_ATTEMPTS: usize = 40;
 const BUSY_PAUSE: Duration = Duration::from_millis(250);
-/// Every TPM reads so much of an index at once.
+/// Every TPM can read this many bytes of an index at once.
 const INDEX_CHUNK: u16 = 512;
-/// Bytes of the nonce that starts a session, the least that is allowed.
+/// The nonce that starts a session has the smallest size that is allowed.
 const SESSION_NONCE: [u8; 16] = [0; 16];
 
-/// An open TPM. What it loaded is unloaded when it is dropped.
+/// An open TPM. Its loaded keys and sessions are unloaded on drop.
 #[derive(Debug)]
 pub struct Tpm {
     channel: Channel,
@@ -51,7 +51,7 @@ fn empty_password() -> TpmsAuthCommand {
     authorize_by(handle_of(TpmRh::Pw))
 }
 
-/// Without [`TpmaSession::CONTINUE_SESSION`] a session ends with the command.
+/// The session ends with the command, because [`TpmaSession::CONTINUE_SESSION`] is not set.
 fn authorize_by(session: TpmHandle) -> TpmsAuthCommand {
     TpmsAuthCommand {
         session_handle: session,
@@ -61,28 +61,26 @@ fn authorize_by(session: TpmHandle) -> TpmsAuthCommand {
     }
 }
 
-/// As a TPM writes it.
-pub(super) fn marshal(value: &impl TpmMarshal) -> Result<Vec<u8>, TpmError> {
+/// The bytes of `value` in the form of a TPM.
+pub(super) fn marshal(value: &impl TpmMarshal) -> Result<Vec<u8>, Failure> {
     let mut buffer = [0; TPM_MAX_COMMAND_SIZE];
     let mut writer = TpmWriter::new(&mut buffer);
     value.marshal(&mut writer).map_err(misfit("marshalling"))?;
     Ok(writer.as_bytes().to_vec())
 }
 
-const fn misfit(command: &'static str) -> impl Fn(ProtocolError) -> TpmError {
-    move |source| TpmError::Protocol { command, source }
-}
-
 impl Tpm {
-    /// Opens the TPM at `path`.
-    pub fn open(path: PathBuf) -> Result<Self, TpmError> {
-        match Channel::open(&path) {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        match Channel::open(path) {
             Ok(channel) => Ok(Self { channel, loaded: vec![] }),
-            Err(source) => Err(TpmError::Open { path, source }),
+            Err(error) => {
+                let message = format!("cannot open the TPM {}", path.display());
+                Err(broken(describe_cause(&message, &error)))
+            }
         }
     }
 
-    /// Runs a command, again while the TPM is busy.
+    /// Runs a command, and repeats it while the TPM is busy.
     pub fn run<C: TpmFrame, R: TpmUnmarshalBody>(
         &mut self,
         name: &'static str,
@@ -94,21 +92,20 @@ impl Tpm {
         let mut writer = TpmWriter::new(&mut buffer);
         tpm_marshal_command(command, tag, sessions, &mut writer).map_err(misfit(name))?;
         for attempt in 1.. {
-            let answer = self
-                .channel
-                .exchange(writer.as_bytes())
-                .map_err(|source| TpmError::Exchange { command: name, source })?;
+            let answer = self.channel.exchange(writer.as_bytes()).map_err(|error| {
+                broken(describe_cause(&format!("the TPM does not answer {name}"), &error))
+            })?;
             let response = TpmResponse::cast(&answer).map_err(misfit(name))?;
             match response.rc().map_err(misfit(name))? {
-                TpmRc::Fmt0(TpmRcBase::Success) => return response.unmarshal().map_err(misfit(name)),
+                TpmRc::Fmt0(TpmRcBase::Success) => return Ok(response.unmarshal().map_err(misfit(name))?),
                 code if is_busy(code.base()) && attempt < BUSY_ATTEMPTS => sleep(BUSY_PAUSE),
                 code => return Err(TpmError::Refused { command: name, code }),
             }
         }
-        Err(TpmError::Interrupted)
+        Err(interrupted().into())
     }
 
-    /// The public area of a key, when there is one with that handle.
+    /// The public area of the key with this handle; `None` if there is no such key.
     pub(super) fn read_public(&mut self, handle: TpmHandle) -> Result<Option<TpmtPublic>, TpmError> {
         let command = TpmReadPublicCommand { handles: [handle] };
         let answer = self.run::<_, TpmReadPublicResponse>("ReadPublic", &command, &[]);
@@ -130,7 +127,7 @@ impl Tpm {
         Ok((handle, answer.out_public.inner))
     }
 
-    /// The contents of an index, when it is there.
+    /// The content of an index; `None` if there is no such index.
     pub(super) fn read_index(&mut self, index: TpmHandle) -> Result<Option<Vec<u8>>, TpmError> {
         let command = TpmNvReadPublicCommand { handles: [index] };
         let answer = self.run::<_, TpmNvReadPublicResponse>("NV_ReadPublic", &command, &[]);
@@ -153,7 +150,7 @@ impl Tpm {
         Ok(Some(contents))
     }
 
-    /// What `credential` holds, if it was made for both keys and both are in this
+    /// Decrypts `credential`, which works only if it was made for both keys and both are in this
     /// TPM.
     pub(super) fn activate_credential(
         &mut self,
@@ -164,8 +161,8 @@ impl Tpm {
     ) -> Result<Vec<u8>, TpmError> {
         let command = TpmActivateCredentialCommand {
             handles: [attestation, endorsement],
-            credential_blob: Tpm2bIdObject::try_from(credential).map_err(|_| TpmError::Challenge)?,
-            secret: Tpm2bEncryptedSecret::try_from(encrypted_secret).map_err(|_| TpmError::Challenge)?,
+            credential_blob: Tpm2bIdObject::try_from(credential).map_err(|_| invalid_challenge())?,
+            secret: Tpm2bEncryptedSecret::try_from(encrypted_secret).map_err(|_| invalid_challenge())?,
         };
         let session = self.start_endorsement_session()?;
         let sessions = [empty_password(), authorize_by(session)];
@@ -174,12 +171,12 @@ impl Tpm {
         Ok(answer.cert_info.to_vec())
     }
 
-    /// A session with the policy of the endorsement key.
+    /// Starts a session with the policy of the endorsement key.
     fn start_endorsement_session(&mut self) -> Result<TpmHandle, TpmError> {
         let none = handle_of(TpmRh::Null);
         let command = TpmStartAuthSessionCommand {
             handles: [none, none],
-            // Nothing is authenticated or encrypted with this session.
+            // This session authenticates and encrypts nothing.
             nonce_caller: Tpm2bNonce::try_from(&SESSION_NONCE[..]).map_err(misfit("StartAuthSession"))?,
             encrypted_salt: Tpm2bEncryptedSecret::default(),
             session_type: TpmSe::Policy,
@@ -204,7 +201,7 @@ impl Tpm {
     pub fn quote(&mut self, key: TpmHandle, binding: &[u8], pcrs: &[u32]) -> Result<TpmQuote, TpmError> {
         let command = TpmQuoteCommand {
             handles: [key],
-            qualifying_data: Tpm2bData::try_from(binding).map_err(|_| TpmError::Challenge)?,
+            qualifying_data: Tpm2bData::try_from(binding).map_err(|_| invalid_challenge())?,
             in_scheme: TpmtSigScheme::default(),
             pcr_select: select_registers(pcrs)?,
         };
@@ -213,7 +210,7 @@ impl Tpm {
     }
 }
 
-/// Nothing where the TPM has no object with that handle.
+/// `None` if the TPM has no object with the handle.
 fn unless_missing<T>(answer: Result<T, TpmError>) -> Result<Option<T>, TpmError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -223,12 +220,12 @@ fn unless_missing<T>(answer: Result<T, TpmError>) -> Result<Option<T>, TpmError>
 }
 
 impl Drop for Tpm {
-    /// The kernel unloads what a process leaves, an emulator does not.
+    /// The kernel unloads the objects of a process that ended, but an emulator does not.
     fn drop(&mut self) {
         for handle in std::mem::take(&mut self.loaded) {
             let command = TpmFlushContextCommand { handles: [], flush_handle: handle };
             if let Err(error) = self.run::<_, TpmFlushContextResponse>("FlushContext", &command, &[]) {
-                tracing::debug!(%error, "cannot unload a key of the TPM");
+                tracing::debug!(error = %Failure::from(error), "cannot unload a key of the TPM");
             }
         }
     }

@@ -1,83 +1,72 @@
-//! Why a TPM cannot be used, and what to do about it.
+//! Failures of a TPM, with their next actions.
 
-use std::io;
-use std::path::PathBuf;
-
+use tpm2_protocol::TpmError as ProtocolError;
 use tpm2_protocol::data::{TpmRc, TpmRcBase};
 
-use crate::ground::error::NextAction;
+use crate::ground::failure::{Failure, describe_cause};
 
-/// Why a TPM cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum TpmError {
-    /// There is one, but it does not open.
-    #[error("cannot open the TPM {path}", path = path.display())]
-    Open {
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// A command did not come back.
-    #[error("the TPM does not answer {command}")]
-    Exchange {
+    /// The TPM answered with an error.
+    Refused {
         command: &'static str,
-        /// The error of the system call.
-        source: io::Error,
+        code: TpmRc,
     },
-    /// A command or its response violates the specification.
-    #[error("{command} and the TPM do not fit together")]
-    Protocol { command: &'static str, source: tpm2_protocol::TpmError },
-    /// The TPM answers with an error.
-    #[error("the TPM refused {command} ({code})")]
-    Refused { command: &'static str, code: TpmRc },
-    /// The endorsement key that it made is none of the template.
-    #[error("the TPM made an endorsement key that is not RSA with 2048 bits")]
-    OddKey,
-    /// The challenge of the coordinator is none.
-    #[error("the coordinator's challenge is invalid: agent and coordinator are of different versions")]
-    Challenge,
-    /// The identity of this host is in a TPM that is not there.
-    #[error("this host registered with a TPM 2.0, and there is none now")]
-    Gone,
-    /// The identity of this host is in another TPM.
-    #[error("this host registered with another TPM than it has now")]
-    Replaced,
-    /// The agent is about to end.
-    #[error("the command to the TPM was interrupted")]
-    Interrupted,
+    Failed(Failure),
+}
+
+impl From<Failure> for TpmError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<TpmError> for Failure {
+    fn from(error: TpmError) -> Self {
+        match error {
+            TpmError::Refused { command, code } => {
+                Self::input_output(format!("the TPM refused {command} ({code})"), action_for(code.base()))
+            }
+            TpmError::Failed(failure) => failure,
+        }
+    }
+}
+
+const SWITCH_OFF: &str = "switch the host off and on again; if it persists, update the TPM's firmware, or switch the TPM off in the firmware setup and set emulate-tpm: true on the MachineRegistration";
+
+pub(super) fn broken(message: String) -> Failure {
+    Failure::input_output(message, SWITCH_OFF)
+}
+
+/// The command or its response violates the specification.
+pub(super) fn misfit(command: &'static str) -> impl Fn(ProtocolError) -> Failure {
+    move |error| broken(describe_cause(&format!("{command} and the TPM do not fit together"), &error))
+}
+
+pub(super) fn invalid_challenge() -> Failure {
+    Failure::refused(
+        "the coordinator's challenge is invalid: agent and coordinator are of different versions",
+        "download a fresh seed ISO and boot it",
+    )
+}
+
+/// The agent is about to end.
+pub(super) fn interrupted() -> Failure {
+    Failure::input_output("the command to the TPM was interrupted", "")
 }
 
 impl TpmError {
-    /// Whether the TPM may give another answer to the same command later.
+    /// True if the TPM may give another answer to the same command later.
     pub(super) fn is_temporary(&self) -> bool {
         match self {
             Self::Refused { code, .. } => is_busy(code.base()) || code.base() == TpmRcBase::Lockout,
-            _ => false,
+            Self::Failed(_) => false,
         }
     }
 }
 
 pub(super) const fn is_busy(code: TpmRcBase) -> bool {
     matches!(code, TpmRcBase::Retry | TpmRcBase::Yielded | TpmRcBase::Testing)
-}
-
-impl NextAction for TpmError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Open { .. } | Self::Exchange { .. } | Self::Protocol { .. } | Self::OddKey => Some(
-                "switch the host off and on again; if it persists, update the TPM's firmware, or switch the TPM off in the firmware setup and set emulate-tpm: true on the MachineRegistration",
-            ),
-            Self::Refused { code, .. } => Some(action_for(code.base())),
-            Self::Challenge => Some("download a fresh seed ISO and boot it"),
-            Self::Gone => Some(
-                "switch the TPM on in the host's firmware setup; if it was removed for good, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
-            ),
-            Self::Replaced => Some(
-                "put the former TPM back; if it was replaced for good, install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
-            ),
-            Self::Interrupted => None,
-        }
-    }
 }
 
 fn action_for(code: TpmRcBase) -> &'static str {
@@ -117,8 +106,8 @@ mod tests {
             (0x101, "firmware"),
         ] {
             let code = TpmRc::try_from(code).unwrap();
-            let error = TpmError::Refused { command: "Quote", code };
-            assert!(error.next_action().unwrap().contains(want), "{error}");
+            let failure = Failure::from(TpmError::Refused { command: "Quote", code });
+            assert!(failure.next_action.contains(want), "{failure}");
         }
     }
 }

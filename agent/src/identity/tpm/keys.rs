@@ -1,44 +1,34 @@
 //! The templates of both keys, and the selection of registers.
 
 use proto::tpm::{ENDORSEMENT_ATTRIBUTES, ENDORSEMENT_POLICY, RSA_BITS, RSA_BYTES};
-use tpm2_protocol::TpmError as ProtocolError;
 use tpm2_protocol::data::{
     Tpm2bDigest, Tpm2bPublicKeyRsa, TpmAlgId, TpmaObject, TpmlPcrSelection, TpmsPcrSelect, TpmsPcrSelection,
     TpmsRsaParms, TpmsSchemeHash, TpmtPublic, TpmtRsaScheme, TpmtSymDefObject, TpmuAsymScheme, TpmuPublicId,
     TpmuPublicParms, TpmuSymKeyBits, TpmuSymMode,
 };
 
-use super::TpmError;
+use super::error::{invalid_challenge, misfit};
+use crate::ground::failure::Failure;
 
 const MAKING: &str = "a template";
-/// Registers of the PC client profile: 24, one bit each.
+/// The PC client profile has 24 registers, one bit each.
 const SELECT_BYTES: usize = 3;
 
-const fn cannot_make(source: ProtocolError) -> TpmError {
-    TpmError::Protocol { command: MAKING, source }
-}
-
 /// The TCG's default endorsement key for RSA 2048, template L-1.
-///
-/// # Errors
-/// Never in practice: the parts have the sizes of the specification.
-pub fn endorsement_template() -> Result<TpmtPublic, TpmError> {
+pub fn endorsement_template() -> Result<TpmtPublic, Failure> {
     let symmetric = TpmtSymDefObject {
         algorithm: TpmAlgId::Aes,
         key_bits: TpmuSymKeyBits::Aes(128.into()),
         mode: TpmuSymMode::Aes(TpmAlgId::Cfb),
     };
     let attributes = TpmaObject::from_bits_truncate(ENDORSEMENT_ATTRIBUTES);
-    // The template has zeros here, and a TPM makes another key without them.
-    let unique = Tpm2bPublicKeyRsa::try_from(&[0; RSA_BYTES][..]).map_err(cannot_make)?;
+    // The template has zeros here, and a TPM would derive another key without them.
+    let unique = Tpm2bPublicKeyRsa::try_from(&[0; RSA_BYTES][..]).map_err(misfit(MAKING))?;
     rsa_template(attributes, &ENDORSEMENT_POLICY, symmetric, TpmtRsaScheme::default(), &unique)
 }
 
 /// A restricted signing key that never leaves its TPM: RSASSA with SHA-256.
-///
-/// # Errors
-/// Never in practice: the parts have the sizes of the specification.
-pub fn attestation_template() -> Result<TpmtPublic, TpmError> {
+pub fn attestation_template() -> Result<TpmtPublic, Failure> {
     let attributes = [
         TpmaObject::FIXED_TPM,
         TpmaObject::FIXED_PARENT,
@@ -68,12 +58,12 @@ fn rsa_template(
     symmetric: TpmtSymDefObject,
     scheme: TpmtRsaScheme,
     unique: &Tpm2bPublicKeyRsa,
-) -> Result<TpmtPublic, TpmError> {
+) -> Result<TpmtPublic, Failure> {
     Ok(TpmtPublic {
         object_type: TpmAlgId::Rsa,
         name_alg: TpmAlgId::Sha256,
         object_attributes: attributes,
-        auth_policy: Tpm2bDigest::try_from(policy).map_err(cannot_make)?,
+        auth_policy: Tpm2bDigest::try_from(policy).map_err(misfit(MAKING))?,
         parameters: TpmuPublicParms::Rsa(TpmsRsaParms {
             symmetric,
             scheme,
@@ -84,21 +74,21 @@ fn rsa_template(
     })
 }
 
-/// Whether a key was made by that template.
+/// True if the key was made by this template.
 pub(super) fn is_of_template(public: &TpmtPublic, template: &TpmtPublic) -> bool {
     TpmtPublic { unique: template.unique.clone(), ..public.clone() } == *template
 }
 
-/// These registers of the SHA-256 bank.
-pub(super) fn select_registers(pcrs: &[u32]) -> Result<TpmlPcrSelection, TpmError> {
+/// Selects registers of the SHA-256 bank.
+pub(super) fn select_registers(pcrs: &[u32]) -> Result<TpmlPcrSelection, Failure> {
     let mut bits = [0; SELECT_BYTES];
     for pcr in pcrs {
         let index = usize::try_from(pcr / 8).unwrap_or(usize::MAX);
-        *bits.get_mut(index).ok_or(TpmError::Challenge)? |= 1_u8 << (pcr % 8);
+        *bits.get_mut(index).ok_or_else(invalid_challenge)? |= 1_u8 << (pcr % 8);
     }
-    let pcr_select = TpmsPcrSelect::try_from(&bits[..]).map_err(cannot_make)?;
+    let pcr_select = TpmsPcrSelect::try_from(&bits[..]).map_err(misfit(MAKING))?;
     let mut selection = TpmlPcrSelection::new();
-    selection.try_push(TpmsPcrSelection { hash: TpmAlgId::Sha256, pcr_select }).map_err(cannot_make)?;
+    selection.try_push(TpmsPcrSelection { hash: TpmAlgId::Sha256, pcr_select }).map_err(misfit(MAKING))?;
     Ok(selection)
 }
 

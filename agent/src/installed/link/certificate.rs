@@ -1,4 +1,4 @@
-//! With which certificate the installed system calls.
+//! Chooses, exchanges and renews the certificate of the installed system.
 
 use std::time::SystemTime;
 
@@ -10,68 +10,73 @@ use tonic::transport::Channel;
 
 use super::{Again, Link};
 use crate::client::calls::{InstallReporter, host_client, unary_request};
-use crate::client::registration::{AttemptError, register_once};
+use crate::client::error::CallError;
+use crate::client::registration::register_once;
 use crate::client::transport::Transport;
+use crate::ground::failure::Context as _;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::tpm::{self, Attestor};
 use crate::identity::{Certificate, Role};
-use crate::installed::error::LinkError;
 use crate::state::install_record::InstallRecord;
 
+const NO_CERTIFICATE: &str = "cannot get a certificate";
+
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
-    /// A valid certificate: the stored one, else one of a registration
-    /// with the stored configuration.
-    pub(super) async fn choose_certificate(&mut self) -> Result<Certificate, LinkError> {
+    /// A valid certificate: the stored one, else the one of a new registration.
+    pub(super) async fn choose_certificate(&mut self) -> Result<Certificate, CallError> {
         let identity = self.identity;
         let kept = identity.certificate(SystemTime::now());
         if let Some(kept) = kept.filter(|_| !self.doubts_kept) {
             return Ok(kept);
         }
-        // Once: where a registration is refused, the kept certificate may be good.
+        // The doubt is dropped after one registration: if it is refused, the stored certificate may
+        // be valid after all.
         self.doubts_kept = false;
         self.console.print_message("no valid certificate: registering again");
-        Ok(register_once(self.root, self.caller(), Role::Installed).await?.certificate)
+        let registered = register_once(self.root, self.caller(), Role::Installed).await;
+        Ok(registered.map_err(|error| error.context(NO_CERTIFICATE))?.certificate)
     }
 
-    /// The coordinator may have no report of this disk.
-    async fn report_installed(&self) -> Result<(), LinkError> {
+    /// Reports the install again, because the coordinator may have no report of this disk.
+    async fn report_installed(&self) -> Result<(), CallError> {
         let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
         InstallReporter::new(self.caller()).report_outcome(Outcome::Done(record.into())).await?;
         Ok(())
     }
 
-    /// The certificate of the live system for that of the installed one.
-    pub(super) async fn exchange_certificate(&mut self) -> Result<Again, LinkError> {
-        // The keys of a TPM take seconds to make: not while the coordinator waits.
+    /// Exchanges the certificate of the live system for one of the installed system.
+    pub(super) async fn exchange_certificate(&mut self) -> Result<Again, CallError> {
+        // The TPM takes seconds to derive the keys, so this happens before the connection is
+        // opened.
         let attestor = self.load_attestor().await?;
         let session = self.caller().open_session(&self.rejection).await?;
-        // Power may have been lost between the end of the install and its
-        // report: without it the coordinator signs for the live system.
+        // A power cut between the end of the install and its report loses the report, and without
+        // it the coordinator signs for the live system.
         self.report_installed().await?;
         let certificate_request = self.identity.create_request()?;
         let binding = proof::boot_binding(&session.exporter, &self.identity.hash(), &certificate_request);
         let boot_proof = match attestor {
-            Some(attestor) => Some(attestor.prove_boot(binding).await.map_err(AttemptError::from)?),
+            Some(attestor) => Some(attestor.prove_boot(binding).await.context(NO_CERTIFICATE)?),
             None => None,
         };
         self.send_request(&mut host_client(session.channel), certificate_request, boot_proof).await
     }
 
-    /// Without the TPM it is for the coordinator to say whether one is needed.
-    async fn load_attestor(&self) -> Result<Option<Attestor>, LinkError> {
+    /// `None` without a TPM, because the coordinator decides whether a host needs one.
+    async fn load_attestor(&self) -> Result<Option<Attestor>, CallError> {
         let Some(endorsement_key) = self.identity.endorsement_key() else { return Ok(None) };
         if tpm::find_device(self.root).is_none() {
             return Ok(None);
         }
-        Ok(Some(Attestor::load(self.root, endorsement_key).await.map_err(AttemptError::from)?))
+        Ok(Some(Attestor::load(self.root, endorsement_key).await.context(NO_CERTIFICATE)?))
     }
 
-    /// A new certificate for the same key.
+    /// Gets a new certificate for the same key.
     pub(super) async fn renew_certificate(
         &mut self,
         client: &mut HostClient<Channel>,
-    ) -> Result<Again, LinkError> {
+    ) -> Result<Again, CallError> {
         let certificate_request = self.identity.create_request()?;
         self.send_request(client, certificate_request, None).await
     }
@@ -81,14 +86,17 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         client: &mut HostClient<Channel>,
         certificate_request: Vec<u8>,
         boot_proof: Option<BootProof>,
-    ) -> Result<Again, LinkError> {
+    ) -> Result<Again, CallError> {
         let identity = self.identity;
         let boot_id = self.read_state().await?.boot_id;
         let request = RenewCertificateRequest { certificate_request, boot_id, boot_proof };
         let chain = client.renew_certificate(unary_request(request)).await?.into_inner().certificate_chain;
         let certificate = Certificate::parse(&chain, &identity.public_key())?;
         if certificate.role != Role::Installed {
-            return Err(LinkError::NotInstalled);
+            return Err(CallError::answered(
+                "the coordinator signed a certificate of the live system for this installed host",
+                "none: the host reports its install again and retries; if it persists, read the coordinator's log",
+            ));
         }
         identity.keep_certificate(&certificate)?;
         tracing::info!("new certificate");

@@ -1,4 +1,4 @@
-//! One connection that stands: plans in, reports out.
+//! One open stream: receives plans and sends reports.
 
 use std::io;
 
@@ -7,27 +7,26 @@ use proto::v1alpha1::coordinator_message;
 use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::{
-    CoordinatorMessage, CoordinatorSettings, HostMessage, ObservedReport, SettingsRefusal, StepReport,
+    CoordinatorMessage, CoordinatorSettings, FailureReason, HostMessage, ObservedReport, SettingsRefusal,
+    StepReport,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::{Again, Link, RENEWAL_PAUSE};
-use crate::client::calls::{CallError, unary_request};
+use super::{Again, Link, RENEWAL_PAUSE, stream_closed, worker_stopped};
+use crate::client::calls::unary_request;
+use crate::client::error::CallError;
 use crate::client::transport::Transport;
-use crate::ground::error::{describe_error, explain};
 use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::System;
 use crate::installed::duties::DutyLine;
-use crate::installed::error::LinkError;
 use crate::installed::mailbox::Order;
 use crate::installed::pace::LastObserved;
 use crate::installed::updates::Reading;
 
-/// A connection that stands.
 pub(super) struct Attached {
     pub(super) client: HostClient<Channel>,
     pub(super) inbound: Streaming<CoordinatorMessage>,
@@ -40,8 +39,8 @@ pub(super) struct Attached {
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
-    /// One thing after the other: whichever comes first.
-    pub(super) async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
+    /// Handles the next event, one at a time.
+    pub(super) async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, CallError> {
         if !self.awaits_worker {
             let pending = self.progress.borrow_and_update().pending.clone();
             if let Some(report) = pending {
@@ -59,11 +58,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         let proof_due = self.updates.proof_due();
         tokio::select! {
             message = attached.inbound.message() => {
-                return Ok(self.take_message(message?.ok_or(LinkError::Closed)?, attached));
+                return Ok(self.take_message(message?.ok_or_else(stream_closed)?, attached));
             }
             seen = attached.duties.next() => attached.duties.note_seen(seen, self.root, &attached.outbound),
             changed = self.progress.changed() => {
-                changed.map_err(|_| LinkError::Worker)?;
+                changed.map_err(|_| worker_stopped())?;
                 self.awaits_worker = false;
             }
             seen = next_change(attached.changes.as_ref()) => self.note_network(seen, &mut attached.changes),
@@ -73,7 +72,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             }
             () = wait_until(proof_due) => self.updates.keep_proven(),
             changed = self.running.changed() => {
-                changed.map_err(|_| LinkError::Worker)?;
+                changed.map_err(|_| worker_stopped())?;
                 self.progress_pace.set_running(self.running.borrow_and_update().clone());
             }
             () = wait_until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
@@ -93,20 +92,19 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    /// The old certificate still holds: a failure is no reason to drop the
-    /// line.
+    /// A failure does not end the stream, because the old certificate is still valid.
     async fn renew_early(&mut self, attached: &mut Attached) -> Option<Again> {
         match self.renew_certificate(&mut attached.client).await {
             Ok(again) => Some(again),
             Err(error) => {
-                tracing::warn!(error = explain(&error), "certificate not renewed, retrying");
+                tracing::warn!(%error, "certificate not renewed, retrying");
                 attached.renewal = Instant::now() + RENEWAL_PAUSE;
                 None
             }
         }
     }
 
-    /// A plan that came meanwhile is sent again where this agent ends.
+    /// A plan that arrives meanwhile is sent again after this agent has exited.
     fn may_switch(&self) -> bool {
         self.progress.borrow().is_idle && self.orders.is_empty()
     }
@@ -134,7 +132,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 self.updates.take_update(&update, authorities, &attached.outbound);
                 None
             }
-            // One of a later version: not for us.
+            // A message of a later version is ignored.
             None => None,
         }
     }
@@ -147,16 +145,18 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         match self.settings.accept(announced) {
             Ok(differs) => differs.then_some(Again::Settings),
             Err(error) => {
-                tracing::warn!(error = explain(&error), "the coordinator's settings are not taken");
-                let refusal = SettingsRefusal { failure: Some(error.to_failure()) };
-                // Where the queue is full, they are announced again with the next stream.
+                tracing::warn!(%error, "the coordinator's settings are not taken");
+                let failure = error.report_as(FailureReason::Refused);
+                let refusal = SettingsRefusal { failure: Some(failure) };
+                // If the queue is full, the settings are announced again on the next stream.
                 let _ = outbound.try_send(HostMessage { message: Some(Message::SettingsRefusal(refusal)) });
                 None
             }
         }
     }
 
-    /// A full queue drops it: the next step is reported like this one.
+    /// A progress that does not fit into the queue is dropped, because the next step is reported
+    /// anyway.
     fn send_progress(&mut self, outbound: &mpsc::Sender<HostMessage>) {
         if let Some(progress) = self.progress_pace.take_due(Instant::now()) {
             let _ = outbound.try_send(HostMessage { message: Some(Message::Progress(progress)) });
@@ -167,7 +167,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         &mut self,
         client: &mut HostClient<Channel>,
         report: StepReport,
-    ) -> Result<(), LinkError> {
+    ) -> Result<(), CallError> {
         let reported = client.report_step(unary_request(report.clone())).await.map_err(CallError::from);
         match reported {
             Ok(_) => {}
@@ -179,19 +179,19 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                     "the coordinator does not want this report any more"
                 );
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         self.orders.put(Order::Reported(report));
         self.awaits_worker = true;
         Ok(())
     }
 
-    async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), LinkError> {
+    async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), CallError> {
         self.pace.note_reported(Instant::now());
         let network = self
             .network
             .observe()
-            .inspect_err(|error| tracing::warn!(error = describe_error(error), "the network is not reported"))
+            .inspect_err(|error| tracing::warn!(%error, "the network is not reported"))
             .ok();
         let report = ObservedReport { network, system: Some(self.read_state().await?) };
         if !attached.observed.is_news(&report) {
@@ -199,11 +199,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
         let sent = attached.client.report_observed(unary_request(report.clone())).await;
         match sent.map_err(CallError::from) {
-            Err(error) if error.refusal().is_none() => return Err(error.into()),
-            // The stream is for plans: a network that the coordinator refuses
-            // must not keep the host from them.
+            Err(error) if error.refusal().is_none() => return Err(error),
+            // A refused network report must not end the stream, because the host needs it for
+            // plans.
             Err(error) => {
-                tracing::warn!(error = explain(&error), "the coordinator refused the network report");
+                tracing::warn!(%error, "the coordinator refused the network report");
             }
             Ok(_) => {}
         }

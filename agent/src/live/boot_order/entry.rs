@@ -1,45 +1,44 @@
-//! An entry of the firmware's boot manager: the boot loader on the EFI partition of
-//! a disk.
+//! An entry of the firmware's boot manager for the boot loader on the EFI partition of a disk.
 
 use crate::ground::paths::Root;
 use crate::host::facts::disks::{Disk, Partition, parse_udev, read_udev};
 
-/// As the toolkit names its own.
+/// The toolkit uses this name for its own entries.
 const DESCRIPTION: &str = "elemental-shim";
-/// `elemental install` puts its boot loader there as well, where each firmware looks.
+/// `elemental install` also puts its boot loader where each firmware looks for one.
 const LOADER: Option<&str> = match std::env::consts::ARCH.as_bytes() {
     b"x86_64" => Some("\\EFI\\BOOT\\BOOTX64.EFI"),
     b"aarch64" => Some("\\EFI\\BOOT\\BOOTAA64.EFI"),
     _ => None,
 };
-/// The firmware may boot it.
+/// The firmware may boot the entry.
 const ACTIVE: u32 = 1;
 /// Type and subtype of the nodes of a device path.
 const PARTITION: [u8; 2] = [4, 1];
 const FILE: [u8; 2] = [4, 4];
 const END: [u8; 4] = [0x7f, 0xff, 4, 0];
-/// The table is a GPT, and a partition is known by its GUID.
+/// The partition table is a GPT, and the GUID identifies the partition.
 const BY_GUID: [u8; 2] = [2, 2];
 
-/// An EFI system partition, as its table has it.
+/// An EFI system partition, with the values of the partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EfiPartition {
     number: u32,
-    /// In blocks of the disk.
+    /// Start in blocks of the disk.
     start: u64,
     blocks: u64,
     id: [u8; 16],
     loader: &'static str,
 }
 
-/// The EFI partition that Elemental made on `disk`, where a boot loader for this
-/// processor is known.
+/// The EFI partition that Elemental made on `disk`; `None` if no boot loader is known for this
+/// processor.
 pub(super) fn find_partition(root: &Root, disk: &Disk) -> Option<EfiPartition> {
     let is_efi = |partition: &&Partition| partition.file_system == "COS_GRUB" || partition.label == "efi";
     let partition = disk.partitions.iter().find(is_efi)?;
     let record = read_record(root, partition);
     let number = |key: &str| parse_udev(&record, key).parse::<u64>().ok();
-    // udev counts in 512 bytes, whatever the disk does.
+    // udev counts in units of 512 bytes, even if the blocks of the disk are larger.
     let size = root.join("/sys/block").join(&disk.name).join("queue/logical_block_size");
     let size: u64 =
         std::fs::read_to_string(size).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(512);
@@ -96,12 +95,12 @@ fn build_node(kind: [u8; 2], content: &[u8]) -> Vec<u8> {
     [&kind[..], &length.to_le_bytes(), content].concat()
 }
 
-/// As UEFI has texts: UTF-16 with a zero at the end.
+/// Encodes a text for UEFI: UTF-16 with a zero at the end.
 fn encode_text(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
-/// Whether the variable, with its attributes, is an entry of this name.
+/// True if the variable, including its attributes, is an entry with this agent's name.
 pub(super) fn is_ours(variable: &[u8]) -> bool {
     let before_description = 4 + 4 + 2;
     variable.get(before_description..).is_some_and(|rest| rest.starts_with(&encode_text(DESCRIPTION)))

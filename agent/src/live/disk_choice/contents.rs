@@ -1,17 +1,16 @@
-//! What is on a disk, and whether that forbids to install on it.
+//! The content of a disk, and its meaning for an install.
 
 use crate::host::facts::disks::{Disk, Partition, Signature};
 
-/// Names that Elemental gives to partitions. An install that was cut off has
-/// left them without file systems.
+/// Names that Elemental gives to partitions. An interrupted install leaves them without file
+/// systems.
 const ELEMENTAL_PARTITIONS: [&str; 7] =
     ["bios", "bootloader", "efi", "oem", "persistent", "recovery", "state"];
-/// Members of something larger that udev neither counts to RAID nor calls a
-/// member.
+/// Types of members that udev neither counts to RAID nor calls a member.
 const MEMBERS: [&str; 3] = ["bcache", "ceph_bluestore", "stratis"];
 
-/// Why a disk is never installed on, whatever names it: other devices are built
-/// on it, or would be if their other parts were here.
+/// The reason for which a disk is never chosen, even if it is named: other devices are built on it,
+/// or would be if their other parts were present.
 pub(super) fn describe_exclusion(disk: &Disk) -> Option<String> {
     if !disk.holders.is_empty() {
         return Some(format!("in use by {}", disk.holders.join(", ")));
@@ -31,9 +30,9 @@ fn is_member(signature: &Signature) -> bool {
         || MEMBERS.contains(&signature.kind.as_str())
 }
 
-/// What is on a disk that is neither empty nor Elemental's: a file system on
-/// the disk itself, a partition table that cannot be read, any partition that
-/// Elemental would not have made. An empty GPT or MBR is nothing.
+/// The content of a disk that is neither empty nor Elemental's: a file system on the whole disk, an
+/// unreadable partition table, or a partition that Elemental would not have made. An empty GPT or
+/// MBR does not count.
 pub(super) fn describe_foreign(disk: &Disk) -> Option<String> {
     let mut found = Vec::new();
     match &disk.signature {

@@ -75,7 +75,7 @@ fn unit_factor(unit: &str) -> Option<u128> {
     Some(u128::pow(base, exponent))
 }
 
-/// One spelling for what udev, sysfs and link names write differently.
+/// Unifies the notations of udev, sysfs and link names.
 fn normalise_wwn(text: &str) -> String {
     let lower = text.trim().to_ascii_lowercase();
     ["wwn-", "naa.", "eui.", "nvme-", "0x"]

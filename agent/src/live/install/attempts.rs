@@ -1,17 +1,16 @@
-//! How often this live boot began to install. Kept below `/run`: a restart of
-//! the agent goes on counting, a reboot starts again.
+//! Counts the attempts of this live boot to install. The count is below `/run`, so that it survives
+//! a restart of the agent and ends with the boot.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use super::InstallError;
-use crate::ground::durable::{self, DurableError};
-use crate::ground::error::{NextAction as _, describe_error};
+use crate::ground::durable;
+use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::Root;
 
 const FILE: &str = "install-attempts.json";
-/// Each attempt writes over the disk.
+/// The limit is low, because each attempt writes over the disk.
 pub(super) const LIMIT: u32 = 3;
 
 /// The attempts since the host booted, or since an operator named a device.
@@ -35,7 +34,7 @@ impl Attempts {
         self.begun >= LIMIT
     }
 
-    /// Whether the annotation was set to something new since the last attempt.
+    /// True if the annotation has a new value since the last attempt.
     pub(super) fn are_answered_by(&self, install_device: &str) -> bool {
         !install_device.is_empty() && install_device != self.install_device
     }
@@ -45,9 +44,9 @@ impl Attempts {
         if self.are_answered_by(install_device) { 1 } else { self.begun + 1 }
     }
 
-    /// Counts an attempt before it writes anything: one during which the agent
-    /// was killed counts too.
-    pub(super) fn begin(self, root: &Root, install_device: String) -> Result<Self, DurableError> {
+    /// Counts an attempt before it writes anything, so that an attempt in which the agent was
+    /// killed counts too.
+    pub(super) fn begin(self, root: &Root, install_device: String) -> Result<Self, Failure> {
         let begun = self.next(&install_device);
         let cause = "the agent was stopped while it installed".to_owned();
         let next_action = "look at the host's system log (`journalctl -b`)".to_owned();
@@ -56,30 +55,30 @@ impl Attempts {
         Ok(attempts)
     }
 
-    pub(super) fn record_failure(&mut self, root: &Root, error: &InstallError) -> Result<(), DurableError> {
-        self.cause = describe_error(error);
-        error.next_action().unwrap_or_default().clone_into(&mut self.next_action);
+    pub(super) fn record_failure(&mut self, root: &Root, failure: &Failure) -> Result<(), Failure> {
+        self.cause.clone_from(&failure.message);
+        self.next_action.clone_from(&failure.next_action);
         self.write(root)
     }
 
-    pub(super) fn forget(root: &Root) -> Result<(), DurableError> {
+    pub(super) fn forget(root: &Root) -> Result<(), Failure> {
         durable::remove(&root.runtime().join(FILE))
     }
 
-    pub(super) fn describe(&self) -> InstallError {
+    pub(super) fn describe(&self) -> Failure {
         let again = "set the annotation baremetal.cluster.io/install-device on the MachineInventory to a path of the disk that it does not have yet, or boot the seed ISO again";
-        InstallError::GivenUp {
-            attempts: self.begun,
-            cause: self.cause.clone(),
-            next_action: format!("{}; then {again}", self.next_action),
-        }
+        let Self { begun, cause, next_action, .. } = self;
+        Failure::input_output(
+            format!("the install failed {begun} times since this host booted, at last because {cause}"),
+            format!("{next_action}; then {again}"),
+        )
     }
 
-    fn write(&self, root: &Root) -> Result<(), DurableError> {
+    fn write(&self, root: &Root) -> Result<(), Failure> {
         let directory = root.runtime();
-        let text = serde_json::json!(self).to_string();
         durable::create_directory(&directory)
-            .and_then(|()| durable::write(&directory.join(FILE), text.as_bytes()))
+            .and_then(|()| durable::write_json(&directory.join(FILE), self))
+            .context("cannot count the attempts to install, so nothing is installed")
     }
 }
 
@@ -108,6 +107,6 @@ mod tests {
         let root = Root::at(directory.path());
         fs::write(root.join("/run"), "no directory").unwrap();
         let error = Attempts::default().begin(&root, String::new()).unwrap_err();
-        assert_eq!(error.path, root.runtime(), "{error}");
+        assert!(error.message.contains(&root.runtime().display().to_string()), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! The disk to install on: the same answer twice, and once more directly
-//! before the first write.
+//! Chooses the disk for the install: two equal answers, and a third one directly before the first
+//! write.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use proto::v1alpha1::{Install, InstallStarted};
 use tokio::time::{Instant, sleep};
 
 use super::attempts::Attempts;
-use super::{Flow, InstallError, REPORT_INTERVAL, show_path, waiting_message};
+use super::{Flow, REPORT_INTERVAL, STARTS_AGAIN, show_path};
 use crate::client::transport::Transport;
-use crate::ground::error::explain;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::smbios;
 use crate::host::system::System;
-use crate::live::disk_choice::{DiskChoiceError, DiskRequest, Rules, choose_disk};
+use crate::live::disk_choice::{DiskRequest, Rules, choose_disk};
 use crate::live::installed_disk::{self, InstalledDisk, Mounts};
 
-/// How often the disks are read while none can be chosen.
+/// Interval of the attempts while no disk can be chosen.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Controllers find their disks one after the other.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-type Choice = Result<Disk, DiskChoiceError>;
+type Choice = Result<Disk, Failure>;
 
 impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
-    /// Chooses a disk and reports that the install starts; returns the disk and
-    /// the annotation `install-device` at that time.
+    /// Chooses a disk and reports that the install starts. Returns the disk and the current
+    /// annotation `install-device`.
     pub(super) async fn choose_disk(
         &mut self,
         request: &Install,
         attempts: &Attempts,
-    ) -> Result<(Disk, String), InstallError> {
+    ) -> Result<(Disk, String), Failure> {
         let mut annotation = String::new();
-        let mut reported: Option<(DiskChoiceError, Instant)> = None;
+        let mut reported: Option<(Failure, Instant)> = None;
         loop {
             let refusal = match self.evaluate_twice(request, &annotation).await? {
                 Ok(disk) => {
@@ -59,8 +59,8 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
                 .as_ref()
                 .is_none_or(|(last, at)| *last != refusal || at.elapsed() >= REPORT_INTERVAL);
             if is_due {
-                self.live.console.print_message(&explain(&refusal));
-                let response = self.report_outcome(Outcome::Waiting(waiting_message(&refusal))).await?;
+                self.live.console.print_failure(&refusal);
+                let response = self.report_outcome(Outcome::Waiting(refusal.clone().into())).await?;
                 reported = Some((refusal, Instant::now()));
                 if response.install_device != annotation {
                     annotation = response.install_device;
@@ -71,7 +71,7 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         }
     }
 
-    async fn evaluate_twice(&self, request: &Install, annotation: &str) -> Result<Choice, InstallError> {
+    async fn evaluate_twice(&self, request: &Install, annotation: &str) -> Result<Choice, Failure> {
         self.live.mounts.settle(Duration::ZERO).await;
         let first = match self.evaluate_disks(request, annotation)? {
             Ok(disk) => disk,
@@ -81,14 +81,17 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         Ok(compare_choices(&first, self.evaluate_disks(request, annotation)?))
     }
 
-    fn evaluate_disks(&self, request: &Install, annotation: &str) -> Result<Choice, InstallError> {
+    fn evaluate_disks(&self, request: &Install, annotation: &str) -> Result<Choice, Failure> {
         let root = self.live.root;
         let disks = disks::read_disks(root);
         let uuid = smbios::read_uuid(root);
         let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
         let is_kept = |own: &InstalledDisk| !is_named(root, &request.reinstall, &own.disk);
         if let Some(own) = found.own.filter(is_kept) {
-            return Err(InstallError::AppearedLate { disk: own.disk });
+            let disk = own.disk;
+            let message =
+                format!("{disk} carries an installed system and came up late, so nothing is installed");
+            return Err(Failure::refused(message, STARTS_AGAIN));
         }
         let rules = Rules {
             allow_erase: request.allow_erase,
@@ -100,23 +103,27 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
     }
 }
 
-/// The second answer, where it is the first one again.
+/// The second answer, if it equals the first one.
 fn compare_choices(first: &Disk, second: Choice) -> Choice {
     let second = second?;
     if first.is_same(&second) {
         return Ok(second);
     }
     let describe = |disk: &Disk| format!("{} (serial {}, wwn {})", disk.name, disk.serial, disk.wwn);
-    Err(DiskChoiceError::Unsteady { first: describe(first), second: describe(&second) })
+    let (first, second) = (describe(first), describe(&second));
+    Err(Failure::refused(
+        format!("the disks of this host are still changing: {first} was to be installed on, then {second}"),
+        "none: the host checks again; if it persists, check cables and controller",
+    ))
 }
 
-/// Whether that path leads to the disk.
+/// True if the path leads to the disk.
 pub(super) fn is_named(root: &Root, path: &str, disk: &str) -> bool {
     !path.is_empty() && resolve_link(root, path).as_deref() == Some(disk)
 }
 
-/// What to choose by: the disk that is installed again, the inventory's
-/// annotation, the registration's device, else its selector.
+/// The first of these that is set: the disk that is installed again, the inventory's annotation,
+/// the registration's device; else the selector.
 fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
     match [&install.reinstall, annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
         Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve_link(root, path) },
@@ -124,7 +131,7 @@ fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest
     }
 }
 
-/// Kernel name of the device that a path leads to.
+/// Kernel name of the device to which the path leads.
 fn resolve_link(root: &Root, path: &str) -> Option<String> {
     let device = root.join(Path::new(path)).canonicalize().ok()?;
     Some(device.file_name()?.to_str()?.to_owned())

@@ -1,6 +1,6 @@
-//! A host that is installed already: its disk is to boot, unless an operator wants the system installed
-//! again. The coordinator asks for that only where a host carries nothing; it may have forgotten what it
-//! knew, so that the disk itself is looked at.
+//! A host that is installed already boots its disk, unless an operator wants the system installed
+//! again. The coordinator asks for a reinstall only if it knows of no node on the host; the disk is
+//! checked as well, because the coordinator may have lost its knowledge.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use proto::v1alpha1::{
     BootDisk, Install, InstallDone, LiveBootAfterInstall, PlanKind, PlanOutcome, PowerAction,
 };
 
-use super::{Flow, InstallError, Live, choice, install_host, show_path, waiting_message};
+use super::{Flow, Live, choice, install_host, show_path};
 use crate::client::transport::Transport;
-use crate::ground::error::format_line;
+use crate::ground::failure::Failure;
 use crate::ground::paths::StateDir;
 use crate::host::system::System;
 use crate::host::{credentials, observed};
@@ -22,12 +22,12 @@ use crate::live::installed_disk::{InstalledDisk, Mounts};
 use crate::state::journal::{self, Journal};
 use crate::state::live_boot;
 
-/// This host is installed: nothing is written over, the disk is to boot.
+/// Boots the disk of an installed host, and overwrites nothing.
 pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
     found: InstalledDisk,
     next: &Next,
-) -> Result<(), InstallError> {
+) -> Result<(), Failure> {
     let mut flow = Flow::new(live);
     let device = show_path(&Path::new("/dev").join(&found.disk));
     let may_reboot = flow.refresh_installed(&found).await?;
@@ -40,14 +40,14 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     })
     .await?;
     if !may_reboot {
-        flow.live.console.print_message(&format_line(
-            &format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
-            Some("take the ISO out, or put the disk first in the firmware's boot order, and restart"),
+        flow.live.console.print_failure(&Failure::refused(
+            format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
+            "take the ISO out, or put the disk first in the firmware's boot order, and restart",
         ));
         return Ok(());
     }
     let order = match next {
-        // The install may have been cut off before it made its entry.
+        // The install may have been interrupted before it made its entry.
         Next::Install(request) if !request.disable_boot_entry => flow.add_boot_entry(&found.disk),
         Next::Install(_) | Next::BootDisk(_) => {
             flow.find_disk(&found.disk).map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
@@ -61,52 +61,61 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     flow.turn_to(PowerAction::Reboot).await
 }
 
-/// This host is installed, and an operator wants it installed again: on the disk that
-/// carries its system and nothing of a node, and on no other.
-///
-/// # Errors
-/// [`InstallError`]; it was reported where it can be.
+/// Installs the host again, on the disk that carries its system and no node, and on no other. A
+/// failure has been reported if that was possible.
 pub async fn install_again<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
     found: InstalledDisk,
     request: &Install,
-) -> Result<(), InstallError> {
+) -> Result<(), Failure> {
     let mut flow = Flow::new(live);
     if !choice::is_named(flow.live.root, &request.reinstall, &found.disk) {
-        let named = request.reinstall.clone();
-        return flow.stop_with(InstallError::ReinstallElsewhere { named, disk: found.disk }).await;
+        let (named, disk) = (&request.reinstall, &found.disk);
+        let refusal = Failure::refused(
+            format!(
+                "the annotation baremetal.cluster.io/reinstall names {named}, and {disk} carries the system of this host"
+            ),
+            "correct or remove the annotation, and boot the seed ISO again",
+        );
+        return flow.stop_with(refusal).await;
     }
-    // Mounted to be written: what the journal of the file system holds counts.
+    // The partition is mounted for writing, because the journal of the file system must be replayed
+    // before the check.
     let node = match flow.mount_partition(&found.partition).map(|mounted| describe_node(mounted.path())) {
         Ok(None) => return install_host(flow.live, request).await,
         Ok(Some(node)) => node,
-        Err(source) => {
-            let source = Box::new(source);
-            return flow.stop_with(InstallError::MayCarryNode { disk: found.disk, source }).await;
+        Err(failure) => {
+            let message = format!(
+                "{} is not installed again, because it cannot be read and may carry a node",
+                found.disk
+            );
+            let next_action = "repair its file systems; where nothing of it is needed, \"Wipe a disk\" in docs/operations.md";
+            return flow.stop_with(failure.context(message).with_next_action(next_action)).await;
         }
     };
-    flow.live.console.print_message(&format_line(
-        &format!("{node}, so it is not installed again, although the annotation baremetal.cluster.io/reinstall asks for it"),
-        Some("restore or delete the machine of the node; where there is none, \"Wipe a disk\" in docs/operations.md"),
+    flow.live.console.print_failure(&Failure::refused(
+        format!("{node}, so it is not installed again, although the annotation baremetal.cluster.io/reinstall asks for it"),
+        "restore or delete the machine of the node; where there is none, \"Wipe a disk\" in docs/operations.md",
     ));
     boot_disk(flow.live, found, &Next::BootDisk(BootDisk {})).await
 }
 
-/// The coordinator has this host as installed and no disk carries the system:
-/// reported, and left to the operator.
-///
-/// # Errors
-/// Always; [`InstallError::DiskMissing`] when it could be reported.
+/// Reports that the coordinator knows an installed system that no disk carries, and leaves the case
+/// to the operator.
 pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
-) -> Result<(), InstallError> {
-    Flow::new(live).stop_with(InstallError::DiskMissing).await
+) -> Result<(), Failure> {
+    let refusal = Failure::refused(
+        "the coordinator has this host as installed, but no disk carries the system",
+        "attach the disk, or delete the MachineInventory to install again",
+    );
+    Flow::new(live).stop_with(refusal).await
 }
 
 impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
-    /// Certificate and coordinator of this ISO for the installed system: the
-    /// stored ones may be those of years ago.
-    async fn refresh_installed(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
+    /// Updates certificate and coordinator of the installed system from this ISO, because the
+    /// stored ones may be years old. Returns true if the host may reboot into the disk.
+    async fn refresh_installed(&mut self, found: &InstalledDisk) -> Result<bool, Failure> {
         let boot_id = observed::boot_id(self.live.root).unwrap_or_default();
         let may_reboot = {
             let mounted = self.mount_partition(&found.partition)?;
@@ -117,15 +126,15 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         Ok(may_reboot)
     }
 
-    /// Reports why this host waits for an operator.
-    async fn stop_with(&mut self, error: InstallError) -> Result<(), InstallError> {
-        self.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
-        Err(error)
+    /// Reports the reason for which this host waits for an operator.
+    async fn stop_with(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.report_outcome(Outcome::Waiting(failure.clone().into())).await?;
+        Err(failure)
     }
 }
 
-/// What the disk carries of a node; nothing where it was cleaned, or never carried one. What
-/// cannot be read may be a node.
+/// The traces of a node on the disk; `None` if the disk was cleaned, or never carried a node.
+/// Unreadable files count as a node.
 fn describe_node(partition: &Path) -> Option<String> {
     let state = StateDir::on_persistent_partition(partition);
     if state.node_identity().try_exists().unwrap_or(true) {
@@ -140,11 +149,11 @@ fn describe_node(partition: &Path) -> Option<String> {
     if let Some(journal) = plan {
         return Some(format!("the disk carries what plan {} left", journal.plan_id()));
     }
-    // It joined by other means than a plan of a machine.
+    // The node joined without a plan of a machine.
     credentials::are_on_disk(partition).then(|| "the disk carries the credentials of a kubelet".to_owned())
 }
 
-/// As the coordinator judges the newest plan that a host states.
+/// The coordinator applies the same rule to the newest plan that a host states.
 fn may_leave_node(journal: &Journal) -> bool {
     match journal.kind() {
         PlanKind::Clean => journal.outcome() != PlanOutcome::Applied,

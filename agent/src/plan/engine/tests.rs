@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use proto::plan::{Checksum, CustomInstruction, Image, Kind, PlanId};
+use proto::plan::{Checksum, CustomInstruction, Generation, Image, Kind, PlanId};
 use proto::v1alpha1::{StepDone, StepFailed};
 
 use super::*;
@@ -79,18 +79,19 @@ fn next_action_follows_plan_journal_and_boot() {
 fn older_and_conflicting_plans_are_refused() {
     let accepted = plan("p", 5, steps());
     let journal = journal(&accepted, 1);
-    let older = Outdated::Generation { offered: Generation(4), accepted: Generation(5) };
-    let other = Outdated::OtherPlan { generation: Generation(5), accepted: "p".into() };
+    let older = "generation 4 is older than generation 5, which this host has accepted";
+    let other = "generation 5 is taken by plan p with another name or content";
     let cases = [
-        ("older", plan("q", 4, steps()), Next::Refuse(older.clone())),
-        ("older, same name", plan("p", 4, steps()), Next::Refuse(older)),
-        ("other name", plan("q", 5, steps()), Next::Refuse(other.clone())),
-        ("other steps", plan("p", 5, vec![Step::StopKubelet]), Next::Refuse(other)),
-        ("newer", plan("q", 6, steps()), Next::Begin),
+        ("older", plan("q", 4, steps()), older),
+        ("older, same name", plan("p", 4, steps()), older),
+        ("other name", plan("q", 5, steps()), other),
+        ("other steps", plan("p", 5, vec![Step::StopKubelet]), other),
     ];
     for (name, plan, want) in cases {
-        assert_eq!(next(&plan, Some(&journal), "boot-1"), want, "{name}");
+        let Next::Refuse(refusal) = next(&plan, Some(&journal), "boot-1") else { panic!("{name}") };
+        assert_eq!(refusal.message, want, "{name}");
     }
+    assert_eq!(next(&plan("q", 6, steps()), Some(&journal), "boot-1"), Next::Begin);
 }
 
 /// A host that crashes wherever the schedule says.

@@ -6,28 +6,28 @@ use tokio::time::{Instant, timeout_at};
 use proto::plan::Step;
 use proto::v1alpha1::StepDone;
 
-use crate::ground::error::format_line;
+use crate::ground::failure::Failure;
 use crate::host::system::System;
 use crate::plan::step_spec::StepSpec;
-use crate::plan::steps::{self, Context, StepError};
+use crate::plan::steps::{self, Context};
 
-/// What is told of a step that runs again.
+/// Progress of a step that runs again.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    /// Attempts of this agent that failed.
+    /// Number of failed attempts of this agent.
     pub(super) failures: u32,
-    /// Why the last one did.
+    /// The message of the last failure.
     pub(super) last_failure: String,
 }
 
-/// Runs the step until it succeeds, cannot succeed or its deadline has passed;
-/// `publish` is told before each attempt but the first.
+/// Runs the step until it succeeds, cannot succeed or reaches its deadline. `publish` is called
+/// before each attempt but the first.
 pub(super) async fn run_attempts<S: System>(
     step: &Step,
     spec: &StepSpec,
     context: Context<'_, S>,
     publish: impl Fn(Retry),
-) -> Result<StepDone, StepError> {
+) -> Result<StepDone, Failure> {
     let mut deadline = Instant::now() + spec.deadline;
     let mut backoff = spec.retries.backoff();
     let mut failures = 0;
@@ -45,8 +45,7 @@ pub(super) async fn run_attempts<S: System>(
         else {
             return Err(error);
         };
-        let why = format_line(&error.message, Some(&error.next_action));
-        tracing::warn!(step = spec.name, failures, "attempt failed, retrying: {why}");
+        tracing::warn!(step = spec.name, failures, %error, "attempt failed, retrying");
         publish(Retry { failures, last_failure: error.message.clone() });
         if timeout_at(deadline, backoff.wait()).await.is_err() {
             return Err(steps::timed_out(spec, Some(error)));
@@ -55,17 +54,16 @@ pub(super) async fn run_attempts<S: System>(
     }
 }
 
-/// What an earlier agent began ends first: a step that looks whether it has
-/// taken effect would judge a system that still changes. That time is not the
-/// step's.
+/// Waits for the jobs of earlier agents, because a step that checks its effect would judge a system
+/// that still changes. This time does not count towards the deadline of the step.
 async fn run_attempt<S: System>(
     step: &Step,
     context: &Context<'_, S>,
     deadline: &mut Instant,
-) -> Result<Result<StepDone, StepError>, Elapsed> {
+) -> Result<Result<StepDone, Failure>, Elapsed> {
     let start = Instant::now();
     if let Err(error) = context.system.earlier_jobs().await {
-        return Ok(Err(error.into()));
+        return Ok(Err(error));
     }
     *deadline += start.elapsed();
     timeout_at(*deadline, steps::run_step(step, context)).await

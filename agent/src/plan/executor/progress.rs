@@ -1,5 +1,4 @@
-//! State of the newest plan, and the reports due to the coordinator: the
-//! journal.
+//! The journal of the newest plan, and the reports that are due to the coordinator.
 
 use std::fs;
 
@@ -7,21 +6,20 @@ use proto::plan::{Plan, Step};
 use proto::v1alpha1::StepReport;
 
 use crate::ground::durable;
-use crate::ground::error::{describe_error, explain};
 use crate::ground::failpoint::failpoint;
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
-use crate::state::journal::{self, Journal, JournalError, Outcome, State};
+use crate::state::journal::{self, Journal, Outcome, State};
 
-/// Plan and number of requests; gone with the boot.
+/// This file holds plan and number of requests until the next boot.
 const REBOOT_REQUESTS: &str = "reboot-requests";
 
-/// The journal and its file.
 pub(super) struct PlanProgress {
     root: Root,
     knowledge: Knowledge,
-    /// Since the journal was written last.
+    /// Failed writes since the journal was written last.
     failed_writes: u32,
-    /// Of the newest plan, by this agent.
+    /// Reboot requests for the newest plan by this agent.
     reboot_requests: u32,
 }
 
@@ -32,20 +30,19 @@ enum Knowledge {
 }
 
 impl PlanProgress {
-    /// Opens the journal below `root`.
-    pub(super) fn open(root: &Root) -> Result<Self, JournalError> {
+    pub(super) fn open(root: &Root) -> Result<Self, Failure> {
         durable::create_directory(root.state().path())?;
         let knowledge = match journal::read(&root.state().journal()) {
             Ok(journal) => Knowledge::Known(journal),
             Err(error) => {
-                tracing::error!(error = explain(&error), "safe mode: no plan is run");
-                Knowledge::Lost(describe_error(&error))
+                tracing::error!(%error, "safe mode: no plan is run");
+                Knowledge::Lost(error.message)
             }
         };
         Ok(Self { root: root.clone(), knowledge, failed_writes: 0, reboot_requests: 0 })
     }
 
-    /// The journal, `None` before the first plan.
+    /// The journal, `None` before the first plan; the cause if it is unreadable.
     pub(super) fn readable_journal(&self) -> Result<Option<&Journal>, &str> {
         match &self.knowledge {
             Knowledge::Known(journal) => Ok(journal.as_ref()),
@@ -57,7 +54,7 @@ impl PlanProgress {
         self.readable_journal().ok().flatten()
     }
 
-    pub(super) fn begin_plan(&mut self, plan: &Plan) -> Result<(), JournalError> {
+    pub(super) fn begin_plan(&mut self, plan: &Plan) -> Result<(), Failure> {
         failpoint("executor::begin::before");
         self.save_journal(Journal::begin_plan(plan))?;
         failpoint("executor::begin::after");
@@ -65,7 +62,7 @@ impl PlanProgress {
         Ok(())
     }
 
-    fn save_journal(&mut self, journal: Journal) -> Result<(), JournalError> {
+    fn save_journal(&mut self, journal: Journal) -> Result<(), Failure> {
         let written = journal::write_journal(&self.root.state().journal(), &journal);
         self.failed_writes = if written.is_ok() { 0 } else { self.failed_writes.saturating_add(1) };
         written?;
@@ -73,18 +70,19 @@ impl PlanProgress {
         Ok(())
     }
 
-    /// How often the journal could not be written, since it last could.
+    /// Failed writes of the journal since the last successful one.
     pub(super) fn failed_writes(&self) -> u32 {
         self.failed_writes
     }
 
-    /// `active_snapshot` boots next, where that is asked for.
+    /// Journals the start of a step. `active_snapshot` is the snapshot that boots next, if the step
+    /// needs it.
     pub(super) fn start_step(
         &mut self,
         index: usize,
         boot: &str,
         active_snapshot: Option<u32>,
-    ) -> Result<(), JournalError> {
+    ) -> Result<(), Failure> {
         failpoint("executor::step::before");
         match self.journal().cloned() {
             Some(journal) => {
@@ -95,7 +93,7 @@ impl PlanProgress {
         }
     }
 
-    pub(super) fn end_step(&mut self, index: usize, outcome: Outcome) -> Result<(), JournalError> {
+    pub(super) fn end_step(&mut self, index: usize, outcome: Outcome) -> Result<(), Failure> {
         if let Some(journal) = self.journal().cloned() {
             self.save_journal(journal.with_ended(index, outcome))?;
         }
@@ -103,13 +101,13 @@ impl PlanProgress {
         Ok(())
     }
 
-    /// What the coordinator has not acknowledged.
+    /// The report that the coordinator has not acknowledged.
     pub(super) fn unreported(&self) -> Option<StepReport> {
         let journal = self.journal()?;
         Some(journal.unreported()?.report(journal))
     }
 
-    pub(super) fn acknowledge_report(&mut self, report: &StepReport) -> Result<(), JournalError> {
+    pub(super) fn acknowledge_report(&mut self, report: &StepReport) -> Result<(), Failure> {
         if self.unreported().as_ref() != Some(report) {
             return Ok(());
         }
@@ -120,8 +118,8 @@ impl PlanProgress {
         }
     }
 
-    /// Has the last outcome reported once more. Not written: an agent that
-    /// crashes before it is reported gets the plan again at the next attach.
+    /// Has the last outcome reported again. The change is not written, because an agent that
+    /// crashes before the report gets the plan again at the next attach.
     pub(super) fn report_again(&mut self) {
         if let Knowledge::Known(journal) = &mut self.knowledge {
             *journal = journal.take().map(Journal::with_unacknowledged);
@@ -133,7 +131,7 @@ impl PlanProgress {
         Some(&entry.state)
     }
 
-    /// How often the step was started, the start that is next counted in.
+    /// Number of starts of the step, including the next one.
     pub(super) fn count_attempts(&self, plan: &Plan, index: usize) -> u32 {
         let is_accepted = self.journal().is_some_and(|journal| journal.is_of(plan));
         match self.state(index).filter(|_| is_accepted) {
@@ -150,8 +148,8 @@ impl PlanProgress {
         }
     }
 
-    /// How often this boot was asked to end. The journal cannot tell: an agent
-    /// that is killed after the step's start has not asked.
+    /// Number of reboot requests in this boot. The journal does not count them, because an agent
+    /// that is killed after the start of the step has not requested a reboot.
     pub(super) fn reboot_requests(&self, plan: &Plan) -> u32 {
         let text = fs::read_to_string(self.root.runtime().join(REBOOT_REQUESTS)).unwrap_or_default();
         let noted = text.trim().split_once(' ').filter(|(id, _)| *id == plan.id.as_str());
@@ -164,7 +162,7 @@ impl PlanProgress {
         self.root.keep_note(REBOOT_REQUESTS, &format!("{} {count}\n", plan.id));
     }
 
-    /// The boot in which the plan asked for the reboot that has happened.
+    /// The boot in which the plan requested the reboot that has happened.
     pub(super) fn rebooted_from(&self, plan: &Plan) -> Option<&str> {
         let index = plan.steps.iter().position(|step| matches!(step, Step::Reboot))?;
         match self.state(index)? {

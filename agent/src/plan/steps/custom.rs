@@ -1,21 +1,22 @@
-//! Steps of plans that others wrote, in the upstream format. Whether they run
-//! at all is the host's policy; the executor asks it when a plan is accepted.
+//! Steps of custom plans, which others wrote in the upstream format. The executor asks the host's
+//! policy when it accepts such a plan.
 
 use std::path::{Component, Path};
 
 use proto::plan::{CustomFile, CustomInstruction};
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, StepError, step_done};
+use super::{Context, step_done};
 use crate::ground::durable;
+use crate::ground::failure::Failure;
 use crate::host::system::{Placement, PlacementAction, System};
 
-/// The content waits in the state directory: the agent may write no other place
-/// of the host, and what it holds belongs on no command line.
+/// The content is staged in the state directory, because the agent can write no other place of the
+/// host and the content must not be on a command line.
 pub(super) async fn write_file<S: System>(
     context: &Context<'_, S>,
     file: &CustomFile,
-) -> Result<StepDone, StepError> {
+) -> Result<StepDone, Failure> {
     let staged = context.root.state().path().join("custom-file");
     let placement = parse_placement(file, &staged)?;
     if matches!(placement.action, PlacementAction::File { .. }) {
@@ -26,7 +27,7 @@ pub(super) async fn write_file<S: System>(
     Ok(step_done(placed?.0))
 }
 
-fn parse_placement<'a>(file: &'a CustomFile, staged: &'a Path) -> Result<Placement<'a>, StepError> {
+fn parse_placement<'a>(file: &'a CustomFile, staged: &'a Path) -> Result<Placement<'a>, Failure> {
     let path = Path::new(&file.path);
     let odd = |part: Component<'_>| matches!(part, Component::ParentDir | Component::CurDir);
     if !path.is_absolute() || path.components().any(odd) || path.file_name().is_none() {
@@ -42,8 +43,8 @@ fn parse_placement<'a>(file: &'a CustomFile, staged: &'a Path) -> Result<Placeme
     Ok(Placement { path, mode, uid: file.uid, gid: file.gid, action })
 }
 
-/// Octal text of at most four digits; empty is the default of the upstream agent.
-fn parse_mode(text: &str, default: u32) -> Result<u32, StepError> {
+/// Octal text of at most four digits; empty text selects the default of the upstream agent.
+fn parse_mode(text: &str, default: u32) -> Result<u32, Failure> {
     if text.is_empty() {
         return Ok(default);
     }
@@ -53,14 +54,14 @@ fn parse_mode(text: &str, default: u32) -> Result<u32, StepError> {
     }
 }
 
-fn refused_error(message: &str) -> StepError {
-    StepError::new(FailureReason::Refused, message, "correct the plan")
+fn refused_error(message: &str) -> Failure {
+    Failure::new(FailureReason::Refused, message, "correct the plan")
 }
 
 pub(super) async fn run_instruction<S: System>(
     context: &Context<'_, S>,
     instruction: &CustomInstruction,
-) -> Result<StepDone, StepError> {
+) -> Result<StepDone, Failure> {
     let output = context.system.run_custom(&context.job, instruction).await?;
     Ok(step_done(if instruction.save_output { output.0 } else { String::new() }))
 }

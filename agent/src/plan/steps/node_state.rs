@@ -1,16 +1,17 @@
-//! The node's files and credentials, and the bootstrap data it joined with.
+//! Removes the node's files and credentials, and the bootstrap data of its join.
 
 mod removal;
 
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, StepError, list_paths, step_done};
+use super::{Context, list_paths, step_done};
 use crate::ground::durable;
-use crate::host::system::{FailureClass, System};
+use crate::ground::failure::{Failure, FailureClass};
+use crate::host::system::System;
 use crate::host::wipe;
 
-/// What holds credentials and pods, cloud-init's copy of the bootstrap data and
-/// kubeadm's file with the token; the deep wipe comes at the next boot.
+/// Directories with credentials and pods, cloud-init's copy of the bootstrap data and kubeadm's
+/// file with the token. Early boot wipes more at the next reprovision.
 const DIRECTORIES: [&str; 14] = [
     "/etc/kubernetes",
     "/etc/rancher/k3s/config.yaml.d",
@@ -28,9 +29,9 @@ const DIRECTORIES: [&str; 14] = [
     "/var/log/pods",
 ];
 
-/// Files of cloud-init that hold the bootstrap data, or what its commands wrote,
-/// and files of distributions with token, administrator's key or passwords of
-/// registries. What of them an image brings is there again at the next boot.
+/// Files of cloud-init that hold the bootstrap data or the output of its commands, and files of
+/// distributions with token, administrator's key or passwords of registries. A file of the image
+/// returns at the next boot.
 const FILES: [&str; 20] = [
     "/etc/default/k3s",
     "/etc/default/k3s-agent",
@@ -54,9 +55,10 @@ const FILES: [&str; 20] = [
     "/var/log/cloud-init-output.log",
 ];
 
-pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
+pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, Failure> {
     for directory in DIRECTORIES {
-        // Pods' volumes: emptying them would empty what is mounted there.
+        // These are volumes of pods, and emptying the directory would delete the content of the
+        // volumes.
         for mount in wipe::mounts_below(context.root, directory)? {
             context.system.unmount(&context.job, &mount).await?;
         }
@@ -64,24 +66,24 @@ pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Re
     let root = context.root.clone();
     // Millions of files take minutes, and the runtime has one thread.
     let removed = tokio::task::spawn_blocking(move || removal::remove_all(&root)).await;
-    let kept =
-        removed.map_err(|error| StepError::new(FailureReason::InputOutput, error.to_string(), ""))??;
+    let kept = removed.map_err(|error| Failure::new(FailureReason::InputOutput, error.to_string(), ""))??;
     if !kept.is_empty() {
         let message = format!("still mounted, so not removed: {}", list_paths(&kept));
         let action = "unmount them by hand on the host";
-        let error = StepError::new(FailureReason::InputOutput, message, action);
+        let error = Failure::new(FailureReason::InputOutput, message, action);
         return Err(error.with_class(FailureClass::Transient));
     }
     let left = removal::list_left(context.root);
     if !left.is_empty() {
         let message = format!("credentials of the node are back after their removal: {}", list_paths(&left));
         let action = "look on the host for what writes them, and stop it";
-        let error = StepError::new(FailureReason::InputOutput, message, action);
+        let error = Failure::new(FailureReason::InputOutput, message, action);
         return Err(error.with_class(FailureClass::Transient));
     }
-    // A plan that failed after it asked for a wipe would hold every boot of a free host.
+    // A plan may have failed after it requested a wipe. The marker would hold every boot of the
+    // released host.
     durable::remove(&context.root.state().cleanup_marker())?;
-    // cloud-init writes the output of kubeadm, with its tokens, to the journal as well.
+    // The journal holds the output of kubeadm with its tokens.
     context.system.clear_journal(&context.job).await?;
     let trimmed = context.system.trim(&context.job).await;
     Ok(step_done(trimmed.map_or_else(|error| format!("not trimmed: {error}"), |output| output.0)))

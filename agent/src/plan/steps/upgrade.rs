@@ -1,20 +1,20 @@
-//! The new image beside the running one.
+//! Writes the new image beside the running one.
 
 use proto::plan::{Image, Upgrade};
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
-use super::{Context, StepError, step_done};
-use crate::ground::error::explain;
+use super::{Context, step_done};
+use crate::ground::failure::Failure;
 use crate::host::image;
 use crate::host::system::{Snapshot, System};
 
-/// `elemental upgrade` makes another snapshot each time and flushes nothing:
-/// whether it is needed is looked up before, and it is done only when flushed.
-/// One that an earlier agent began has ended by now, see [`System::earlier_jobs`].
+/// `elemental upgrade` writes another snapshot at each call and flushes nothing. So this step first
+/// checks whether an upgrade is needed, and is done only after a flush. An upgrade of an earlier
+/// agent has ended by now ([`System::earlier_jobs`]).
 pub(super) async fn upgrade_system<S: System>(
     context: &Context<'_, S>,
     upgrade: &Upgrade,
-) -> Result<StepDone, StepError> {
+) -> Result<StepDone, Failure> {
     let wanted = &upgrade.image;
     let running = context.system.running().await?;
     let next = next_snapshot(context.system).await;
@@ -27,20 +27,20 @@ pub(super) async fn upgrade_system<S: System>(
     context.system.sync().await?;
     let next = next_snapshot(context.system).await;
     if next.is_some_and(|next| !is_from(wanted, &next)) {
-        // Not a failure: the CLI may write a reference in another form. What
+        // This is no failure, because the CLI may write a reference in another form. The image that
         // runs after the reboot decides.
         tracing::warn!(image = %wanted, "elemental state names another image as the next one");
     }
     Ok(ended)
 }
 
-/// The snapshot that boots next. The upgrade goes on without it where it is
-/// unknown.
+/// The snapshot that boots next; `None` if it is unknown, because the upgrade does not depend on
+/// it.
 pub(crate) async fn next_snapshot<S: System>(system: &S) -> Option<Snapshot> {
     match system.snapshots().await {
         Ok(snapshots) => snapshots.into_iter().find(|snapshot| snapshot.active),
         Err(error) => {
-            tracing::warn!(error = explain(&error), "the snapshot that boots next is unknown");
+            tracing::warn!(%error, "the snapshot that boots next is unknown");
             None
         }
     }
@@ -50,13 +50,13 @@ fn is_from(wanted: &Image, snapshot: &Snapshot) -> bool {
     image::is_written_from(wanted.as_str(), &snapshot.source, &snapshot.digest)
 }
 
-/// Whether `wanted` boots next without another upgrade.
+/// True if `wanted` boots next without another upgrade.
 ///
-/// Either it booted and stays the next one, and its digest is named: what a tag or
-/// a path names may be another image by now. Or this very step wrote it in this
-/// boot and was cut off after: its number is newer than the one that was to
-/// boot next at the step's start. One that was there by then never ran, or ran
-/// and fell back, and may be torn by a power cut.
+/// There are two such cases. The wanted image has booted, boots next, and is named by digest,
+/// because a tag or a path may name another image by now. Or this step wrote the image in this boot
+/// and was interrupted afterwards, so its number is greater than the number of the snapshot that
+/// was to boot next at the step's start. An older snapshot never ran, or ran and fell back, and a
+/// power cut may have torn it.
 fn is_in_place(
     wanted: &Image,
     running: &SystemState,

@@ -1,5 +1,5 @@
-//! Success is observed, after the reboot: the wanted image runs, the former
-//! node is wiped, and cloud-init has run the new seed to its end.
+//! Observes the success after the reboot: the wanted image runs, the former node is wiped, and
+//! cloud-init has run the new seed to its end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use proto::plan::Image;
 use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
-use super::{Context, StepError, list_paths};
+use super::{Context, list_paths};
+use crate::ground::failure::Failure;
 use crate::host::image;
 use crate::host::kept_paths::find_lost_paths;
 use crate::host::system::{CloudInit, Snapshot, System};
@@ -19,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) async fn verify_system<S: System>(
     context: &Context<'_, S>,
     wanted: &Image,
-) -> Result<StepDone, StepError> {
+) -> Result<StepDone, Failure> {
     let running = context.system.running().await?;
     let booted = booted_snapshot(context.system, &running).await?;
     judge_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
@@ -31,16 +32,13 @@ pub(super) async fn verify_system<S: System>(
     judge_cloud_init(instance.as_deref(), ran.as_deref(), &errors)?;
     Ok(StepDone {
         output: String::new(),
-        // Once more: cloud-init has set the name and the addresses by now.
+        // The state is read again, because cloud-init has set the name and the addresses by now.
         system: Some(context.system.running().await?),
     })
 }
 
-/// The snapshot that booted, where its number is known.
-async fn booted_snapshot<S: System>(
-    system: &S,
-    running: &SystemState,
-) -> Result<Option<Snapshot>, StepError> {
+/// The snapshot that booted; `None` if its number is unknown.
+async fn booted_snapshot<S: System>(system: &S, running: &SystemState) -> Result<Option<Snapshot>, Failure> {
     if running.snapshot == 0 {
         return Ok(None);
     }
@@ -48,17 +46,17 @@ async fn booted_snapshot<S: System>(
     Ok(snapshots.into_iter().find(|snapshot| snapshot.number == running.snapshot))
 }
 
-/// `booted` tells what it was written from; only where it tells nothing does
-/// the image's own name count, which is that of its first registry.
+/// `booted` names the source of the image. Only if it names none, the image's own name is compared,
+/// which is the name in its first registry.
 fn judge_system(
     wanted: &Image,
     running: &SystemState,
     booted: Option<&Snapshot>,
     rebooted_from: Option<&str>,
-) -> Result<(), StepError> {
+) -> Result<(), Failure> {
     if rebooted_from == Some(running.boot_id.as_str()) {
         let (message, next_action) = ("the host has not rebooted", "reboot it by hand");
-        return Err(StepError::new(FailureReason::Command, message, next_action));
+        return Err(Failure::new(FailureReason::Command, message, next_action));
     }
     let known = booted.filter(|booted| !(booted.source.is_empty() && booted.digest.is_empty()));
     let runs = match known {
@@ -87,24 +85,23 @@ fn judge_system(
     let source = known.map_or(&running.image, |booted| &booted.source);
     let image = if source.is_empty() { "an unnamed image" } else { source };
     let message = format!("{why}: {image} runs instead of {wanted}");
-    Err(StepError::new(FailureReason::BootFallback, message, action))
+    Err(Failure::new(FailureReason::BootFallback, message, action))
 }
 
-/// Early boot has started no node then.
-fn judge_paths(lost: &[PathBuf]) -> Result<(), StepError> {
+/// Early boot starts no node on an image that does not keep these paths.
+fn judge_paths(lost: &[PathBuf]) -> Result<(), Failure> {
     if lost.is_empty() {
         return Ok(());
     }
     let message = format!("the image does not keep over a reboot what a node needs: {}", list_paths(lost));
     let action =
         "add these to the persistent paths of the image (mode bind) and push it, then delete the Machine";
-    Err(StepError::new(FailureReason::PathsNotKept, message, action))
+    Err(Failure::new(FailureReason::PathsNotKept, message, action))
 }
 
-fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), StepError> {
-    let failed = |message: String, next_action| {
-        Err(StepError::new(FailureReason::CleanupMissing, message, next_action))
-    };
+fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
+    let failed =
+        |message: String, next_action| Err(Failure::new(FailureReason::CleanupMissing, message, next_action));
     let found = match receipt {
         Some(receipt) if receipt.plan_id == plan && receipt.kept.is_empty() => return Ok(()),
         Some(receipt) if receipt.plan_id == plan => {
@@ -121,35 +118,35 @@ fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), StepError>
     failed(message, "see `journalctl -u baremetal-agent-boot` on the host")
 }
 
-fn judge_bootstrap(is_interrupted: bool) -> Result<(), StepError> {
+fn judge_bootstrap(is_interrupted: bool) -> Result<(), Failure> {
     if !is_interrupted {
         return Ok(());
     }
     let message = "the host went down while cloud-init ran the bootstrap commands in its first boot, and cloud-init does not run them again";
     let action = "see that its power is back; where the commands themselves reboot the host, use power_state of cloud-init instead";
-    Err(StepError::new(FailureReason::CloudInit, message, action))
+    Err(Failure::new(FailureReason::CloudInit, message, action))
 }
 
-/// A result for another instance says nothing of our seed.
-fn expected_instance<S>(context: &Context<'_, S>) -> Result<Option<String>, StepError> {
+/// The instance id of the stored seed; a result for another instance proves nothing.
+fn expected_instance<S>(context: &Context<'_, S>) -> Result<Option<String>, Failure> {
     let seed = seed::load(&context.root.state())?;
     Ok(seed.and_then(|seed| seed::instance_id(&seed.meta_data)))
 }
 
-async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String>), StepError> {
+async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String>), Failure> {
     loop {
         match system.cloud_init().await? {
             CloudInit::Finished { instance_id, errors } => return Ok((instance_id, errors)),
-            // The step's own deadline ends this.
+            // The deadline of the step ends this loop.
             CloudInit::Running => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-fn judge_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), StepError> {
+fn judge_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), Failure> {
     let failed = |message| {
         let next_action = "see /var/log/cloud-init-output.log on the host";
-        Err(StepError::new(FailureReason::CloudInit, message, next_action))
+        Err(Failure::new(FailureReason::CloudInit, message, next_action))
     };
     if !errors.is_empty() {
         return failed(format!("cloud-init failed: {}", errors.join("; ")));

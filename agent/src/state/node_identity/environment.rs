@@ -1,17 +1,17 @@
 //! `KUBELET_EXTRA_ARGS` in an environment file as systemd reads it.
 //!
-//! The last assignment of a variable counts. So ours is appended with what
-//! counted before it, and every byte of the rest stays as it is.
+//! The last assignment of a variable counts. So the agent appends an assignment that repeats the
+//! former value, and changes no other byte.
 
 use std::fmt::Write as _;
 
 use proto::plan::NodeIdentity;
 
 const VARIABLE: &str = "KUBELET_EXTRA_ARGS";
-/// Marks the line after it as ours.
+/// Marks the line after it as written by the agent.
 const MARK: &str = "# The next line is written by baremetal-agent at every boot.";
 
-/// `text` with the identity's arguments after all that were there.
+/// `text` with the identity's arguments after the existing ones.
 pub(super) fn merge_labels(text: &str, identity: &NodeIdentity) -> String {
     let mut merged = remove_arguments(text);
     let before = parse_value(&merged).unwrap_or_default();
@@ -27,7 +27,7 @@ pub(super) fn merge_labels(text: &str, identity: &NodeIdentity) -> String {
     merged
 }
 
-/// `text` without what [`merge_labels`] added.
+/// `text` without the lines that [`merge_labels`] added.
 pub(super) fn remove_arguments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut lines = text.split_inclusive('\n');
@@ -41,7 +41,7 @@ pub(super) fn remove_arguments(text: &str) -> String {
     kept
 }
 
-/// The value that counts.
+/// The value of the last assignment.
 fn parse_value(text: &str) -> Option<String> {
     let joined = join_continued(text);
     let assignment = |line: &str| {
@@ -52,8 +52,7 @@ fn parse_value(text: &str) -> Option<String> {
     joined.lines().rev().find_map(assignment)
 }
 
-/// A backslash at the end of a line joins it with the next; comments do not
-/// continue.
+/// A backslash at the end of a line joins it with the next line; comments do not continue.
 fn join_continued(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     for line in text.lines() {
@@ -69,7 +68,7 @@ fn join_continued(text: &str) -> String {
     joined
 }
 
-/// Takes off quotes and escapes as systemd's environment files have them.
+/// Removes quotes and escapes as systemd does in environment files.
 fn unquote_value(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut quote = None;
@@ -100,7 +99,7 @@ fn escape_value(text: &str) -> String {
     escaped
 }
 
-/// Whether `text` sets the variable, ours apart.
+/// True if `text` sets the variable outside of the agent's own lines.
 pub(super) fn sets_variable(text: &str) -> bool {
     parse_value(&remove_arguments(text)).is_some()
 }

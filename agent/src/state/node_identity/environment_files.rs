@@ -1,4 +1,4 @@
-//! Which environment files the kubelet's unit reads.
+//! The environment files that the kubelet's unit reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,27 @@ use std::process::Command;
 use super::environment;
 use crate::ground::paths::Root;
 
-/// Where packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
+/// The files in which packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
 const USUAL: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];
-/// kubeadm writes its file there when a node joins, and a wipe empties it.
+/// kubeadm writes its file there when a node joins, and a wipe empties the directory.
 const STATE_OF_KUBELET: &str = "/var/lib/kubelet";
 
-/// Files of the kubelet's unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EnvironmentFiles {
-    /// Where the identity goes.
+    /// The files that get the identity.
     pub(super) chosen: Vec<PathBuf>,
-    /// The unit reads them as well.
+    /// Further files that the unit reads.
     pub(super) others: Vec<PathBuf>,
 }
 
-/// The files that packages use, whether they are there or not.
+/// The files that packages use; a file may be missing.
 pub(super) fn usual_files(root: &Root) -> [PathBuf; 2] {
     USUAL.map(|path| root.join(path))
 }
 
-/// Of the files that the unit names one is chosen: the last that sets the
-/// variable, for it is the one that counts, else the last. Where nothing names
-/// a file, all usual ones whose directory is there.
+/// Chooses one of the files that the unit names: the last one that sets the variable, because its
+/// value counts, else the last one. If the unit names no file, all usual files with an existing
+/// directory are chosen.
 pub(super) fn find_files(root: &Root) -> EnvironmentFiles {
     let named: Vec<_> = ask_systemd(root)
         .unwrap_or_else(|| parse_unit(&read_unit(root)))
@@ -48,7 +47,8 @@ pub(super) fn find_files(root: &Root) -> EnvironmentFiles {
     EnvironmentFiles { chosen: vec![chosen], others }
 }
 
-/// What systemd has loaded: it knows drop-ins, their order and resets.
+/// The files that systemd has loaded, because systemd knows the drop-ins, their order and their
+/// resets.
 fn ask_systemd(root: &Root) -> Option<Vec<String>> {
     if !root.join("/run/systemd/system").is_dir() {
         return None;
@@ -62,7 +62,7 @@ fn ask_systemd(root: &Root) -> Option<Vec<String>> {
     Some(parse_shown(&String::from_utf8_lossy(&shown.stdout))).filter(|files| !files.is_empty())
 }
 
-/// `EnvironmentFiles=/etc/default/kubelet (ignore_errors=yes)`, a line each.
+/// Parses lines such as `EnvironmentFiles=/etc/default/kubelet (ignore_errors=yes)`.
 fn parse_shown(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| line.strip_prefix("EnvironmentFiles="))
@@ -71,7 +71,7 @@ fn parse_shown(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The kubelet's unit and its drop-ins, in one text.
+/// The text of the kubelet's unit with its drop-ins.
 fn read_unit(root: &Root) -> String {
     const DIRECTORIES: [&str; 5] = [
         "/lib/systemd/system",
@@ -95,8 +95,8 @@ fn read_unit(root: &Root) -> String {
     text
 }
 
-/// Files that `EnvironmentFile=` of a unit names; a leading dash only means
-/// that the file may be missing.
+/// The files that `EnvironmentFile=` of a unit names; a leading dash only means that the file may
+/// be missing.
 fn parse_unit(unit: &str) -> Vec<String> {
     let names = unit.lines().filter_map(|line| line.trim().strip_prefix("EnvironmentFile="));
     names.map(|name| name.trim().trim_start_matches('-').to_owned()).filter(|name| !name.is_empty()).collect()

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use agent::boot;
 use agent::client::config::Config;
-use agent::client::error::ConnectError;
+use agent::client::error::CallError;
 use agent::client::transport::Transport;
 use agent::ground::paths::Root;
 use agent::host::network::changes::NetworkChanges;
-use agent::host::network::{KernelNetwork, NetworkError, NetworkObserver};
+use agent::ground::failure::Failure;
+use agent::host::network::{KernelNetwork, NetworkObserver};
 use agent::installed::link;
 use agent::live::register;
 use agent::plan::executor::{Executor, Policy};
@@ -265,13 +266,13 @@ impl SimulatedNetwork {
 impl Transport for SimulatedNetwork {
     type Stream = TcpStream;
 
-    async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
+    async fn dial(&self, config: &Config) -> Result<TcpStream, CallError> {
         self.transport.dial(config).await
     }
 }
 
 impl NetworkObserver for SimulatedNetwork {
-    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+    fn observe(&self) -> Result<ObservedNetwork, Failure> {
         let interface = |name: &str, card: u8| Interface {
             name: name.to_owned(),
             mac: Self::mac(self.number, card),

@@ -4,10 +4,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use agent::client::config::Config;
-use agent::client::error::ConnectError;
+use agent::client::error::CallError;
 use agent::client::transport::Transport;
+use agent::ground::failure::Failure;
+use agent::host::network::NetworkObserver;
 use agent::host::network::changes::NetworkChanges;
-use agent::host::network::{NetworkError, NetworkObserver};
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use tokio::io::DuplexStream;
 
@@ -16,8 +17,8 @@ use super::{Machine, UNREACHABLE_COORDINATOR};
 impl Transport for Machine {
     type Stream = DuplexStream;
 
-    async fn dial(&self, config: &Config) -> Result<DuplexStream, ConnectError> {
-        let failed = |source| ConnectError::Away { address: config.address(), source };
+    async fn dial(&self, config: &Config) -> Result<DuplexStream, CallError> {
+        let failed = |source| CallError::away(&config.address(), &source);
         let is_cut_off = self.stranded.load(Ordering::SeqCst) || self.deaf.load(Ordering::SeqCst);
         if is_cut_off || config.host == UNREACHABLE_COORDINATOR {
             return Err(failed(io::ErrorKind::NetworkUnreachable.into()));
@@ -28,7 +29,7 @@ impl Transport for Machine {
 
 impl NetworkObserver for Machine {
     /// One interface by DHCP, one with a static address and route.
-    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+    fn observe(&self) -> Result<ObservedNetwork, Failure> {
         let interface = |name: &str, mac: &str| Interface {
             name: name.into(),
             mac: mac.into(),

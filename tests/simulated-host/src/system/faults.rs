@@ -2,8 +2,10 @@
 
 use std::io;
 
+use agent::ground::failure::Failure;
+use agent::host::command::{CommandError, Status};
 use agent::host::elemental::failure;
-use agent::host::system::{Output, Status, SystemError};
+use agent::host::system::Output;
 
 use super::{SimulatedSystem, bare, remove};
 
@@ -20,7 +22,7 @@ impl SimulatedSystem {
     }
 
     /// The failure that a test wants of the verb, once.
-    pub(super) fn take_failure(&self, verb: &str) -> io::Result<Option<SystemError>> {
+    pub(super) fn take_failure(&self, verb: &str) -> io::Result<Option<Failure>> {
         let name = format!("fail/{verb}");
         let Some(text) = self.read(&name) else { return Ok(None) };
         let mut parts = text.splitn(3, ' ');
@@ -31,10 +33,9 @@ impl SimulatedSystem {
             u32::MAX => {}
             _ => self.write(&name, &format!("{} {code} {output}", times - 1))?,
         }
-        Ok(Some(failure::diagnose(SystemError::Failed {
+        Ok(Some(failure::diagnose(CommandError::Failed {
             program: verb.to_owned(),
             status: Status::Code(code),
-            diagnosis: Box::default(),
             output: Output(output.to_owned()),
         })))
     }

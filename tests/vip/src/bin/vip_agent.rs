@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::alive::{check, supervisor};
-use agent::ground::error::explain;
 use agent::ground::paths::Root;
 use anyhow::{Context as _, bail};
 use rustls_pki_types::pem::PemObject as _;
@@ -55,11 +54,11 @@ async fn run_verb(root: &Root, verb: &str) -> anyhow::Result<()> {
         "alive" => {
             let program = std::env::current_exe()?;
             let done = supervisor::run(root, &program).await;
-            done.map_err(|error| anyhow::anyhow!(explain(&error)))
+            done.map_err(|error| anyhow::anyhow!(error))
         }
         "check-api" => {
             let checked = check::check_api(root).await;
-            checked.map(drop).map_err(|error| anyhow::anyhow!(explain(&error)))
+            checked.map(drop).map_err(|error| anyhow::anyhow!(error))
         }
         _ => bail!("there is no verb {verb}"),
     }

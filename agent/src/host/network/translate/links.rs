@@ -1,4 +1,4 @@
-//! Links: what they are by the kernel, and which are the host's.
+//! Links: their kind according to the kernel, and the choice of the host's own links.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub(super) struct Link {
     pub(super) mac: String,
     pub(super) permanent_mac: String,
     pub(super) mtu: u32,
-    /// Up, and the cable is plugged in.
+    /// The link is up, and its cable is plugged in.
     pub(super) carries: bool,
     pub(super) master: Option<u32>,
     pub(super) kind: Kind,
@@ -34,7 +34,7 @@ fn format_mac(bytes: &[u8]) -> String {
     octets.join(":")
 }
 
-/// A link of a kind that may be the host's.
+/// Parses a link of a kind that the host may own; `None` for other kinds.
 pub(super) fn parse_link(message: &LinkMessage) -> Option<Link> {
     if message.header.link_layer_type != LinkLayerType::Ether {
         return None;
@@ -102,7 +102,7 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
             _ => {}
         }
     }
-    // The kernel prints these for every mode; they mean something to few.
+    // The kernel prints these values for every mode, but only some modes use them.
     if bond.mode != "802.3ad" {
         bond.lacp_rate.clear();
     }
@@ -112,9 +112,9 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
     Kind::Bond(bond, primary)
 }
 
-/// Hardware interfaces, and devices above them: a bond or bridge without a kept member and
-/// a VLAN without a kept parent belong to containers, or to nothing. Names tell
-/// nothing: `br-ex` may hold the card of the host, or the containers of docker.
+/// Chooses hardware interfaces and the devices above them. A bond or bridge without a chosen
+/// member, and a VLAN without a chosen parent, belong to containers or are unused. Names are no
+/// criterion: `br-ex` may hold the card of the host or the containers of docker.
 pub(super) fn select_links(links: Vec<Link>) -> Vec<Link> {
     let mut kept: HashSet<u32> = HashSet::new();
     loop {

@@ -1,5 +1,4 @@
-//! Removal of what a node leaves. What is known to hold secrets is overwritten
-//! first.
+//! Removes the files of a node, and overwrites those that are known to hold secrets.
 
 use std::fs;
 use std::io;
@@ -7,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::{DIRECTORIES, FILES};
 use crate::ground::durable;
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::overwrite::{overwrite_directory, overwrite_path};
 use crate::ground::paths::Root;
-use crate::host::wipe::{self, WipeError};
-use crate::plan::steps::StepError;
+use crate::host::wipe;
 
 /// Directories whose files are known to hold secrets.
 const SECRETS: [&str; 12] = [
@@ -28,9 +27,9 @@ const SECRETS: [&str; 12] = [
     "/var/lib/rancher/rke2/server",
 ];
 
-/// Where network plugins write; the image has files there as well.
+/// Network plugins write here; the image has files here as well.
 const NETWORKS: &str = "/etc/cni/net.d";
-/// What the names of their files contain.
+/// Parts of the names of files that network plugins write.
 const PLUGINS: [&str; 12] = [
     "antrea",
     "calico",
@@ -46,8 +45,8 @@ const PLUGINS: [&str; 12] = [
     "whereabouts",
 ];
 
-/// Removes all of it, durably. Returns mount points, which are left.
-pub(super) fn remove_all(root: &Root) -> Result<Vec<PathBuf>, StepError> {
+/// Removes all files durably. Returns the mount points that are left.
+pub(super) fn remove_all(root: &Root) -> Result<Vec<PathBuf>, Failure> {
     for directory in SECRETS {
         overwrite_directory(&root.join(directory));
     }
@@ -63,13 +62,13 @@ pub(super) fn remove_all(root: &Root) -> Result<Vec<PathBuf>, StepError> {
     for path in list_plugin_files(root) {
         remove_entry(&path)?;
     }
-    // The journal must not say that they are removed before they are.
+    // The files must be removed on the disk before the plan's journal says so.
     wipe::flush_directories(root, &DIRECTORIES)?;
     wipe::flush_directories(root, &[NETWORKS])?;
     Ok(kept)
 }
 
-/// What is there although it was removed.
+/// Files that exist again after their removal.
 pub(super) fn list_left(root: &Root) -> Vec<PathBuf> {
     let is_full = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     let directories = DIRECTORIES.iter().map(|path| root.join(path)).filter(is_full);
@@ -86,12 +85,12 @@ fn list_plugin_files(root: &Root) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_written).collect()
 }
 
-fn remove_entry(path: &Path) -> Result<(), StepError> {
+fn remove_entry(path: &Path) -> Result<(), Failure> {
     let is_directory = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
     let removed = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => Ok(removed.map_err(|source| WipeError::Remove { path: path.to_owned(), source })?),
+        removed => removed.on("remove", path),
     }
 }
 
