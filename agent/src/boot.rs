@@ -9,6 +9,8 @@ mod bootstrap;
 mod live_seed;
 mod own_network;
 
+use std::collections::BTreeMap;
+
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 
@@ -60,7 +62,7 @@ pub fn run(root: &Root) -> Summary {
     if summary.keep_result(restore_former_network(root)) == Some(true) {
         summary.add_note("put the former network back: the new one did not reach the coordinator");
     }
-    if summary.keep_result(bootstrap::note_interrupted(root)) == Some(true) {
+    if summary.keep_result(bootstrap::record_interrupted(root)) == Some(true) {
         summary.add_note(
             "the boot before ended while cloud-init ran the bootstrap commands: they are not run again",
         );
@@ -157,8 +159,8 @@ fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
     match journal::read(&root.state().journal()) {
         Ok(Some(journal)) => decide_cleanup(marker, Evidence::Journal(&journal), root.boot_mode()),
         Ok(None) => {
-            let done = |plan| root.state().upstream_done(plan, Step::Reboot.name()).exists();
-            let rebooted = marker.as_ref().is_some_and(done);
+            let done = marker.as_ref().map(|plan| root.state().upstream_done(plan, Step::Reboot.name()));
+            let rebooted = done.is_some_and(|done| done.exists());
             decide_cleanup(marker, Evidence::Upstream { rebooted }, root.boot_mode())
         }
         Err(_) => decide_cleanup(marker, Evidence::DamagedJournal, root.boot_mode()),
@@ -289,7 +291,7 @@ fn keep_seed(restored: Result<seed::Restored, Failure>, summary: &mut Summary) {
 
 fn keep_connections(root: &Root, summary: &mut Summary) {
     let wanted = match seed::load(&root.state()) {
-        Ok(seed) => seed.map(|seed| seed.connections).unwrap_or_default(),
+        Ok(seed) => seed.map_or_else(BTreeMap::new, |seed| seed.connections),
         // The restore of the seed has reported this failure.
         Err(_) => return,
     };

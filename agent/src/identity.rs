@@ -161,7 +161,7 @@ impl Identity {
         let fresh = certificate.life() * 2 / 3;
         match self.age(certificate) {
             Some(age) => fresh.saturating_sub(age),
-            None => certificate.renew_at().duration_since(now).unwrap_or_default().min(fresh),
+            None => certificate.renew_at().duration_since(now).unwrap_or(Duration::ZERO).min(fresh),
         }
     }
 
@@ -171,7 +171,7 @@ impl Identity {
         [Role::Installed, Role::Live].into_iter().filter_map(|role| {
             let chain = fs::read_to_string(self.directory.join(role.file_name())).ok()?;
             Certificate::parse(&chain, &self.public_key())
-                .inspect_err(|error| tracing::warn!(%error, ?role, "ignored a stored certificate"))
+                .inspect_err(|error| tracing::warn!(%error, ?role, "stored certificate ignored"))
                 .ok()
         })
     }

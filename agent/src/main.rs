@@ -16,7 +16,7 @@ use agent::host::elemental::Elemental;
 use agent::host::facts;
 use agent::host::network::settle::SettledNetwork;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
-use agent::installed::link::{self, Ended};
+use agent::installed::link::{self, ExitReason};
 use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
@@ -28,16 +28,16 @@ const USAGE: &str = "\
 Usage: baremetal-agent [OPTIONS] VERB
 
   register  in a live system: register this host, install it, reboot
-  run       in an installed system: attach to the coordinator, carry out plans
-  boot      at every early boot: wipe, put the seed back, name the node
-  alive     do the duty of a control-plane host for the cluster's endpoint
-  check-api may this host hold the address of the endpoint? For keepalived
-  check     in a boot that is on trial: does this system bring the agent back?
-  units     at early boot, where the image does not carry the agent: lay its
-            units, which run this file
-  facts     print what a registration would send, and the template keys
-  status    print who this host is, what it runs, and how far its plan is
-  console   keep a page with the same, and with what to do, on the terminal
+  run       in an installed system: attach to the coordinator and run plans
+  boot      at every early boot: wipe, restore the seed, identify the node
+  alive     take part in holding the endpoint of the cluster
+  check-api tell keepalived whether this host may hold the endpoint
+  check     tell the boot assessment whether this system works
+  units     at early boot: write the units that run this file, for an image
+            that does not carry the agent
+  facts     print the content of a registration, and the template keys
+  status    print the identity, the system and the plan of this host
+  console   show the same with the next action on the terminal, until stopped
 
 Options:
   --root DIRECTORY             the host's files, default /
@@ -131,7 +131,7 @@ fn hand_over(arguments: &Arguments) {
         let path = newer.path(&root.state());
         let error = Command::new(path).args(std::env::args_os().skip(1)).exec();
         if let Err(error) = launch::give_up(root, &newer.version, format!("it cannot be started: {error}")) {
-            tracing::warn!(%error, "the agent of the image runs");
+            tracing::warn!(%error, "cannot start the updated agent, falling back to the image's");
             return;
         }
     }
@@ -163,7 +163,7 @@ fn lay_units(root: &Root) -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => {
-            println!("baremetal: cannot tell where this file is: {error}");
+            println!("baremetal: cannot read the path of this program: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -206,7 +206,7 @@ async fn run_executor(root: &Root, policy: Policy) -> ExitCode {
         Err(error) => return print_failure(&error),
     };
     match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root), own_version())).await {
-        Ok(Ended::Updated | Ended::GivenUp) => ExitCode::SUCCESS,
+        Ok(ExitReason::Updated | ExitReason::GivenUp) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }
 }
@@ -230,7 +230,7 @@ async fn do_duty(root: &Root) -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => {
-            println!("baremetal: cannot tell where this file is: {error}");
+            println!("baremetal: cannot read the path of this program: {error}");
             return ExitCode::FAILURE;
         }
     };

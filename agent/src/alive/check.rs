@@ -44,12 +44,12 @@ pub async fn check_api(root: &Root) -> Result<Fitness, Failure> {
     match &checked {
         Ok(Fitness::Serves | Fitness::Late) => {
             if !duty::has_served(root) {
-                duty::note_served(root)?;
+                duty::record_served(root)?;
             }
-            overload::note_ready(root);
+            overload::record_ready(root);
         }
         Err(error) if duty.holds_first && !duty::has_served(root) => {
-            tracing::debug!(%error, "the API server has never answered");
+            tracing::debug!(%error, "API server has never answered, holding the endpoint first");
             return Ok(Fitness::HoldsFirst);
         }
         Ok(_) | Err(_) => {}
@@ -66,7 +66,7 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, Failure> {
         Ok(Err(error)) => (error, None),
         Err(_) => match wait_for_late(&connector, duty, asked).await? {
             (Ok(()), _) => {
-                tracing::warn!("the API server is late, and no other member answers in time");
+                tracing::warn!("API server is late, and no other member answers in time");
                 return Ok(Fitness::Late);
             }
             (Err(error), others) => (error, Some(others)),
@@ -80,7 +80,7 @@ async fn check_own(root: &Root, duty: &Duty) -> Result<Fitness, Failure> {
     if !overload::is_kept(since, &others) {
         return Err(error.failure);
     }
-    tracing::warn!(error = %error.failure, "no other member would do better");
+    tracing::warn!(error = %error.failure, "API server is not ready, and no other member would do better");
     Ok(Fitness::Overloaded)
 }
 

@@ -40,10 +40,10 @@ pub(super) enum Answer {
 }
 
 /// Records that the API server of this host is ready.
-pub(super) fn note_ready(root: &Root) {
+pub(super) fn record_ready(root: &Root) {
     let now = read_clock().as_secs().to_string();
     if let Err(error) = durable::write(&root.load_balancer().join(READY), now.as_bytes()) {
-        tracing::warn!(%error, "cannot note that the API server is ready");
+        tracing::warn!(%error, "cannot record that the API server is ready");
     }
 }
 
@@ -52,8 +52,8 @@ pub(super) fn since_ready(root: &Root, duty: &Duty, error: &ProbeError) -> Optio
     let last = last_ready(root)
         .filter(|last| error.server == ServerState::Overloaded && *last < HOLD_IF_ALL_UNREADY)?;
     let is_sole = duty.peers().next().is_none();
-    let is_holder = || dump_kernel().is_ok_and(|dump| has_address(&dump, duty.address));
-    (is_sole || is_holder()).then_some(last)
+    let may_hold = is_sole || dump_kernel().is_ok_and(|dump| has_address(&dump, duty.address));
+    may_hold.then_some(last)
 }
 
 /// True if a host keeps the endpoint although its API server is not ready.
@@ -111,7 +111,7 @@ async fn ask_other(connector: &TlsConnector, peer: IpAddr, port: u16) -> Answer 
 
 /// This clock is never set, unlike the calendar clock.
 fn read_clock() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         let root = Root::at(directory.path());
         assert_eq!(last_ready(&root), None);
         fs::create_dir_all(root.load_balancer()).unwrap();
-        note_ready(&root);
+        record_ready(&root);
         assert!(last_ready(&root).unwrap() < HOLD_IF_PARTITIONED);
         let dump = dump_kernel().unwrap();
         let has = |address: [u8; 4]| has_address(&dump, IpAddr::from(address));

@@ -79,12 +79,13 @@ fn find_named<'a>(name: &str, links: &'a [Link]) -> Result<&'a Link, Failure> {
 
 /// The interface with the longest prefix that contains the address.
 fn find_connected(address: IpAddr, links: &[Link]) -> Option<&Link> {
-    let longest = |link: &Link| {
-        let nets = link.addresses.iter().filter(|(own, _)| *own != address);
-        nets.filter(|(own, length)| shares_prefix(*own, address, *length)).map(|(_, length)| *length).max()
-    };
-    let found = links.iter().filter_map(|link| Some((longest(link)?, link)));
+    let found = links.iter().filter_map(|link| Some((longest_prefix(address, link)?, link)));
     found.max_by_key(|(length, _)| *length).map(|(_, link)| link)
+}
+
+fn longest_prefix(address: IpAddr, link: &Link) -> Option<u8> {
+    let networks = link.addresses.iter().filter(|(own, _)| *own != address);
+    networks.filter(|(own, length)| shares_prefix(*own, address, *length)).map(|(_, length)| *length).max()
 }
 
 fn shares_prefix(own: IpAddr, address: IpAddr, length: u8) -> bool {

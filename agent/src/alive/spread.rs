@@ -12,7 +12,7 @@ use proto::balancer::Duty;
 use proto::v1alpha1::FailureReason;
 
 use crate::ground::failure::{Failure, describe_cause};
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::host::command::Invocation;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -72,8 +72,7 @@ fn check_forwarding(root: &Root, duty: &Duty) -> Result<(), Failure> {
     } else {
         ("net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding")
     };
-    let value = fs::read_to_string(root.join(path)).unwrap_or_default();
-    if value.trim() == "1" {
+    if read_or_empty(root.join(path)).trim() == "1" {
         return Ok(());
     }
     Err(serves_alone(&format!("the kernel does not forward ({name} is not 1)")))

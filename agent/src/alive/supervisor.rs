@@ -112,7 +112,7 @@ impl Supervisor<'_> {
             Ok(state) => match unread {
                 None => (state, false),
                 Some(error) => {
-                    tracing::warn!(%error, "the load balancer goes on with the former duty");
+                    tracing::warn!(%error, "cannot read the load balancer duty, keeping the former one");
                     (LoadBalancerState { generation, failure: Some(error.into()), ..state }, true)
                 }
             },
@@ -155,12 +155,12 @@ impl Supervisor<'_> {
         let path = self.path("keepalived.conf");
         durable::write(&path, config.as_bytes()).context("cannot write keepalived's configuration")?;
         if let Some(running) = &mut self.running {
-            tracing::info!(generation = duty.generation, "keepalived reads its configuration again");
+            tracing::info!(generation = duty.generation, "keepalived reloads its configuration");
             send_signal(&running.child, Signal::SIGHUP);
             running.config = config;
             return Ok(());
         }
-        tracing::info!(generation = duty.generation, interface = placement.interface, "keepalived starts");
+        tracing::info!(generation = duty.generation, interface = placement.interface, "keepalived started");
         let child = self.start_keepalived(&path).map_err(|error| start_failure(&error))?;
         self.running = Some(Running { child, config });
         Ok(())
@@ -188,7 +188,7 @@ impl Supervisor<'_> {
         let Some(Running { mut child, .. }) = self.running.take() else { return };
         send_signal(&child, Signal::SIGTERM);
         if timeout(STOP_DEADLINE, child.wait()).await.is_err() {
-            tracing::warn!("keepalived does not end: killed");
+            tracing::warn!("keepalived does not end, killing it");
             let _ = child.kill().await;
         }
     }
@@ -219,7 +219,7 @@ async fn wait_ended(running: &mut Option<Running>) -> io::Result<ExitStatus> {
 }
 
 fn failed_state(generation: u64, error: Failure) -> LoadBalancerState {
-    tracing::warn!(%error, "this host does not take part in the load balancer");
+    tracing::warn!(%error, "host takes no part in the load balancer");
     LoadBalancerState { generation, failure: Some(error.into()), ..LoadBalancerState::default() }
 }
 

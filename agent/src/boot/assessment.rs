@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ground::paths::{Root, StateDir};
 use crate::host::network::kernel;
-use crate::state::journal::{self, Entry, Journal, State};
+use crate::state::journal::{self, Journal, State};
 use crate::state::network_trial;
 
 /// Duration of an undecided check. With the pause of half a minute between two checks, four of them
@@ -51,7 +51,7 @@ async fn wait_for_assessment(mut assess: impl FnMut() -> Assessment) -> Assessme
 }
 
 fn assess(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnOnce() -> bool) -> Assessment {
-    if root.attached_note().exists() {
+    if root.attached_mark().exists() {
         return Assessment::Good("the agent has attached in this boot");
     }
     if matches!(root.boot_mode(), BootMode::Passive | BootMode::Recovery | BootMode::Live) {
@@ -81,10 +81,9 @@ fn assess(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnO
 
 /// True if the plan has written another system that is not proven yet.
 fn awaits_proof(journal: &Journal) -> bool {
-    let is_begun = |entry: &Entry| entry.name == UPGRADE && entry.state != State::Pending;
     journal.kind() == PlanKind::Reprovision
         && journal.outcome() != PlanOutcome::Applied
-        && journal.steps().iter().any(is_begun)
+        && journal.steps().iter().any(|entry| entry.name == UPGRADE && entry.state != State::Pending)
 }
 
 fn is_agent_active(root: &Root) -> bool {
@@ -183,7 +182,7 @@ mod tests {
         ] {
             let host = Host::new(mode, journal.as_ref());
             assert_eq!(host.assess(runs, neighbour), want, "{name}");
-            host.root.note_attached();
+            host.root.record_attached();
             assert_eq!(host.assess(runs, neighbour), "good", "{name}, and attached");
         }
         let host = Host::new("active", plan(3, false).as_ref());

@@ -6,7 +6,7 @@ use proto::v1alpha1::{PlanKind, PlanOutcome};
 use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::observed;
-use crate::state::bootstrap::BootstrapNote;
+use crate::state::bootstrap::BootstrapRecord;
 use crate::state::{journal, receipt, seed};
 
 /// cloud-init's record of the module that runs `runcmd`, below the directory of its instance.
@@ -16,7 +16,7 @@ const FINISHED: &str = "boot-finished";
 
 /// Records whether the boot before this one ended while the commands of the newest plan ran.
 /// Returns true if they were interrupted.
-pub(super) fn note_interrupted(root: &Root) -> Result<bool, Failure> {
+pub(super) fn record_interrupted(root: &Root) -> Result<bool, Failure> {
     let Ok(Some(journal)) = journal::read(&root.state().journal()) else { return Ok(false) };
     if journal.kind() != PlanKind::Reprovision || journal.outcome() != PlanOutcome::InProgress {
         return Ok(false);
@@ -28,13 +28,13 @@ pub(super) fn note_interrupted(root: &Root) -> Result<bool, Failure> {
     let Some(instance) = instance.filter(|_| is_later) else { return Ok(false) };
     let instance = root.join("/var/lib/cloud/instances").join(instance);
     // Only the boot after the commands can tell, because later boots do not leave these records.
-    if BootstrapNote::read(root, journal.plan_id()).is_some() {
+    if BootstrapRecord::read(root, journal.plan_id()).is_some() {
         return Ok(false);
     }
     let has_begun = instance.join(COMMANDS_BEGUN).exists();
     let is_interrupted = has_begun && !instance.join(FINISHED).exists();
     if has_begun {
-        BootstrapNote { plan_id: journal.plan_id().to_owned(), is_interrupted }.write(root)?;
+        BootstrapRecord { plan_id: journal.plan_id().to_owned(), is_interrupted }.write(root)?;
     }
     Ok(is_interrupted)
 }

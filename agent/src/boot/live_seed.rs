@@ -9,7 +9,7 @@ use serde_norway::Value;
 
 use super::own_network;
 use crate::ground::failure::{Failure, OnPath as _, describe_cause};
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::host::observed;
 use crate::state::connections;
 use crate::state::seed;
@@ -22,7 +22,7 @@ pub(super) fn write_seed(root: &Root) -> Result<(), Failure> {
         .on("read", &path)
         .map_err(|failure| failure.with_next_action("boot a seed ISO"))?;
     let mut seed = live_seed(&text, runs_yip(root), &observed::boot_id(root)?)?;
-    if is_network_given(&fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default()) {
+    if is_network_given(&read_or_empty(root.join("/proc/cmdline"))) {
         seed.network_config = Some(seed::NO_NETWORK.to_owned());
         seed.connections.clear();
     } else if let Some(own) = own_network::find_own(root) {
@@ -35,25 +35,21 @@ pub(super) fn write_seed(root: &Root) -> Result<(), Failure> {
 
 /// True if the live system gives the same cloud-config to yip, which must not be applied twice.
 fn runs_yip(root: &Root) -> bool {
-    let command_line = fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default();
+    let command_line = read_or_empty(root.join("/proc/cmdline"));
     command_line.split_whitespace().any(|word| word.starts_with("elemental.setup="))
 }
 
 /// True if the ISO has commands that only yip understands, and this live system does not run yip.
 pub(super) fn drops_stages(root: &Root) -> bool {
-    let text = fs::read_to_string(root.live_stages()).unwrap_or_default();
-    let config = serde_norway::from_str::<Value>(&text).unwrap_or_default();
-    config.get("stages").is_some() && !runs_yip(root)
+    let config = serde_norway::from_str::<Value>(&read_or_empty(root.live_stages()));
+    config.is_ok_and(|config| config.get("stages").is_some()) && !runs_yip(root)
 }
 
 /// True if the command line has network arguments of dracut. The live system follows them by
 /// itself, and an operator typed them at the console of this host.
 fn is_network_given(command_line: &str) -> bool {
-    let is_network = |word: &str| {
-        let key = word.split('=').next().unwrap_or_default();
-        word.contains('=') && ["ip", "vlan", "bond", "bridge"].contains(&key)
-    };
-    command_line.split_whitespace().any(is_network)
+    let mut arguments = command_line.split_whitespace().filter_map(|word| word.split_once('='));
+    arguments.any(|(key, _)| ["ip", "vlan", "bond", "bridge"].contains(&key))
 }
 
 /// The seed of a live boot; every boot is a new instance.
@@ -85,15 +81,18 @@ fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, Failur
 }
 
 fn take_network(seed: &mut Seed, network: Option<&Value>) {
-    let text = |key| network.and_then(|network| network.get(key)?.as_str()).map(str::to_owned);
+    let network_config = network.and_then(|network| network.get("network-config")?.as_str());
     let keyfiles = network.and_then(|network| network.get("connections")?.as_mapping());
-    let keyfile = |(name, text): (&Value, &Value)| {
-        Some((name.as_str()?.to_owned(), Secret::new(text.as_str()?.as_bytes().to_vec())))
-    };
     // The image's networkd uses DHCP on every NIC, while cloud-init's default would configure one
     // NIC and shadow the others.
-    seed.network_config = text("network-config").or_else(|| Some(seed::NO_NETWORK.to_owned()));
-    seed.connections = keyfiles.into_iter().flatten().filter_map(keyfile).collect();
+    seed.network_config = Some(network_config.unwrap_or(seed::NO_NETWORK).to_owned());
+    seed.connections = keyfiles
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, text)| {
+            Some((name.as_str()?.to_owned(), Secret::new(text.as_str()?.as_bytes().to_vec())))
+        })
+        .collect();
 }
 
 #[cfg(test)]

@@ -31,18 +31,17 @@ pub(super) fn find_own(root: &Root) -> Option<Value> {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            tracing::warn!(%error, "cannot read the networks of single hosts in the seed ISO; next: burn it again");
+            tracing::warn!(%error, "cannot read the networks of single hosts in the seed ISO, burn it again");
             return None;
         }
     };
     let file: File = serde_json::from_slice(&text)
         .inspect_err(
-            |error| tracing::warn!(%error, "the networks of single hosts in the seed ISO are damaged; next: burn it again"),
+            |error| tracing::warn!(%error, "networks of single hosts in the seed ISO are damaged, burn it again"),
         )
         .ok()?;
     let uuid = smbios::read_uuid(root);
-    let by_uuid = |host: &Host| uuid.as_deref().is_some_and(|uuid| host.has_uuid(uuid));
-    let found = choose(&file.hosts, by_uuid).or_else(|| {
+    let found = choose(&file.hosts, |host| host.has_uuid(uuid.as_deref())).or_else(|| {
         wait_for_cards(root);
         let macs: Vec<_> = nics::read_nics(root, None).into_iter().map(|nic| nic.mac).collect();
         choose(&file.hosts, |host| macs.iter().any(|mac| host.has_mac(mac)))
@@ -63,13 +62,14 @@ fn wait_for_cards(root: &Root) {
         return;
     }
     if let Err(error) = Command::new(udevadm).args(["settle", "--timeout=30"]).status() {
-        tracing::warn!(%error, "cannot wait for udev: a card may be missed");
+        tracing::warn!(%error, "cannot wait for udev, a network card may be missing");
     }
 }
 
 impl Host {
-    fn has_uuid(&self, uuid: &str) -> bool {
-        self.uuid.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(uuid))
+    fn has_uuid(&self, uuid: Option<&str>) -> bool {
+        let uuids = self.uuid.as_deref().zip(uuid);
+        uuids.is_some_and(|(own, uuid)| own.eq_ignore_ascii_case(uuid))
     }
 
     fn has_mac(&self, mac: &str) -> bool {
@@ -132,7 +132,7 @@ mod tests {
         let hosts =
             [host(Some("U-1"), &[], "a"), host(Some("u-2"), &["m"], "b"), host(Some("u-2"), &[], "c")];
         let network =
-            |uuid: &str| Some(choose(&hosts, |host| host.has_uuid(uuid))?.network.as_str().unwrap());
+            |uuid: &str| Some(choose(&hosts, |host| host.has_uuid(Some(uuid)))?.network.as_str().unwrap());
         assert_eq!(network("u-1"), Some("a"));
         assert_eq!(network("u-2"), None, "a UUID that a series of boards shares");
         assert_eq!(network("u-3"), None);

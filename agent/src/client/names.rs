@@ -41,22 +41,16 @@ impl Names {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let unknown = |reason: String| {
-            Failure::input_output(
-                format!("the name {host} has no address: {reason}"),
-                "correct DNS, or use an address in the coordinator's server URL",
-            )
-        };
-        let name = Name::from_str_relaxed(host).map_err(|error| unknown(error.to_string()))?;
+        let name = Name::from_str_relaxed(host).map_err(|error| unknown_name(host, &error.to_string()))?;
         let known = self.read_hosts(&name);
         if !known.is_empty() {
             return Ok(known);
         }
         let resolver = read_name_servers(&self.root);
         if resolver.servers.is_empty() {
-            return Err(unknown("/etc/resolv.conf names no server".to_owned()));
+            return Err(unknown_name(host, "/etc/resolv.conf names no server"));
         }
-        self.ask_servers(&name, &resolver).await.map_err(unknown)
+        self.ask_servers(&name, &resolver).await.map_err(|reason| unknown_name(host, &reason))
     }
 
     /// The addresses in `/etc/hosts`, IPv4 first.
@@ -101,6 +95,13 @@ impl Names {
         let told: Vec<_> = failures.iter().map(|(server, why)| format!("{server} {why}")).collect();
         Err(told.join(", "))
     }
+}
+
+fn unknown_name(host: &str, reason: &str) -> Failure {
+    Failure::input_output(
+        format!("the name {host} has no address: {reason}"),
+        "correct DNS, or use an address in the coordinator's server URL",
+    )
 }
 
 #[cfg(test)]

@@ -97,8 +97,10 @@ async fn prove_identity<N: NetworkObserver>(
     let certificate_request = identity.create_request()?;
     let claim = Claim { exporter: &session.exporter, public_key: &public_key, request: &certificate_request };
     let Evidence { proof, tpm_quote } = answer_challenge(identity, attestor, opened, claim).await?;
-    let observed =
-        network.observe().inspect_err(|error| tracing::warn!(%error, "registering without the network")).ok();
+    let observed = network
+        .observe()
+        .inspect_err(|error| tracing::warn!(%error, "cannot observe the network, registering without it"))
+        .ok();
     let complete = CompleteRequest {
         proof,
         certificate_request,

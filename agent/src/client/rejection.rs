@@ -22,7 +22,7 @@ impl Rejection {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn note_error(&self, error: &io::Error) {
+    fn record_error(&self, error: &io::Error) {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
         if let Some(rustls::Error::AlertReceived(alert)) = cause
             && concerns_certificate(*alert)
@@ -60,7 +60,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if let Poll::Ready(Err(error)) = &read {
-            self.rejection.note_error(error);
+            self.rejection.record_error(error);
         }
         read
     }
@@ -101,7 +101,7 @@ mod tests {
             ("garbled", io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError), false),
         ] {
             let rejection = Rejection::default();
-            rejection.note_error(&error);
+            rejection.record_error(&error);
             assert_eq!(rejection.is_rejected(), want, "{name}");
         }
     }

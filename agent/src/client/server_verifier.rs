@@ -35,13 +35,14 @@ impl ServerVerifier {
     }
 }
 
+const UNREADABLE: Error = Error::InvalidCertificate(CertificateError::BadEncoding);
+
 /// First and last second of a certificate.
 fn read_validity(certificate: &CertificateDer<'_>) -> Result<(u64, u64), Error> {
-    let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| unreadable())?;
-    let second = |time: i64| u64::try_from(time).map_err(|_| unreadable());
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| UNREADABLE)?;
     let validity = parsed.validity();
-    Ok((second(validity.not_before.timestamp())?, second(validity.not_after.timestamp())?))
+    let [first, last] = [validity.not_before, validity.not_after].map(|time| u64::try_from(time.timestamp()));
+    Ok((first.map_err(|_| UNREADABLE)?, last.map_err(|_| UNREADABLE)?))
 }
 
 /// The time at which a certificate is verified.
@@ -68,7 +69,7 @@ impl ServerCertVerifier for ServerVerifier {
                 clock = now.as_secs(),
                 not_before = validity.0,
                 not_after = validity.1,
-                "the clock of this host does not fit the coordinator's certificate: set it"
+                "clock of this host does not fit the coordinator's certificate, set the clock"
             );
         }
         Ok(verified)

@@ -63,7 +63,7 @@ pub async fn connect_tls(
     let time = Arc::new(DefaultTimeProvider);
     let client = client_config(&config.authority, credentials, time).map_err(|error| unusable(&error))?;
     let stream = transport.dial(config).await?;
-    let rejection = credentials.map(|credentials| credentials.rejection.clone()).unwrap_or_default();
+    let rejection = credentials.map_or_else(Rejection::default, |credentials| credentials.rejection.clone());
     secure_stream(config, client, stream, rejection).await
 }
 
@@ -107,7 +107,7 @@ fn client_config(
         certificate.not_before.duration_since(SystemTime::UNIX_EPOCH).ok()
     });
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = ServerVerifier::new(roots, provider.clone(), floor.unwrap_or_default())?;
+    let verifier = ServerVerifier::new(roots, provider.clone(), floor.unwrap_or(Duration::ZERO))?;
     let builder = ClientConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()

@@ -106,11 +106,12 @@ fn describe_validity(certificate: &Certificate, now: SystemTime) -> String {
         Role::Live => "live system's",
         Role::Installed => "installed system's",
     };
-    if certificate.is_valid(now) {
-        let left = certificate.not_after.duration_since(now).unwrap_or_default();
+    if let Ok(left) = certificate.not_after.duration_since(now)
+        && !left.is_zero()
+    {
         return format!("the {role}, valid for another {}", format_duration(left));
     }
-    let past = now.duration_since(certificate.not_after).unwrap_or_default();
+    let past = now.duration_since(certificate.not_after).unwrap_or(Duration::ZERO);
     format!("the {role}, expired {} ago: the agent registers again by itself", format_duration(past))
 }
 
@@ -123,8 +124,8 @@ fn push_plan(text: &mut String, journal: &Journal) {
     let (id, generation) = (journal.plan_id(), journal.generation());
     push_line(text, "plan", &format!("{id}, generation {generation}"));
     let steps = journal.steps();
-    let count = |is_counted: fn(&State) -> bool| steps.iter().filter(|step| is_counted(&step.state)).count();
-    push_count(text, count(|state| matches!(state, State::Done { .. })), steps.len(), "done");
+    let done = steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count();
+    push_count(text, done, steps.len(), "done");
     for entry in steps {
         let state = match &entry.state {
             State::Pending | State::Done { .. } => continue,
@@ -133,7 +134,8 @@ fn push_plan(text: &mut String, journal: &Journal) {
         };
         let _ = writeln!(text, "  {:<24} {state}", entry.name);
     }
-    push_count(text, count(|state| matches!(state, State::Pending)), steps.len(), "pending");
+    let pending = steps.iter().filter(|step| matches!(step.state, State::Pending)).count();
+    push_count(text, pending, steps.len(), "pending");
     if let Some(last) = journal.unreported() {
         let _ = writeln!(text, "  the outcome of step {} is not reported yet", last.step);
     }

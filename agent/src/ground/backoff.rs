@@ -37,7 +37,7 @@ impl Backoff {
     }
 
     /// A connection of this length broke. A connection that breaks at once counts as a failure.
-    pub fn note_broken(&mut self, length: Duration) {
+    pub fn record_broken(&mut self, length: Duration) {
         if length >= STABLE_CONNECTION {
             self.succeeded();
         }
@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn only_a_stable_connection_forgets_failures() {
         let mut backoff = Backoff { failures: 3, ..Backoff::default() };
-        backoff.note_broken(STABLE_CONNECTION.saturating_sub(Duration::from_millis(1)));
+        backoff.record_broken(STABLE_CONNECTION.saturating_sub(Duration::from_millis(1)));
         assert_eq!(backoff.failures, 3);
-        backoff.note_broken(STABLE_CONNECTION);
+        backoff.record_broken(STABLE_CONNECTION);
         assert_eq!(backoff.failures, 0);
     }
 

@@ -18,7 +18,9 @@ pub fn overwrite_directory(path: &Path) {
     match open(path, OFlag::O_DIRECTORY | NO_LINK, Mode::empty()) {
         Ok(directory) => overwrite_entries(directory),
         Err(nix::Error::ENOENT) => {}
-        Err(error) => tracing::warn!(path = %path.display(), %error, "not overwritten"),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot overwrite secret file before deleting it")
+        }
     }
 }
 
@@ -36,7 +38,7 @@ fn overwrite_entries(directory: OwnedFd) {
                 openat(&directory, name.as_os_str(), OFlag::O_WRONLY | NO_LINK, Mode::empty())
                 && let Err(error) = overwrite_file(File::from(file))
             {
-                tracing::warn!(?name, %error, "not overwritten");
+                tracing::warn!(?name, %error, "cannot overwrite secret file before deleting it");
             }
         }
     }
@@ -47,7 +49,7 @@ pub fn overwrite_path(path: &Path) {
     if let Ok(file) = open(path, OFlag::O_WRONLY | NO_LINK, Mode::empty())
         && let Err(error) = overwrite_file(File::from(file))
     {
-        tracing::warn!(path = %path.display(), %error, "not overwritten");
+        tracing::warn!(path = %path.display(), %error, "cannot overwrite secret file before deleting it");
     }
 }
 

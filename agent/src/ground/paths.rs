@@ -49,13 +49,14 @@ impl Root {
     /// True if `NetworkManager` configures the network of this image; an image that also starts
     /// systemd-networkd does not count.
     pub fn uses_network_manager(&self) -> bool {
-        let is_wanted = |unit: &str| {
-            ["/etc", "/usr/lib"].iter().any(|directory| {
-                let wants = format!("{directory}/systemd/system/multi-user.target.wants/{unit}");
-                self.join(wants).symlink_metadata().is_ok()
-            })
-        };
-        is_wanted("NetworkManager.service") && !is_wanted("systemd-networkd.service")
+        self.starts_unit("NetworkManager.service") && !self.starts_unit("systemd-networkd.service")
+    }
+
+    fn starts_unit(&self, unit: &str) -> bool {
+        ["/etc", "/usr/lib"].iter().any(|directory| {
+            let wants = format!("{directory}/systemd/system/multi-user.target.wants/{unit}");
+            self.join(wants).symlink_metadata().is_ok()
+        })
     }
 
     /// The kernel's id of this boot.
@@ -94,11 +95,11 @@ impl Root {
 
     /// Keeps a file below [`Root::runtime`]. A failure is only logged, because such a file saves
     /// work or mistakes after a restart of the agent and no step depends on it.
-    pub fn keep_note(&self, name: &str, text: &str) {
+    pub fn write_runtime_file(&self, name: &str, text: &str) {
         let path = self.runtime().join(name);
         let made = fs::create_dir_all(self.runtime());
         if let Err(error) = made.and_then(|()| fs::write(&path, text)) {
-            tracing::warn!(path = %path.display(), %error, "cannot keep a note for the rest of this boot");
+            tracing::warn!(path = %path.display(), %error, "cannot write runtime state file");
         }
     }
 
@@ -109,13 +110,13 @@ impl Root {
     }
 
     /// This file says that the agent has attached in this boot.
-    pub fn attached_note(&self) -> PathBuf {
+    pub fn attached_mark(&self) -> PathBuf {
         self.runtime().join(ATTACHED)
     }
 
-    pub fn note_attached(&self) {
-        if !self.attached_note().exists() {
-            self.keep_note(ATTACHED, "");
+    pub fn record_attached(&self) {
+        if !self.attached_mark().exists() {
+            self.write_runtime_file(ATTACHED, "");
         }
     }
 
@@ -128,13 +129,18 @@ impl Root {
             ("passive", BootMode::Passive),
             ("recovery", BootMode::Recovery),
         ];
-        let command_line = fs::read_to_string(self.join("/proc/cmdline")).unwrap_or_default();
+        let command_line = read_or_empty(self.join("/proc/cmdline"));
         let named = command_line.split_whitespace().find_map(|word| word.strip_prefix("elemental.mode="));
-        let has_sentinel = |name: &str| self.join(format!("/run/elemental/{name}_mode")).exists();
-        let by_sentinel = modes.iter().find(|(name, _)| has_sentinel(name));
+        let by_sentinel =
+            modes.iter().find(|(name, _)| self.join(format!("/run/elemental/{name}_mode")).exists());
         let found = by_sentinel.or_else(|| modes.iter().find(|(name, _)| Some(*name) == named));
         found.map_or(BootMode::Unspecified, |(_, mode)| *mode)
     }
+}
+
+/// The text of a file; empty if it cannot be read.
+pub fn read_or_empty(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 /// The agent's state directory at any mount point: 0700, persistent.
@@ -206,7 +212,7 @@ impl StateDir {
     }
 
     /// The note of a reboot that interrupted the bootstrap commands of the newest plan.
-    pub fn bootstrap_note(&self) -> PathBuf {
+    pub fn bootstrap_record(&self) -> PathBuf {
         self.0.join("bootstrap.json")
     }
 

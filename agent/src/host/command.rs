@@ -171,9 +171,7 @@ impl Invocation {
         }
         Err(CommandError::Failed {
             program: self.program.clone(),
-            status: status
-                .code()
-                .map_or_else(|| Status::Signal(status.signal().unwrap_or_default()), Status::Code),
+            status: status.code().map_or_else(|| Status::Signal(status.signal().unwrap_or(0)), Status::Code),
             output: shown,
         })
     }

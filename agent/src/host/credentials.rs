@@ -28,8 +28,7 @@ pub fn are_on_disk(partition: &Path) -> bool {
 
 /// A path that cannot be read counts as found, because it may hold credentials.
 fn are_found(places: impl Fn(&str) -> Vec<PathBuf>) -> bool {
-    let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
-    places(KUBELET).iter().any(exists)
+    places(KUBELET).iter().any(|path| path.try_exists().unwrap_or(true))
         || places(MANIFESTS).iter().any(|directory| holds_entries(directory))
         || RANCHER.iter().flat_map(|directory| places(directory)).any(|directory| directory.is_dir())
 }

@@ -49,7 +49,7 @@ impl Elemental {
             settle_devices().await;
             match self.run_job(job, work).await {
                 Err(error) if failure::are_labels_missing(&error) => {
-                    tracing::info!("elemental does not see its partitions yet, trying again");
+                    tracing::info!("elemental does not see its partitions yet, retrying");
                     tokio::time::sleep(Duration::from_secs(3)).await;
                 }
                 ended => return ended,
@@ -67,9 +67,8 @@ impl Elemental {
     ) -> Result<Output, Failure> {
         // A job of an earlier agent may still read its own files.
         self.earlier_jobs().await?;
-        let failed = |source| CommandError::Run { program: work.program.clone(), source };
-        let files =
-            registry.map(|access| RegistryFiles::write(&self.root, access)).transpose().map_err(failed)?;
+        let files = registry.map(|access| RegistryFiles::write(&self.root, access)).transpose();
+        let files = files.map_err(|source| CommandError::Run { program: work.program.clone(), source })?;
         work.env.extend(files.iter().flat_map(RegistryFiles::environment));
         self.run_elemental(job, &work).await
     }
@@ -95,7 +94,7 @@ impl Elemental {
             None => match list_snapshots().await {
                 Ok(snapshots) => snapshots.iter().find(|snapshot| snapshot.active)?.number,
                 Err(error) => {
-                    tracing::warn!(%error, "the number of the booted snapshot is unknown");
+                    tracing::warn!(%error, "cannot tell which snapshot booted");
                     return None;
                 }
             },
@@ -106,14 +105,14 @@ impl Elemental {
 
     fn keep_booted_snapshot(&self, number: u32) {
         let _ = self.booted_snapshot.set(number);
-        self.root.keep_note(BOOTED_SNAPSHOT, &number.to_string());
+        self.root.write_runtime_file(BOOTED_SNAPSHOT, &number.to_string());
     }
 }
 
 async fn settle_devices() {
     let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
     if let Err(error) = settle.run().await {
-        tracing::warn!(%error, "udev does not settle");
+        tracing::warn!(%error, "cannot wait for udev");
     }
 }
 
@@ -144,7 +143,7 @@ impl System for Elemental {
     async fn running(&self) -> Result<SystemState, Failure> {
         let mut state = observed::system_state(&self.root)?;
         if state.boot_mode() == BootMode::Active {
-            state.snapshot = self.booted_snapshot().await.unwrap_or_default();
+            state.snapshot = self.booted_snapshot().await.unwrap_or(0);
         }
         Ok(state)
     }
@@ -252,29 +251,19 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     let Install { system_uri, snapshotter_type, snapshotter_max_snaps, debug, eject_cd, no_format, .. } =
         installation.request;
     let mut args = Vec::new();
-    let mut option = |wanted: bool, text: String| {
-        if wanted {
-            args.push(text);
-        }
-    };
-    option(*debug, "--debug".to_owned());
-    option(true, "install".to_owned());
-    option(true, "--reboot=false".to_owned());
-    option(true, "--poweroff=false".to_owned());
-    // An interrupted install leaves a disk that looks installed. An earlier check made sure that
-    // the disk holds no install of this agent.
-    option(true, "--force".to_owned());
-    option(!system_uri.is_empty(), format!("--system={}", to_source(system_uri)));
-    option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
-    option(*eject_cd, "--eject-cd".to_owned());
-    option(*no_format, "--no-format".to_owned());
-    // The agent makes the boot entry itself, after the installed system has everything that it
-    // needs (decision 60).
-    option(true, "--disable-boot-entry".to_owned());
-    for file in installation.cloud_init {
-        option(true, format!("--cloud-init={}", file.display()));
-    }
-    option(true, installation.device.display().to_string());
+    args.extend(debug.then(|| "--debug".to_owned()));
+    // An interrupted install leaves a disk that looks installed, hence `--force`. An earlier check made
+    // sure that the disk holds no install of this agent.
+    args.extend(["install", "--reboot=false", "--poweroff=false", "--force"].map(str::to_owned));
+    args.extend((!system_uri.is_empty()).then(|| format!("--system={}", to_source(system_uri))));
+    args.extend((!snapshotter_type.is_empty()).then(|| format!("--snapshotter.type={snapshotter_type}")));
+    args.extend(eject_cd.then(|| "--eject-cd".to_owned()));
+    args.extend(no_format.then(|| "--no-format".to_owned()));
+    // The agent makes the boot entry itself, after the installed system has everything that it needs
+    // (decision 60).
+    args.push("--disable-boot-entry".to_owned());
+    args.extend(installation.cloud_init.iter().map(|file| format!("--cloud-init={}", file.display())));
+    args.push(installation.device.display().to_string());
     let mut command =
         Invocation { program: "elemental".to_owned(), args, env: Vec::new(), deadline: deadlines::INSTALL };
     if *snapshotter_max_snaps > 0 {
@@ -321,11 +310,11 @@ mv -fT -- "$4.baremetal-new" "$4""#,
 }
 
 fn custom_command(instruction: &CustomInstruction) -> Invocation {
-    let pair = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let pairs = instruction.env.iter().filter_map(|text| text.split_once('='));
     Invocation {
         program: instruction.command.clone(),
         args: instruction.args.clone(),
-        env: instruction.env.iter().filter_map(pair).collect(),
+        env: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         deadline: deadlines::CUSTOM,
     }
 }

@@ -50,22 +50,25 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
     facts.graphics_cards.truncate(limits::CARDS);
     let left_out = size::bound_facts(&mut facts);
     if left_out > 0 {
-        tracing::warn!(
-            left_out,
-            "disks or network cards are not reported: a registration has no room for them"
-        );
+        tracing::warn!(left_out, "disks or network cards left out, the registration has no room for them");
     }
     facts
 }
 
 /// An address of the interface with the default route, else of any interface.
 fn find_address(network: &ObservedNetwork) -> Option<String> {
-    let is_default = |destination: &str| matches!(destination, "0.0.0.0/0" | "::/0");
-    let route = network.routes.iter().find(|route| is_default(&route.destination));
-    let leads_out = |name: &str| route.is_none_or(|route| route.interface == name);
-    let mut interfaces = network.interfaces.iter().filter(|interface| leads_out(&interface.name));
+    let mut routes = network.routes.iter();
+    let route = routes.find(|route| matches!(route.destination.as_str(), "0.0.0.0/0" | "::/0"));
+    let interfaces = network.interfaces.iter();
+    let mut interfaces =
+        interfaces.filter(|interface| route.is_none_or(|route| route.interface == interface.name));
     let address = interfaces.find_map(|interface| interface.addresses.first())?;
-    Some(address.split('/').next().unwrap_or_default().to_owned())
+    Some(without_prefix(address))
+}
+
+/// The address without its prefix length.
+fn without_prefix(address: &str) -> String {
+    address.split_once('/').map_or(address, |(address, _)| address).to_owned()
 }
 
 fn processors_and_memory() -> (u32, String, u64) {
@@ -75,9 +78,9 @@ fn processors_and_memory() -> (u32, String, u64) {
     let Ok(system) = System::new_with_specifics(wanted) else {
         return Default::default();
     };
-    let model = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned());
+    let model = system.cpus().first().map_or_else(String::new, |cpu| cpu.brand().trim().to_owned());
     let threads = u32::try_from(system.cpus().len()).unwrap_or(u32::MAX);
-    (threads, model.unwrap_or_default(), system.total_memory())
+    (threads, model, system.total_memory())
 }
 
 /// The output of the verb `facts`: the content of a registration, the values that a device selector

@@ -35,8 +35,8 @@ pub fn find_lost_paths(root: &Root) -> Vec<PathBuf> {
 }
 
 fn has_unit(root: &Root, unit: &str) -> bool {
-    let exists = |directory| root.join(directory).join(format!("{unit}.service")).exists();
-    UNIT_DIRECTORIES.into_iter().any(exists)
+    let service = format!("{unit}.service");
+    UNIT_DIRECTORIES.iter().any(|directory| root.join(directory).join(&service).exists())
 }
 
 /// One line of mountinfo (proc(5)).

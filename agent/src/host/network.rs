@@ -20,7 +20,7 @@ use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::state::duty;
 use changes::NetworkChanges;
-use settle::Sight;
+use settle::NetworkSnapshot;
 
 /// How the agent observes its network.
 pub trait NetworkObserver: Send + Sync {
@@ -62,7 +62,7 @@ fn leave_out_endpoint(network: &mut ObservedNetwork, root: &Root) {
 
 impl NetworkObserver for KernelNetwork {
     fn observe(&self) -> Result<ObservedNetwork, Failure> {
-        Ok(self.look()?.network)
+        Ok(self.snapshot()?.network)
     }
 
     fn watch(&self) -> io::Result<Option<NetworkChanges>> {
@@ -73,7 +73,7 @@ impl NetworkObserver for KernelNetwork {
 impl KernelNetwork {
     /// A file that cannot be read is left out and is no error, because many hosts do not have
     /// `NetworkManager`.
-    fn look(&self) -> Result<Sight, Failure> {
+    fn snapshot(&self) -> Result<NetworkSnapshot, Failure> {
         let dump = kernel::dump_kernel()?;
         let mut network = translate::translate_dump(&dump);
         network.interfaces.truncate(limits::INTERFACES);
@@ -85,9 +85,9 @@ impl KernelNetwork {
         leave_out_endpoint(&mut network, &self.root);
         let left_out = size::bound_network(&mut network);
         if left_out > 0 {
-            tracing::warn!(left_out, "routes or connections are not reported: a report has no room for them");
+            tracing::warn!(left_out, "routes or connections left out, the report has no room for them");
         }
-        Ok(Sight { network, unaddressed: translate::list_unaddressed(&dump) })
+        Ok(NetworkSnapshot { network, unaddressed: translate::list_unaddressed(&dump) })
     }
 }
 

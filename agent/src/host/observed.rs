@@ -2,17 +2,17 @@
 
 use std::error::Error;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use proto::v1alpha1::{FailureReason, SystemState};
 use serde::Deserialize;
 
 use super::command::SYSTEM_LOG;
+use super::sysfs::read_line;
 use super::system::CloudInit;
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure, FailureClass, OnPath as _, describe_error};
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::host::facts::os_release::parse_image;
 use crate::host::network::kernel::dump_kernel;
 use crate::host::network::translate::list_own_addresses;
@@ -20,12 +20,11 @@ use crate::state::duty;
 
 /// The running system. Unknown values are empty, except for the boot id.
 pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
-    let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     Ok(SystemState {
         boot_id: boot_id(root)?,
-        image: parse_image(&text(root.os_release())),
+        image: parse_image(&read_or_empty(root.os_release())),
         boot_mode: root.boot_mode().into(),
-        hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
+        hostname: read_line(&root.join("/proc/sys/kernel/hostname")),
         addresses: if *root == Root::host() { list_addresses(root) } else { Vec::new() },
         // Only `elemental state` names the snapshot.
         snapshot: 0,
@@ -91,9 +90,9 @@ pub(super) fn unreadable(what: &str, error: &dyn Error) -> Failure {
 
 /// Time since the kernel started; zero if the kernel does not say it.
 pub fn read_uptime(root: &Root) -> Duration {
-    let text = fs::read_to_string(root.join("/proc/uptime")).unwrap_or_default();
+    let text = read_or_empty(root.join("/proc/uptime"));
     let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]

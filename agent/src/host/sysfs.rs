@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::ground::paths::read_or_empty;
+
 /// The names in a directory, sorted.
 pub fn list_children(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -13,5 +15,5 @@ pub fn list_children(directory: &Path) -> Vec<String> {
 
 /// The trimmed content of a file with one line.
 pub fn read_line(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    read_or_empty(path).trim().to_owned()
 }

@@ -78,8 +78,15 @@ fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option
 
 /// Quotes a value for an `EnvironmentFile` of systemd.
 fn quote(value: &str) -> String {
-    let escape = |c: char| if "\"\\`$".contains(c) { format!("\\{c}") } else { c.to_string() };
-    format!("\"{}\"", value.chars().map(escape).collect::<String>())
+    let mut quoted = String::from("\"");
+    for character in value.chars() {
+        if "\"\\`$".contains(character) {
+            quoted.push('\\');
+        }
+        quoted.push(character);
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// The type is `exec` and not `oneshot`. For a oneshot unit `systemd-run` waits for the start job,
@@ -123,7 +130,7 @@ async fn until_none(list: &Invocation, limit: Duration) -> Result<(), CommandErr
         if started.elapsed() >= limit {
             return Err(CommandError::Busy { unit: running.to_owned(), limit });
         }
-        tracing::info!(unit = running, "waiting for work that an earlier agent started");
+        tracing::info!(unit = running, "waiting for a job of an earlier agent");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
@@ -131,7 +138,7 @@ async fn until_none(list: &Invocation, limit: Duration) -> Result<(), CommandErr
 async fn stop_unit(job: &Job) {
     let unit = format!("{}.service", job.name());
     if let Err(error) = Invocation::new("systemctl", &["stop", &unit], deadlines::QUERY).run().await {
-        tracing::warn!(unit, %error, "cannot stop work that is over its deadline");
+        tracing::warn!(unit, %error, "cannot stop a job after its deadline");
     }
 }
 

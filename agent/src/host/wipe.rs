@@ -164,8 +164,8 @@ pub fn mounts_below(root: &Root, directory: &str) -> Result<Vec<PathBuf>, Failur
 }
 
 fn parse_mount_points(text: &str) -> Vec<PathBuf> {
-    let point = |line: &str| line.split(' ').nth(4).map(unescape_mount);
-    text.lines().filter_map(point).map(PathBuf::from).collect()
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4));
+    points.map(|point| PathBuf::from(unescape_mount(point))).collect()
 }
 
 /// The kernel writes space, tab, newline and backslash as three octal digits.
@@ -187,10 +187,9 @@ pub fn remove_rendered_network(root: &Root) -> Result<(), Failure> {
         let Ok(entries) = fs::read_dir(root.join(directory)) else {
             continue;
         };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(prefix) {
-                fs::remove_file(&path).on(REMOVE, &path)?;
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                fs::remove_file(entry.path()).on(REMOVE, &entry.path())?;
             }
         }
     }

@@ -63,13 +63,15 @@ impl Certificate {
         let (namespace, role) =
             parse_names(&leaf).ok_or_else(|| invalid("it has no URI baremetal://NAMESPACE/TPMHASH/ROLE"))?;
         let name = leaf.subject().iter_common_name().find_map(|name| name.as_str().ok());
-        let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let validity = leaf.validity();
+        let [not_before, not_after] = [validity.not_before, validity.not_after]
+            .map(|time| UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0)));
         Ok(Self {
             role,
             chain: chain.to_owned(),
             inventory: name.map(|name| format!("{namespace}/{name}")),
-            not_before: moment(leaf.validity().not_before.timestamp()),
-            not_after: moment(leaf.validity().not_after.timestamp()),
+            not_before,
+            not_after,
         })
     }
 
@@ -83,7 +85,7 @@ impl Certificate {
     }
 
     pub(super) fn life(&self) -> Duration {
-        self.not_after.duration_since(self.not_before).unwrap_or_default()
+        self.not_after.duration_since(self.not_before).unwrap_or(Duration::ZERO)
     }
 }
 

@@ -159,7 +159,7 @@ impl Attestor {
 /// whether a host needs one.
 fn read_certificate(tpm: &mut Tpm) -> Result<Vec<u8>, TpmError> {
     match tpm.read_index(TpmHandle::new(ENDORSEMENT_CERTIFICATE)) {
-        Ok(found) => Ok(found.map(trim_certificate).unwrap_or_default()),
+        Ok(found) => Ok(found.map_or_else(Vec::new, trim_certificate)),
         Err(error @ TpmError::Refused { .. }) if !error.is_temporary() => {
             let error = Failure::from(error).with_next_action("none, unless the Secret tpm-ca asks for one");
             tracing::warn!(%error, "cannot read the certificate in the TPM, registering without it");

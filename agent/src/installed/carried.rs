@@ -35,7 +35,7 @@ fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
         Err(error) => {
             tracing::warn!(
                 %error,
-                "the node identity is unreadable, so Hello states a node"
+                "cannot read the node identity, Hello states a node"
             );
             return Some(CarriedNode::default());
         }
@@ -49,7 +49,7 @@ fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
 /// A damaged record still proves an install.
 fn read_installed(root: &Root) -> Option<InstallDone> {
     let record = InstallRecord::read(&root.state()).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the install record cannot be read");
+        tracing::warn!(%error, "cannot read the install record");
         Some(InstallRecord::default())
     });
     record.map(InstallDone::from)

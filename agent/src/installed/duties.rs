@@ -21,7 +21,7 @@ pub(super) struct DutyLine {
 impl DutyLine {
     pub(super) fn open(root: &Root) -> Self {
         let changes = FileChanges::watch_directory(&root.load_balancer()).inspect_err(
-            |error| tracing::warn!(%error, "changes of the load balancer's state are not reported"),
+            |error| tracing::warn!(%error, "cannot watch the load balancer's state, changes are not reported"),
         );
         Self { changes: changes.ok(), reported: None }
     }
@@ -35,14 +35,14 @@ impl DutyLine {
     }
 
     /// Called after a change, or after the end of the watch.
-    pub(super) fn note_seen(
+    pub(super) fn record_seen(
         &mut self,
         seen: io::Result<()>,
         root: &Root,
         outbound: &mpsc::Sender<HostMessage>,
     ) {
         if let Err(error) = seen {
-            tracing::warn!(%error, "changes of the load balancer's state are not reported any more");
+            tracing::warn!(%error, "load balancer state watch failed, changes are not reported any more");
             self.changes = None;
         }
         self.report_state(root, outbound);
@@ -56,9 +56,9 @@ impl DutyLine {
         outbound: &mpsc::Sender<HostMessage>,
     ) {
         match duty::keep_duty(root, duty) {
-            Ok(()) => tracing::info!(generation = duty.generation, "load balancer's duty kept"),
+            Ok(()) => tracing::info!(generation = duty.generation, "load balancer duty stored"),
             Err(error) => {
-                tracing::warn!(%error, "load balancer's duty refused");
+                tracing::warn!(%error, "load balancer duty refused");
                 self.send_state(duty::refuse_duty(duty, error), outbound);
             }
         }

@@ -54,7 +54,7 @@ const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 /// The reason for which the agent exits without a failure. The unit starts it again, and
 /// [`crate::update::launch`] chooses the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExitReason {
     /// A newer agent is to be tried.
     Updated,
     /// This agent was on trial and did not attach.
@@ -68,7 +68,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     executor: Executor<S>,
     network: &N,
     version: Version,
-) -> Result<Ended, Failure> {
+) -> Result<ExitReason, Failure> {
     let settings = Settings::open(root)?;
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?.ok_or_else(|| no_identity(&directory))?;
@@ -145,7 +145,7 @@ struct Link<'a, S, N> {
 
 /// The reason for which a connection is opened again without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Again {
+enum ReconnectReason {
     /// The host has another certificate.
     Certificate,
     /// The host has other settings.
@@ -159,16 +159,16 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Caller { config: self.settings.config(), network: self.network, identity: self.identity }
     }
 
-    async fn keep_attached(&mut self) -> Ended {
+    async fn keep_attached(&mut self) -> ExitReason {
         let mut backoff = Backoff::default();
         loop {
             let start = Instant::now();
             match self.attach_once().await {
-                Ok(Again::Agent) => return Ended::Updated,
-                Ok(Again::Certificate | Again::Settings) => {}
+                Ok(ReconnectReason::Agent) => return ExitReason::Updated,
+                Ok(ReconnectReason::Certificate | ReconnectReason::Settings) => {}
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
-                    backoff.note_broken(start.elapsed());
+                    backoff.record_broken(start.elapsed());
                     let address = self.settings.config().address();
                     let failure = error.failure.clone().context(format_args!("not attached to {address}"));
                     self.console.print_failure(&failure);
@@ -176,9 +176,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                         self.trial.reboot(&self.system).await;
                     }
                     if self.updates.is_over(&error, &mut self.console) {
-                        return Ended::GivenUp;
+                        return ExitReason::GivenUp;
                     }
-                    self.settings.note_failed();
+                    self.settings.record_failed();
                     backoff.wait().await;
                 }
             }
@@ -191,7 +191,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         error.answer == Answer::Unauthenticated || self.rejection.is_rejected()
     }
 
-    async fn attach_once(&mut self) -> Result<Again, CallError> {
+    async fn attach_once(&mut self) -> Result<ReconnectReason, CallError> {
         self.rejection = Rejection::default();
         let certificate = self.choose_certificate().await?;
         if certificate.role == Role::Live {
@@ -207,20 +207,23 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .await
             .map_err(|_elapsed| stream_closed())??
             .into_inner();
-        self.root.note_attached();
+        self.root.record_attached();
         self.trial.keep_network();
-        if let Err(error) = self.settings.note_attached() {
-            tracing::warn!(%error, "settings of the coordinator are not kept");
+        if let Err(error) = self.settings.record_attached() {
+            tracing::warn!(%error, "cannot store the settings of the coordinator");
         }
-        self.updates.note_attached();
+        self.updates.record_attached();
         self.pace.attached(Instant::now());
         self.progress_pace.set_running(self.running.borrow_and_update().clone());
         self.console.print_message(&format!("attached to {}", self.settings.config().address()));
         let changes = self
             .network
             .watch()
-            .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
-            .unwrap_or_default();
+            .inspect_err(
+                |error| tracing::warn!(%error, "cannot watch the network, its changes are not reported"),
+            )
+            .ok()
+            .flatten();
         let wait = self.identity.renewal_wait(&certificate, SystemTime::now());
         let renewal = Instant::now() + wait.max(RENEWAL_PAUSE);
         let mut attached = Attached {
@@ -231,7 +234,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             renewal,
             observed: LastObserved::default(),
             duties: DutyLine::open(self.root),
-            reading: None,
+            download: None,
         };
         attached.duties.report_state(self.root, &attached.outbound);
         loop {

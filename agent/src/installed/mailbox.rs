@@ -25,6 +25,20 @@ pub enum Order {
     Reboot(String),
 }
 
+impl Order {
+    fn is_plan(&self) -> bool {
+        self.generation().is_some()
+    }
+
+    /// The generation of a plan; `None` for other orders.
+    fn generation(&self) -> Option<u64> {
+        match self {
+            Self::Plan { plan, .. } => Some(plan.generation),
+            Self::Reported(_) | Self::Reboot(_) => None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Mailbox {
     orders: Mutex<VecDeque<Order>>,
@@ -40,12 +54,9 @@ impl Mailbox {
             orders.retain(|order| !matches!(order, Order::Reboot(_)));
         }
         if let Order::Plan { plan: new, .. } = &order {
-            let is_plan = |order: &Order| matches!(order, Order::Plan { .. });
-            orders.retain(
-                |order| !matches!(order, Order::Plan { plan, .. } if plan.generation == new.generation),
-            );
-            if orders.iter().filter(|order| is_plan(order)).count() >= PLANS
-                && let Some(oldest) = orders.iter().position(is_plan)
+            orders.retain(|order| order.generation() != Some(new.generation));
+            if orders.iter().filter(|order| order.is_plan()).count() >= PLANS
+                && let Some(oldest) = orders.iter().position(Order::is_plan)
             {
                 orders.remove(oldest);
             }
@@ -59,13 +70,10 @@ impl Mailbox {
     /// brought its plan again.
     pub fn put_back(&self, order: Order) {
         let mut orders = self.lock();
-        let is_same = |other: &Order| match (&order, other) {
-            (Order::Plan { plan, .. }, Order::Plan { plan: other, .. }) => {
-                plan.generation == other.generation
-            }
-            _ => false,
-        };
-        if !orders.iter().any(is_same) {
+        let is_replaced = order
+            .generation()
+            .is_some_and(|generation| orders.iter().any(|other| other.generation() == Some(generation)));
+        if !is_replaced {
             orders.push_front(order);
         }
     }

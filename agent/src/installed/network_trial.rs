@@ -52,7 +52,7 @@ impl<'a> NetworkTrial<'a> {
     pub(super) fn keep_network(&self) {
         let kept = observed::boot_id(self.root).map(|boot| network_trial::confirm_network(self.root, &boot));
         if let Ok(Err(error)) = kept {
-            tracing::warn!(%error, "the new network is not recorded as the proven one");
+            tracing::warn!(%error, "cannot record the new network as proven");
         }
     }
 
@@ -91,7 +91,7 @@ impl<'a> NetworkTrial<'a> {
         match network_trial::revert_network(self.root, trial, boot, &why) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(%error, "the former network does not come back, retrying");
+                tracing::warn!(%error, "cannot restore the former network, retrying");
                 false
             }
         }
@@ -101,7 +101,7 @@ impl<'a> NetworkTrial<'a> {
     pub(super) async fn reboot(&self, system: &impl System) {
         for method in [RebootMethod::Orderly, RebootMethod::Forced, RebootMethod::Immediate] {
             if let Err(error) = system.reboot(method).await {
-                tracing::warn!(?method, %error, "cannot ask for a reboot");
+                tracing::warn!(?method, %error, "cannot request a reboot");
             }
             sleep(REBOOT_DEADLINE).await;
         }

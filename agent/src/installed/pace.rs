@@ -24,13 +24,13 @@ impl Pace {
         self.due = Some(self.allowed_at(now));
     }
 
-    pub fn note_changed(&mut self, now: Instant) {
+    pub fn record_changed(&mut self, now: Instant) {
         if self.due.is_none() {
             self.due = Some(self.allowed_at(now + SETTLE));
         }
     }
 
-    pub fn note_reported(&mut self, now: Instant) {
+    pub fn record_reported(&mut self, now: Instant) {
         *self = Self { last: Some(now), due: None };
     }
 
@@ -55,7 +55,7 @@ impl LastObserved {
     }
 
     /// Records that the coordinator has the report, or refuses it.
-    pub fn note_sent(&mut self, report: ObservedReport) {
+    pub fn record_sent(&mut self, report: ObservedReport) {
         self.0 = Some(report);
     }
 }
@@ -79,12 +79,8 @@ impl ProgressPace {
     /// Time to send; `None` if there is nothing to send.
     pub fn due(&self) -> Option<Instant> {
         let running = self.unsent.as_ref()?;
-        let same_step = |sent: &StepProgress| {
-            (&sent.plan_id, sent.generation, sent.step)
-                == (&running.plan_id, running.generation, running.step)
-        };
         match &self.sent {
-            Some((sent, at)) if same_step(sent) => Some(*at + PROGRESS_APART),
+            Some((sent, at)) if step_of(sent) == step_of(running) => Some(*at + PROGRESS_APART),
             Some(_) | None => Some(Instant::now()),
         }
     }
@@ -95,6 +91,10 @@ impl ProgressPace {
         self.sent = Some((progress.clone(), now));
         Some(progress)
     }
+}
+
+fn step_of(progress: &StepProgress) -> (&str, u64, u32) {
+    (&progress.plan_id, progress.generation, progress.step)
 }
 
 #[cfg(test)]
@@ -111,14 +111,14 @@ mod tests {
         assert_eq!(pace.due(), None);
         pace.attached(start);
         assert_eq!(pace.due(), Some(start), "the first at once");
-        pace.note_reported(start);
-        pace.note_changed(at(5));
-        pace.note_changed(at(20));
+        pace.record_reported(start);
+        pace.record_changed(at(5));
+        pace.record_changed(at(20));
         assert_eq!(pace.due(), Some(at(30)), "one for all changes, half a minute after the last");
-        pace.note_reported(at(30));
-        pace.note_changed(at(100));
+        pace.record_reported(at(30));
+        pace.record_changed(at(100));
         assert_eq!(pace.due(), Some(at(103)), "settled");
-        pace.note_reported(at(103));
+        pace.record_reported(at(103));
         pace.attached(at(104));
         assert_eq!(pace.due(), Some(at(133)), "a line that flaps is no reason to flood");
     }
@@ -131,7 +131,7 @@ mod tests {
         };
         let mut last = LastObserved::default();
         assert!(last.is_news(&report("a")), "a new connection");
-        last.note_sent(report("a"));
+        last.record_sent(report("a"));
         assert!(!last.is_news(&report("a")));
         assert!(last.is_news(&report("b")));
     }

@@ -73,13 +73,13 @@ impl Settings {
     }
 
     /// The host has attached by [`Settings::config`], so the other settings are removed.
-    pub(super) fn note_attached(&mut self) -> Result<(), Failure> {
+    pub(super) fn record_attached(&mut self) -> Result<(), Failure> {
         let Some(next) = &self.next else { return Ok(()) };
         if !self.tries_next() {
             tracing::warn!(
                 announced = next.address(),
                 kept = self.current.address(),
-                "the coordinator is not reached by its new settings: back to the former ones"
+                "coordinator not reached by its new settings, keeping the former ones"
             );
             self.failed = Some((next.checksum(), Instant::now()));
             self.next = None;
@@ -90,11 +90,11 @@ impl Settings {
         if let Some(next) = self.next.take() {
             self.current = next;
         }
-        tracing::info!(coordinator = self.current.address(), "settings of the coordinator replaced");
+        tracing::info!(coordinator = self.current.address(), "coordinator settings replaced");
         Ok(())
     }
 
-    pub(super) fn note_failed(&mut self) {
+    pub(super) fn record_failed(&mut self) {
         if self.next.is_some() {
             self.failures = self.failures.wrapping_add(1);
         }
@@ -144,7 +144,7 @@ mod tests {
         let mut settings = Settings::open(&root).unwrap();
         assert_eq!(settings.config().host, "new");
         assert_eq!(config::read(&root.state().config()).unwrap().host, "old");
-        settings.note_attached().unwrap();
+        settings.record_attached().unwrap();
         let kept = config::read(&root.state().config()).unwrap();
         assert_eq!(
             (kept.host.as_str(), kept.token.as_str(), kept.authority),
@@ -161,20 +161,20 @@ mod tests {
         for turn in ["nowhere", "old", "nowhere", "old"] {
             for _ in 0..TRIES {
                 assert_eq!(settings.config().host, turn);
-                settings.note_failed();
+                settings.record_failed();
             }
         }
         assert!(root.state().next_config().exists(), "neither is given up");
         for _ in 0..TRIES {
-            settings.note_failed();
+            settings.record_failed();
         }
-        settings.note_attached().unwrap();
+        settings.record_attached().unwrap();
         assert_eq!(settings.config().host, "old");
         assert!(!root.state().next_config().exists());
         let refused = settings.accept(&announced("nowhere")).unwrap_err();
         assert!(refused.message.contains("went back"), "{refused}");
         assert!(settings.accept(&announced("elsewhere")).unwrap(), "others are tried at once");
-        settings.note_attached().unwrap();
+        settings.record_attached().unwrap();
         tokio::time::advance(PAUSE).await;
         assert!(settings.accept(&announced("nowhere")).unwrap());
         let odd = CoordinatorSettings { registration_url: "http://x/".into(), ..announced("x") };

@@ -29,16 +29,16 @@ const PROOF: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The download of an agent on one stream.
-pub(super) struct Reading {
+pub(super) struct BinaryDownload {
     offer: Offer,
     file: Pin<Box<dyn Future<Output = Result<Vec<u8>, CallError>> + Send>>,
 }
 
-impl Reading {
+impl BinaryDownload {
     /// Waits for the end of the download; never returns if there is none.
-    pub(super) async fn end(reading: &mut Option<Self>) -> Result<Vec<u8>, CallError> {
-        match reading {
-            Some(reading) => reading.file.as_mut().await,
+    pub(super) async fn end(download: &mut Option<Self>) -> Result<Vec<u8>, CallError> {
+        match download {
+            Some(download) => download.file.as_mut().await,
             None => std::future::pending().await,
         }
     }
@@ -69,14 +69,14 @@ impl<'a> Updates<'a> {
     pub(super) fn state(&self) -> AgentUpdateState {
         let failed = read_record(self.root).failed;
         AgentUpdateState {
-            failed_version: failed.as_ref().map(|failed| failed.version.to_string()).unwrap_or_default(),
+            failed_version: failed.as_ref().map_or_else(String::new, |failed| failed.version.to_string()),
             failure: failed.map(|failed| Failure::refused(failed.message, failed.next_action).into()),
             on_trial: self.is_on_trial,
         }
     }
 
     /// Starts over on a new stream, because a download of the former stream is read again.
-    pub(super) fn note_attached(&mut self) {
+    pub(super) fn record_attached(&mut self) {
         self.drop_offer();
         self.proof_due = self.is_on_trial.then(|| Instant::now() + PROOF);
     }
@@ -93,10 +93,10 @@ impl<'a> Updates<'a> {
         match launch::keep_proven(self.root, &self.version) {
             Ok(()) => {
                 (self.is_on_trial, self.proof_due) = (false, None);
-                tracing::info!(version = %self.version, "this agent has attached and is kept");
+                tracing::info!(version = %self.version, "updated agent attached, keeping it");
             }
             Err(error) => {
-                tracing::warn!(%error, "this agent is not kept yet, retrying");
+                tracing::warn!(%error, "cannot keep the updated agent, retrying");
                 self.proof_due = self.proof_due.map(|_| Instant::now() + PROOF);
             }
         }
@@ -114,7 +114,7 @@ impl<'a> Updates<'a> {
         console.print_message(&format!("agent {} is given up: {why}", self.version));
         launch::give_up(self.root, &self.version, why)
             .inspect_err(|error| {
-                tracing::warn!(%error, "the former agent is not back, retrying");
+                tracing::warn!(%error, "cannot return to the former agent, retrying");
             })
             .is_ok()
     }
@@ -156,29 +156,29 @@ impl<'a> Updates<'a> {
             return;
         }
         if let Err(error) = record.without_failed().write(&self.root.state()) {
-            tracing::warn!(%error, "the agent that was given up is not forgotten");
+            tracing::warn!(%error, "cannot forget the failed agent update");
         }
     }
 
     /// Starts the download of the announced agent, and ends one that is not wanted any more.
-    pub(super) fn follow_offer(&self, reading: &mut Option<Reading>, client: &HostClient<Channel>) {
-        reading.take_if(|reading| self.offer.as_ref() != Some(&reading.offer));
-        let Some(offer) = self.offer.as_ref().filter(|_| reading.is_none() && self.file.is_none()) else {
+    pub(super) fn poll_offer(&self, download: &mut Option<BinaryDownload>, client: &HostClient<Channel>) {
+        download.take_if(|download| self.offer.as_ref() != Some(&download.offer));
+        let Some(offer) = self.offer.as_ref().filter(|_| download.is_none() && self.file.is_none()) else {
             return;
         };
-        tracing::info!(version = %offer.program.version, "reading another agent from the coordinator");
+        tracing::info!(version = %offer.program.version, "downloading agent");
         let file = Box::pin(read_agent(client.clone(), offer.clone()));
-        *reading = Some(Reading { offer: offer.clone(), file });
+        *download = Some(BinaryDownload { offer: offer.clone(), file });
     }
 
     /// Another agent may be wanted by now.
-    pub(super) fn note_read(
+    pub(super) fn record_download(
         &mut self,
-        reading: Option<Reading>,
+        download: Option<BinaryDownload>,
         read: Result<Vec<u8>, CallError>,
         outbound: &mpsc::Sender<HostMessage>,
     ) {
-        if reading.map(|reading| reading.offer) != self.offer {
+        if download.map(|download| download.offer) != self.offer {
             return;
         }
         match read {
@@ -186,7 +186,7 @@ impl<'a> Updates<'a> {
             // After a broken connection the agent is announced again on the next one.
             Err(error) => {
                 let Some(offer) = self.offer.take() else { return };
-                tracing::warn!(%error, "the announced agent cannot be read");
+                tracing::warn!(%error, "cannot download the announced agent");
                 let failure = error.failure.context("it cannot be read");
                 send_failure(&offer.program.version.to_string(), failure, outbound);
             }
@@ -214,7 +214,7 @@ impl<'a> Updates<'a> {
         {
             let (message, next_action) = (failure.message.clone(), failure.next_action.clone());
             if let Err(error) = launch::refuse(self.root, Failed { version, message, next_action }) {
-                tracing::warn!(%error, "the refusal of the agent is not kept");
+                tracing::warn!(%error, "cannot store the refusal of the announced agent");
             }
         }
         send_failure(version, failure, outbound);
@@ -223,14 +223,14 @@ impl<'a> Updates<'a> {
 
 fn read_record(root: &Root) -> Record {
     Record::read(&root.state()).unwrap_or_else(|error| {
-        tracing::warn!(%error, "updates of the agent cannot be read");
+        tracing::warn!(%error, "cannot read the agent update record");
         Record::default()
     })
 }
 
 /// If the queue is full, the next Hello reports the failure.
 fn send_failure(version: &str, failure: Failure, outbound: &mpsc::Sender<HostMessage>) {
-    tracing::warn!(version, cause = failure.message, "the announced agent is not taken");
+    tracing::warn!(version, cause = failure.message, "announced agent refused");
     let failure = Some(failure.report_as(FailureReason::Refused));
     let state = AgentUpdateState { failed_version: version.to_owned(), failure, on_trial: false };
     let _ = outbound.try_send(HostMessage { message: Some(Message::AgentUpdate(state)) });

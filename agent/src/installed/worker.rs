@@ -124,7 +124,7 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Resul
         Order::Reported(report) => executor.reported(&report).map_err(|error| {
             tracing::error!(
                 %error,
-                "a report is acknowledged but not journaled; it will be sent again"
+                "cannot journal an acknowledged report, sending it again"
             );
             NotJournaled(None)
         }),
@@ -145,7 +145,7 @@ fn accept_plan<S: System>(executor: &mut Executor<S>, plan: &wire::Plan) -> Opti
         Ok(plan) => match executor.accept(plan) {
             Ok(()) => None,
             Err(RefusedPlan::NotJournaled(error)) => {
-                tracing::error!(plan_id, generation, %error, "plan not begun, retrying");
+                tracing::error!(plan_id, generation, %error, "cannot begin plan, retrying");
                 return None;
             }
             Err(RefusedPlan::Refused(refusal)) => Some(refusal),

@@ -105,22 +105,24 @@ impl Variables {
     /// Finds an entry whose device path names one of the partitions, preferably in the boot order,
     /// else the lowest one.
     fn find_entry(&self, order: &[[u8; 2]], partitions: &[[u8; 16]]) -> io::Result<Option<[u8; 2]>> {
-        let names_partition = |entry: &[u8; 2]| {
-            let option = fs::read(self.entry_path(u16::from_le_bytes(*entry))).unwrap_or_default();
+        let all = self.list_entries()?.into_iter().map(u16::to_le_bytes);
+        Ok(order.iter().copied().chain(all).find(|entry| self.names_partition(*entry, partitions)))
+    }
+
+    fn names_partition(&self, entry: [u8; 2], partitions: &[[u8; 16]]) -> bool {
+        fs::read(self.entry_path(u16::from_le_bytes(entry))).is_ok_and(|option| {
             partitions.iter().any(|partition| option.windows(partition.len()).any(|part| part == partition))
-        };
-        if let Some(entry) = order.iter().find(|entry| names_partition(entry)) {
-            return Ok(Some(*entry));
-        }
-        Ok(self.list_entries()?.into_iter().map(u16::to_le_bytes).find(names_partition))
+        })
     }
 
     /// Replaces the entry of an earlier install, whose partition no longer exists, or takes the
     /// first free number.
     fn write_entry(&self, partition: &EfiPartition) -> io::Result<()> {
         let used = self.list_entries()?;
-        let is_replaced = |number: &u16| fs::read(self.entry_path(*number)).is_ok_and(|read| is_ours(&read));
-        let replaced = used.iter().copied().find(is_replaced);
+        let replaced = used
+            .iter()
+            .copied()
+            .find(|number| fs::read(self.entry_path(*number)).is_ok_and(|read| is_ours(&read)));
         let number = replaced.or_else(|| (0..=u16::MAX).find(|number| !used.contains(number)));
         let number = number.ok_or(io::ErrorKind::StorageFull)?;
         write_variable(&self.entry_path(number), &[&LASTING[..], &partition.load_option()].concat())

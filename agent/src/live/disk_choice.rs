@@ -51,8 +51,9 @@ pub fn choose_disk<'a>(
     let list = || list_disks(disks, rules);
     let chosen = match wish {
         DiskRequest::Device { path, name } => {
-            let may_take = |disk: &&Disk| is_fixed(disk) || (rules.is_annotated && !disk.live_medium);
-            find_named(disks.iter().filter(may_take), path, name.as_deref(), list)?
+            let allowed =
+                disks.iter().filter(|disk| is_fixed(disk) || (rules.is_annotated && !disk.live_medium));
+            find_named(allowed, path, name.as_deref(), list)?
         }
         DiskRequest::Selector(requirements) => {
             let chosen = find_selected(disks, requirements, list)?;
@@ -81,8 +82,8 @@ pub fn choose_disk<'a>(
             "disconnect it from this host; if it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory",
         ));
     }
-    let is_other = |disk: &&Disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen);
-    let others = disks.iter().filter(is_other);
+    let others =
+        disks.iter().filter(|disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen));
     let labelled: Vec<_> = others.filter_map(|disk| describe_labels(disk, rules)).collect();
     if labelled.is_empty() {
         return Ok(chosen);
@@ -113,7 +114,7 @@ impl Rules<'_> {
 
 fn describe_labels(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
     let labels = disk.elemental_labels();
-    let owner = rules.owner(disk).map(|owner| format!(", the system of {owner}")).unwrap_or_default();
+    let owner = rules.owner(disk).map_or_else(String::new, |owner| format!(", the system of {owner}"));
     (!labels.is_empty()).then(|| format!("{} ({}{owner})", disk.name_and_path(), labels.join(", ")))
 }
 
@@ -212,10 +213,12 @@ fn list_disks(disks: &[Disk], rules: &Rules<'_>) -> String {
 }
 
 fn describe_obstacle(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
-    let removable = || disk.removable.then(|| "removable".to_owned());
-    let owner = || rules.owner(disk).map(|owner| format!("installed system of {owner}"));
-    let contents = || rules.contents(disk).filter(|_| !rules.allow_erase);
-    removable().or_else(|| contents::describe_exclusion(disk)).or_else(owner).or_else(contents)
+    if disk.removable {
+        return Some("removable".to_owned());
+    }
+    contents::describe_exclusion(disk)
+        .or_else(|| rules.owner(disk).map(|owner| format!("installed system of {owner}")))
+        .or_else(|| rules.contents(disk).filter(|_| !rules.allow_erase))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ mod attempts;
 mod choice;
 mod installed;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +23,7 @@ use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure, OnPath as _};
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::host::command::Invocation;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
@@ -94,13 +93,13 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     };
     let order = if request.disable_boot_entry { None } else { flow.add_boot_entry(&disk.name) };
     flow.report_outcome(Outcome::Done(record.into())).await?;
-    let order = order.map(|order| format!("; {order}")).unwrap_or_default();
+    let order = order.map_or_else(String::new, |order| format!("; {order}"));
     flow.live.console.print_message(&format!("installed on {}{order}", device.display()));
     flow.turn_to(request.power_action()).await
 }
 
 fn format_clock(time: SystemTime) -> String {
-    let minutes = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+    let minutes = time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
@@ -244,8 +243,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 
     fn choose_image(&self, request: &Install) -> String {
         if request.system_uri.is_empty() {
-            let text = fs::read_to_string(self.live.root.os_release()).unwrap_or_default();
-            return parse_image(&text);
+            return parse_image(&read_or_empty(self.live.root.os_release()));
         }
         request.system_uri.clone()
     }

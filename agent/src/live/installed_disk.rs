@@ -76,7 +76,7 @@ impl Drop for Mounted {
         if self.ours
             && let Err(error) = umount2(&self.path, MntFlags::MNT_DETACH)
         {
-            tracing::warn!(path = %self.path.display(), %error, "cannot unmount");
+            tracing::warn!(path = %self.path.display(), %error, "cannot unmount partition");
         }
     }
 }
@@ -103,7 +103,7 @@ impl Mounts for KernelMounts {
         tokio::time::sleep(pause).await;
         let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
         if let Err(error) = settle.run().await {
-            tracing::warn!(error = %Failure::from(error), "udev does not settle");
+            tracing::warn!(error = %Failure::from(error), "cannot wait for udev");
         }
     }
 
@@ -177,8 +177,8 @@ pub fn find_installed_disks(
 ) -> Result<InstalledDisks, Failure> {
     let (mut own, mut foreign, mut used) = (Vec::new(), Vec::new(), Vec::new());
     // A system on several paths, or on a mirror, counts once.
-    let is_part = |disk: &Disk| disks.iter().any(|other| disk.is_part_of(other));
-    for disk in disks.iter().filter(|disk| !disk.live_medium && !is_part(disk)) {
+    let whole = disks.iter().filter(|disk| !disks.iter().any(|other| disk.is_part_of(other)));
+    for disk in whole.filter(|disk| !disk.live_medium) {
         let Some(partition) = disk.persistent_partition() else { continue };
         let name = disk.name.clone();
         match read_partition(disk, partition, mounts)? {
@@ -196,9 +196,9 @@ pub fn find_installed_disks(
     match own.len() {
         0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign, used }),
         _ => {
-            let is_own = |disk: &&Disk| own.iter().any(|found| found.disk == disk.name);
-            let own: Vec<_> = disks.iter().filter(is_own).map(Disk::name_and_path).collect();
-            let (count, disks) = (own.len(), own.join(", "));
+            let systems = disks.iter().filter(|disk| own.iter().any(|found| found.disk == disk.name));
+            let systems: Vec<_> = systems.map(Disk::name_and_path).collect();
+            let (count, disks) = (systems.len(), systems.join(", "));
             Err(Failure::input_output(
                 format!(
                     "{count} disks carry an installed system of this agent ({disks}), so nothing is touched"

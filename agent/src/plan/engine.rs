@@ -14,19 +14,12 @@ pub enum Next<'a> {
     /// The plan is new: journal it, and begin with its first step.
     Begin,
     /// Run this step; a part or all of it may have happened already.
-    Run {
-        index: usize,
-        step: &'a Step,
-    },
+    Run { index: usize, step: &'a Step },
     /// The reboot that this step requested has happened.
-    Rebooted {
-        index: usize,
-    },
+    Rebooted { index: usize },
     /// The step was started and must not take effect twice, and nobody knows whether it took
     /// effect: give it up.
-    Interrupted {
-        index: usize,
-    },
+    Interrupted { index: usize },
     /// Every step is done, or one has failed.
     Finished,
 }

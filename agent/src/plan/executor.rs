@@ -139,8 +139,10 @@ impl<S: System> Executor<S> {
     }
 
     fn begin_plan(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
-        let custom = |step: &Step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_));
-        if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
+        let mut steps = plan.steps.iter();
+        let is_custom =
+            steps.any(|step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_)));
+        if is_custom && self.policy.custom == CustomInstructions::Refuse {
             let next_action = "start its agent with --allow-custom-instructions, or write another plan";
             let refusal = Failure::refused("this host does not run custom instructions", next_action);
             return Err(RefusedPlan::Refused(refusal));
@@ -191,13 +193,13 @@ impl<S: System> Executor<S> {
         let Some(method) = method else {
             if *boot_id == boot {
                 tracing::error!(
-                    "the host was asked to reboot in every way and did not: look at its console, then reboot it by hand"
+                    "host did not reboot by any method, look at its console and reboot it by hand"
                 );
             }
             self.reboot = None;
             return Ok(Advance::Idle);
         };
-        tracing::info!(?method, "rebooting, as an operator asked for it");
+        tracing::info!(?method, "rebooting on an operator's request");
         self.reboot = Some(OrderedReboot { boot_id: boot, requests: requests + 1 });
         self.request_reboot(method).await;
         Ok(Advance::Rebooting)
@@ -264,8 +266,9 @@ impl<S: System> Executor<S> {
             rebooted_from: self.progress.rebooted_from(plan),
             active_at_start: self.progress.active_snapshot(index),
         };
-        let publish = |retry: Retry| self.publish_running(plan, index, retry);
-        let ended = attempts::run_attempts(step, &spec, context, publish).await;
+        let ended =
+            attempts::run_attempts(step, &spec, context, |retry| self.publish_running(plan, index, retry))
+                .await;
         failpoint("executor::step::done");
         match ended {
             Ok(done) => Outcome::Done(done),
@@ -292,7 +295,7 @@ impl<S: System> Executor<S> {
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
         self.request_reboot(method).await;
-        self.progress.note_reboot_request(plan, requests + 1);
+        self.progress.record_reboot_request(plan, requests + 1);
         failpoint("executor::reboot::asked");
         Ok(Advance::Rebooting)
     }
@@ -300,7 +303,7 @@ impl<S: System> Executor<S> {
     async fn request_reboot(&self, method: RebootMethod) {
         if let Err(error) = self.system.reboot(method).await {
             // The next attempt uses a harder method.
-            tracing::warn!(?method, %error, "cannot ask for a reboot");
+            tracing::warn!(?method, %error, "cannot request a reboot");
         }
     }
 
@@ -323,7 +326,7 @@ impl<S: System> Executor<S> {
         active_snapshot: Option<u32>,
     ) -> Result<(), Failure> {
         let started = self.progress.start_step(index, boot, active_snapshot);
-        started.map_err(|error| self.note_unjournaled(plan, index, error))?;
+        started.map_err(|error| self.record_unjournaled(plan, index, error))?;
         self.publish_running(plan, index, Retry::default());
         Ok(())
     }
@@ -331,13 +334,13 @@ impl<S: System> Executor<S> {
     fn end_step(&mut self, plan: &Plan, index: usize, outcome: Outcome) -> Result<Advance, Failure> {
         self.running.send_replace(None);
         let ended = self.progress.end_step(index, outcome);
-        ended.map_err(|error| self.note_unjournaled(plan, index, error))?;
+        ended.map_err(|error| self.record_unjournaled(plan, index, error))?;
         Ok(self.progress.unreported().map_or(Advance::Idle, Advance::Report))
     }
 
     /// A failure that is not in the journal is not reported as a failure of the step, because the
     /// next boot would start the node of a plan that has failed.
-    fn note_unjournaled(&self, plan: &Plan, index: usize, failure: Failure) -> Failure {
+    fn record_unjournaled(&self, plan: &Plan, index: usize, failure: Failure) -> Failure {
         let last_failure = failure.message.clone();
         self.publish_running(plan, index, Retry { failures: self.progress.failed_writes(), last_failure });
         failure.context(format_args!("cannot journal step {index}"))

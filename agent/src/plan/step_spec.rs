@@ -29,10 +29,7 @@ pub enum RetryPolicy {
     /// The step is given up.
     Never,
     /// Another attempt, after a wait whose upper bound doubles.
-    Backoff {
-        first: Duration,
-        longest: Duration,
-    },
+    Backoff { first: Duration, longest: Duration },
 }
 
 /// Number of attempts if the failure is neither transient nor terminal.

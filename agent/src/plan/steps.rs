@@ -7,7 +7,7 @@ mod prepare;
 mod upgrade;
 mod verify;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{FailureReason, StepDone};
@@ -71,8 +71,7 @@ pub(crate) fn timed_out(spec: &StepSpec, last: Option<Failure>) -> Failure {
 }
 
 fn list_paths(paths: &[PathBuf]) -> String {
-    let shown = |path: &PathBuf| Path::display(path).to_string();
-    paths.iter().map(shown).collect::<Vec<_>>().join(", ")
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -32,9 +32,8 @@ pub(crate) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) 
     let directory = root.connections();
     let is_used = root.uses_network_manager();
     // A network that this host reported has the names of the agent's own files.
-    let ours = |name: &str| file_name(&format!("{PREFIX}{}", name.strip_prefix(PREFIX).unwrap_or(name)));
     let wanted: BTreeMap<_, _> =
-        wanted.iter().filter(|_| is_used).map(|(name, content)| (ours(name), content)).collect();
+        wanted.iter().filter(|_| is_used).map(|(name, content)| (own_file_name(name), content)).collect();
     for name in list_own_files(&directory)? {
         if !wanted.contains_key(&name) {
             durable::remove(&directory.join(name))?;
@@ -53,10 +52,14 @@ pub(crate) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) 
     Ok(!wanted.is_empty())
 }
 
+fn own_file_name(name: &str) -> String {
+    file_name(&format!("{PREFIX}{}", name.strip_prefix(PREFIX).unwrap_or(name)))
+}
+
 fn is_written(path: &Path, content: &[u8]) -> bool {
-    let is_ours =
-        |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o7777 == durable::SECRET;
-    fs::symlink_metadata(path).is_ok_and(is_ours) && fs::read(path).is_ok_and(|found| found == content)
+    let Ok(file) = fs::symlink_metadata(path) else { return false };
+    let is_secret = file.is_file() && file.permissions().mode() & 0o7777 == durable::SECRET;
+    is_secret && fs::read(path).is_ok_and(|found| found == content)
 }
 
 fn list_own_files(directory: &Path) -> Result<Vec<String>, Failure> {

@@ -109,7 +109,7 @@ pub fn has_served(root: &Root) -> bool {
 }
 
 /// From now on the host holds the endpoint only while its API server answers.
-pub fn note_served(root: &Root) -> Result<(), Failure> {
+pub fn record_served(root: &Root) -> Result<(), Failure> {
     durable::write(&root.state().load_balancer().join(SERVED), b"").context(NOT_KEPT)
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let wrong = LoadBalancerDuty { port: 0, ..duty(9) };
         assert!(refusal(&wrong).contains("duty is refused"), "{}", refusal(&wrong));
         assert_eq!(kept_generation(&root), 4);
-        note_served(&root).unwrap();
+        record_served(&root).unwrap();
         end_duty(&root).unwrap();
         assert!(read_duty(&root).unwrap().is_none() && !has_served(&root));
         assert_eq!(kept_generation(&root), 4, "a later duty has a higher generation");

@@ -34,8 +34,8 @@ impl InstallRecord {
     /// True if the record names another host than the one with this UUID. The hosts are different
     /// only if both UUIDs are known and differ.
     pub fn is_of_another_host(&self, uuid: Option<&str>) -> bool {
-        let other = |uuid: &str| !self.smbios_uuid.eq_ignore_ascii_case(uuid);
-        !self.smbios_uuid.is_empty() && uuid.is_some_and(other)
+        let known = uuid.filter(|_| !self.smbios_uuid.is_empty());
+        known.is_some_and(|uuid| !self.smbios_uuid.eq_ignore_ascii_case(uuid))
     }
 }
 

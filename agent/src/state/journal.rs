@@ -90,13 +90,13 @@ impl LastOutcome {
 impl Journal {
     /// The journal of a plan that has not begun.
     pub fn begin_plan(plan: &Plan) -> Self {
-        let entry = |step: &proto::plan::Step| Entry { name: step.name().to_owned(), state: State::Pending };
+        let names = plan.steps.iter().map(|step| step.name().to_owned());
         Self {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
             checksum: plan.checksum.to_string(),
             kind: plan.kind.into(),
-            steps: plan.steps.iter().map(entry).collect(),
+            steps: names.map(|name| Entry { name, state: State::Pending }).collect(),
             last: None,
         }
     }
@@ -209,7 +209,7 @@ impl Journal {
 
 /// The bytes of the file: layout and SHA-256 of the body in the first line, then the body.
 fn render_json(journal: &Journal) -> Vec<u8> {
-    let body = serde_json::to_string_pretty(journal).unwrap_or_default();
+    let body = format!("{:#}", serde_json::json!(journal));
     format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes())).into_bytes()
 }
 

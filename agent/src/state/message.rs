@@ -57,7 +57,7 @@ impl Console {
             // A closed console does not stop the work.
             let _ = writeln!(std::io::stdout(), "baremetal: {line}");
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(line)]);
-            self.root.keep_note(MESSAGE, &serde_json::json!(message).to_string());
+            self.root.write_runtime_file(MESSAGE, &serde_json::json!(message).to_string());
         }
     }
 

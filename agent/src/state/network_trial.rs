@@ -112,7 +112,7 @@ impl Trial {
 /// The trial of this host. If the record cannot be read, the current network stays.
 pub fn read_trial(state: &StateDir) -> Option<Trial> {
     try_read(state).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the record of the former network cannot be read, so it does not come back");
+        tracing::warn!(%error, "cannot read the former network, it is not restored");
         None
     })
 }

@@ -60,15 +60,19 @@ pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), Failure> {
 
 /// Both values end up on a command line that systemd splits.
 fn check_identity(identity: &NodeIdentity) -> Result<(), Failure> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    let address = |c: char| plain(c) || ":/".contains(c);
-    if identity.uuid.is_empty() || identity.uuid.len() > 63 || !identity.uuid.chars().all(plain) {
+    if identity.uuid.is_empty() || identity.uuid.len() > 63 || !identity.uuid.chars().all(is_plain) {
         return Err(unsafe_value("the uuid"));
     }
-    if identity.provider_id.is_empty() || !identity.provider_id.chars().all(address) {
+    if identity.provider_id.is_empty()
+        || !identity.provider_id.chars().all(|c| is_plain(c) || ":/".contains(c))
+    {
         return Err(unsafe_value("the providerID"));
     }
     Ok(())
+}
+
+fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "-._".contains(character)
 }
 
 /// Writes the identity into each file from which a kubelet of this host reads arguments.
@@ -110,7 +114,7 @@ pub fn remove_arguments(root: &Root) -> Result<(), Failure> {
     }
     for path in files.chosen.iter().chain(&files.others).filter(|path| !usual.contains(path)) {
         if let Err(error) = edit_file(path, environment::remove_arguments) {
-            tracing::warn!(%error, "cannot remove the kubelet's node identity now, it is removed at the next boot");
+            tracing::warn!(%error, "cannot remove the kubelet's node identity now; it is removed at the next boot");
         }
     }
     Ok(())
@@ -119,18 +123,17 @@ pub fn remove_arguments(root: &Root) -> Result<(), Failure> {
 /// True if no trace of an identity is left that the agent can remove.
 pub fn is_forgotten(root: &Root) -> Result<bool, Failure> {
     for path in environment_files::usual_files(root) {
-        let text = durable::read_text(&path)?.unwrap_or_default();
-        if environment::remove_arguments(&text) != text {
+        if durable::read_text(&path)?.is_some_and(|text| environment::remove_arguments(&text) != text) {
             return Ok(false);
         }
     }
-    let fragment = |directory: &PathBuf| directory.join(FRAGMENT).exists();
-    Ok(!root.state().node_identity().exists() && !list_distributions(root).iter().any(fragment))
+    let mut fragments = list_distributions(root).into_iter().map(|directory| directory.join(FRAGMENT));
+    Ok(!root.state().node_identity().exists() && !fragments.any(|fragment| fragment.exists()))
 }
 
 fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), Failure> {
     let before = durable::read_text(path)?;
-    let text = before.as_deref().unwrap_or_default();
+    let text = before.as_deref().unwrap_or("");
     let after = edit(text);
     if after == text {
         return Ok(());

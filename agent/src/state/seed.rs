@@ -63,14 +63,17 @@ fn read_directory(directory: &Path) -> Result<Option<Seed>, Failure> {
     let Some(meta_data) = durable::read(&directory.join(META_DATA))? else {
         return Ok(None);
     };
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Some(Seed {
         user_data: durable::read(&directory.join(USER_DATA))?.map(Secret::new),
-        meta_data: text(meta_data),
-        network_config: durable::read(&directory.join(NETWORK_CONFIG))?.map(text),
+        meta_data: lossy_text(&meta_data),
+        network_config: durable::read(&directory.join(NETWORK_CONFIG))?.map(|text| lossy_text(&text)),
         connections: read_connections(directory)?,
         network_data: durable::read(&directory.join(NETWORK_DATA))?.map(Secret::new),
     }))
+}
+
+fn lossy_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 pub(crate) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, Failure> {
@@ -105,14 +108,13 @@ pub fn restore_network(root: &Root) -> Result<Restored, Failure> {
 /// run.
 fn network_only(seed: &Seed) -> Seed {
     let instance = instance_id(&seed.meta_data).unwrap_or_default();
-    let key = |line: &&str| {
-        let key = line.split(':').next().unwrap_or_default();
-        matches!(key, "local-hostname" | "local_hostname")
-    };
     let mut meta_data = format!("instance-id: held-{instance}\n");
-    for line in seed.meta_data.lines().filter(key) {
-        meta_data.push_str(line);
-        meta_data.push('\n');
+    for line in seed.meta_data.lines() {
+        let key = line.split_once(':').map_or(line, |(key, _)| key);
+        if matches!(key, "local-hostname" | "local_hostname") {
+            meta_data.push_str(line);
+            meta_data.push('\n');
+        }
     }
     Seed { user_data: None, meta_data, ..seed.clone() }
 }

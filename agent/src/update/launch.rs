@@ -23,7 +23,7 @@ pub fn choose_program(root: &Root, own: &Version, attaches: bool) -> Option<Prog
         Ok(program) => program,
         Err(error) => {
             // An agent whose starts cannot be counted must not be tried.
-            tracing::warn!(%error, "cannot read the updates of the agent, the running one goes on");
+            tracing::warn!(%error, "cannot read the agent update record, starting the image's agent");
             None
         }
     }
@@ -56,7 +56,7 @@ fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Progr
 }
 
 fn fail(version: &Version, message: String) -> Failed {
-    tracing::warn!(%version, cause = message, "the agent is given up");
+    tracing::warn!(%version, cause = message, "agent update given up");
     Failed { version: version.clone(), message, next_action: AGAIN.to_owned() }
 }
 
@@ -130,7 +130,7 @@ pub fn remove_unneeded(root: &Root, own: &Version, file: &Path) {
     let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     for path in paths.filter(|path| *path != record_path && !names(&record, path)) {
         if let Err(error) = durable::remove(&path) {
-            tracing::warn!(%error, "cannot delete unused agent binary");
+            tracing::warn!(%error, "cannot delete unused agent binaries");
         }
     }
 }

@@ -134,7 +134,10 @@ impl Record {
         let Some(text) = durable::read(&path)? else { return Ok(Self::default()) };
         serde_json::from_slice(&text).map_err(|error| {
             let message = describe_cause(&format!("{} is no record of updates", path.display()), &error);
-            Failure::input_output(message, "remove the file: the agent of the image runs then")
+            Failure::input_output(
+                message,
+                "remove the file: cannot start the updated agent, falling back to the image's then",
+            )
         })
     }
 

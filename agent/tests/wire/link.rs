@@ -91,7 +91,7 @@ async fn a_live_certificate_is_exchanged_before_hello() {
         }),
     )
     .await;
-    assert!(host.root.attached_note().exists(), "the boot assessment waits for it");
+    assert!(host.root.attached_mark().exists(), "the boot assessment waits for it");
     let memory = coordinator.memory();
     assert_eq!(memory.renewals, [memory.hellos[0].system.as_ref().unwrap().boot_id.as_str()]);
     let hello = &memory.hellos[0];

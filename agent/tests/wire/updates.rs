@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent::ground::paths::Root;
 use agent::ground::version::own_version;
-use agent::installed::link::{self, Ended};
+use agent::installed::link::{self, ExitReason};
 use agent::plan::executor::{Executor, Policy};
 use agent::update::record::Record;
 use proto::proof;
@@ -81,7 +81,7 @@ async fn the_agent_ends_for_another_one() {
     let executor = Executor::open(host.root.clone(), system.clone(), Policy::default()).unwrap();
     let network = agent::host::network::KernelNetwork::below(&host.root);
     let ended = Box::pin(link::run(&host.root, system, executor, &network, own_version())).await.unwrap();
-    assert_eq!(ended, Ended::Updated);
+    assert_eq!(ended, ExitReason::Updated);
     let trial = record(&host).trial.unwrap();
     assert_eq!(fs::read(trial.program.path(&host.root.state())).unwrap(), vec![b'a'; 1000]);
 }

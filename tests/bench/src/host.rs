@@ -51,7 +51,7 @@ pub(crate) fn start(host: Host, number: usize, events: UnboundedSender<HostEvent
                     if std::env::var_os("BENCH_VERBOSE").is_some() {
                         eprintln!("  {}: {error:#}", machine.host.name);
                     }
-                    backoff.note_broken(start.elapsed());
+                    backoff.record_broken(start.elapsed());
                     backoff.wait().await;
                 }
             }

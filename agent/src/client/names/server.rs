@@ -27,6 +27,15 @@ pub(super) enum NoAddress {
     Failed(String),
 }
 
+impl From<NetError> for NoAddress {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::Dns(DnsError::NoRecordsFound(_)) => Self::Unknown,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for NoAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,12 +71,8 @@ impl Server {
         port: u16,
         deadline: Duration,
     ) -> Result<Vec<IpAddr>, NoAddress> {
-        let failed = |error: NetError| match error {
-            NetError::Dns(DnsError::NoRecordsFound(_)) => NoAddress::Unknown,
-            error => NoAddress::Failed(error.to_string()),
-        };
-        let resolver = self.build_resolver(search, port, deadline).map_err(failed)?;
-        let found: Vec<_> = resolver.lookup_ip(name.clone()).await.map_err(failed)?.iter().collect();
+        let resolver = self.build_resolver(search, port, deadline)?;
+        let found: Vec<_> = resolver.lookup_ip(name.clone()).await?.iter().collect();
         if found.is_empty() { Err(NoAddress::Unknown) } else { Ok(found) }
     }
 

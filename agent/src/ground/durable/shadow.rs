@@ -11,6 +11,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::ground::paths::read_or_empty;
+
 /// Appends system call and path to the file that the variable `FLUSH_LOG` names, so that a test can
 /// compare them with the system calls that the kernel saw.
 pub fn log_flush(call: &str, path: &Path) -> io::Result<()> {
@@ -110,11 +112,12 @@ impl Shadow {
 
     fn list_entries(&self, inode: u64) -> Vec<(String, u64, String)> {
         let path = self.directory.join("directories").join(inode.to_string());
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let entry = |line: &str| {
-            let mut words = line.splitn(3, ' ');
-            Some((words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.to_owned()))
-        };
-        text.lines().filter_map(entry).collect()
+        let text = read_or_empty(path);
+        let entries = text.lines().map(|line| line.splitn(3, ' '));
+        entries
+            .filter_map(|mut words| {
+                Some((words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.to_owned()))
+            })
+            .collect()
     }
 }

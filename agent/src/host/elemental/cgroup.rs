@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::host::command::{CommandError, Invocation};
 use crate::host::system::{Job, Output, deadlines};
 use crate::host::units;
@@ -19,21 +19,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// True for control groups of pods or containers, and for services of distributions, which leave
 /// their shims behind when they are stopped.
 fn is_workload(name: &str) -> bool {
-    let service = name.strip_suffix(".service").unwrap_or_default();
-    name.contains("kubepods")
-        || name.starts_with("cri-containerd-")
-        || ["k3s", "k3s-agent", "rke2-server", "rke2-agent"].contains(&service)
+    let services = ["k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"];
+    name.contains("kubepods") || name.starts_with("cri-containerd-") || services.contains(&name)
 }
 
 /// True if only shims run in a service of containerd. The service leaves shims behind that did not
 /// end with their pods.
 fn is_left_by_containerd(root: &Root, cgroup: &Path) -> bool {
-    let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    let is_runtime = |process: &str| {
-        let name = fs::read_to_string(root.join("/proc").join(process).join("comm"));
-        name.is_ok_and(|name| name.trim() == "containerd")
-    };
-    cgroup.ends_with("containerd.service") && !processes.split_whitespace().any(is_runtime)
+    let processes = read_or_empty(cgroup.join("cgroup.procs"));
+    let mut names = processes.split_whitespace().map(|process| root.join("/proc").join(process).join("comm"));
+    cgroup.ends_with("containerd.service") && !names.any(|name| read_or_empty(name).trim() == "containerd")
 }
 
 /// The topmost control groups of the workload that hold a process.
@@ -63,7 +58,7 @@ fn list_directories(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn has_process(cgroup: &Path) -> bool {
-    let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let processes = read_or_empty(cgroup.join("cgroup.procs"));
     !processes.trim().is_empty() || list_directories(cgroup).iter().any(|child| has_process(child))
 }
 

@@ -182,14 +182,16 @@ fn judge(status: Status, output: &str) -> Diagnosis {
 
 /// The last line that names an error, else the last line.
 fn find_error_line(output: &str) -> String {
-    let is_error = |line: &&str| {
-        let line = line.to_lowercase();
-        ["error", "fatal", "fail", "erro["].iter().any(|word| line.contains(word))
-    };
-    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty()).rev();
-    let line = lines().take(LAST_LINES).find(is_error).or_else(|| lines().next()).unwrap_or_default();
+    let lines: Vec<_> = output.lines().map(str::trim).filter(|line| !line.is_empty()).rev().collect();
+    let error = lines.iter().take(LAST_LINES).find(|line| names_error(line)).or_else(|| lines.first());
+    let Some(line) = error.copied() else { return String::new() };
     let message = line.split_once("msg=\"").map_or(line, |(_, message)| message.trim_end_matches('"'));
     message.chars().take(LINE_CHARACTERS).collect()
+}
+
+fn names_error(line: &str) -> bool {
+    let line = line.to_lowercase();
+    ["error", "fatal", "fail", "erro["].iter().any(|word| line.contains(word))
 }
 
 const fn known(cause: &'static str, next_action: &'static str) -> Diagnosis {

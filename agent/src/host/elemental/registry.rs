@@ -58,10 +58,9 @@ impl RegistryFiles {
             let path = files.add_file("authorities.pem", &bundle)?;
             files.set_variable("SSL_CERT_FILE", path.display().to_string());
         }
-        let text = |secret: &Secret| String::from_utf8_lossy(secret.expose()).into_owned();
         for (name, value) in [
-            ("HTTPS_PROXY", access.https_proxy.as_ref().map(text)),
-            ("HTTP_PROXY", access.http_proxy.as_ref().map(text)),
+            ("HTTPS_PROXY", access.https_proxy.as_ref().map(read_text)),
+            ("HTTP_PROXY", access.http_proxy.as_ref().map(read_text)),
             ("NO_PROXY", access.no_proxy.clone()),
         ] {
             if let Some(value) = value {
@@ -86,6 +85,10 @@ impl RegistryFiles {
         options.write(true).create_new(true).mode(0o600).open(&path)?.write_all(content)?;
         Ok(path)
     }
+}
+
+fn read_text(secret: &Secret) -> String {
+    String::from_utf8_lossy(secret.expose()).into_owned()
 }
 
 impl Drop for RegistryFiles {

@@ -38,8 +38,11 @@ pub(super) fn parse_snapshots(printed: &str) -> Result<Vec<Snapshot>, Failure> {
         .map_err(|error| unreadable("the output of `elemental state`", &error))?;
     let nested = state.partitions.and_then(|partitions| partitions.state);
     let snapshots = state.state.or(nested).map(|partition| partition.snapshots);
-    let snapshot = |(number, Entry { source, digest, active })| Snapshot { number, source, digest, active };
-    Ok(snapshots.into_iter().flatten().map(snapshot).collect())
+    Ok(snapshots
+        .into_iter()
+        .flatten()
+        .map(|(number, Entry { source, digest, active })| Snapshot { number, source, digest, active })
+        .collect())
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub(super) async fn list_workload(root: &Root) -> Vec<String> {
         Client::Ctr => list_names(ctr_command(&["containers", "list", "--quiet"])).await,
     };
     let mut names = known.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the container runtime does not answer");
+        tracing::warn!(%error, "container runtime does not answer");
         Vec::new()
     });
     names.extend(cgroup::list_cgroups(root).iter().map(|path| path.display().to_string()));

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use proto::v1alpha1 as wire;
 use serde::Serialize;
 
 use super::joined_disks;
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::host::sysfs::{list_children, read_line};
 
 /// Mount point of the live medium.
@@ -84,12 +85,11 @@ impl Disk {
     /// A path that leads to this disk after a restart too, if there is one: by WWN, else by another
     /// identifier.
     pub fn stable_path(&self) -> PathBuf {
-        let stable = || self.links.iter().filter(|link| link.starts_with("/dev/disk/by-id/"));
         // Each path of a SAN has the WWN of the volume, so the multipath device is preferred.
-        let by = |prefix: &str| stable().find(|link| link.starts_with(prefix));
-        let link = by("/dev/disk/by-id/dm-uuid-").or_else(|| by("/dev/disk/by-id/wwn-"));
-        let link = link.or_else(|| stable().next());
-        link.map_or_else(|| self.device_path(), PathBuf::from)
+        let prefixes = ["/dev/disk/by-id/dm-uuid-", "/dev/disk/by-id/wwn-", "/dev/disk/by-id/"];
+        let mut preferred =
+            prefixes.iter().filter_map(|prefix| self.links.iter().find(|link| link.starts_with(prefix)));
+        preferred.next().map_or_else(|| self.device_path(), PathBuf::from)
     }
 
     /// The kernel name and the stable path, for messages.
@@ -100,9 +100,12 @@ impl Disk {
     /// True if both are one disk: by WWN, serial number and size, and by kernel name if the disk
     /// has neither WWN nor serial number.
     pub fn is_same(&self, other: &Self) -> bool {
-        let identity = |disk: &Self| (disk.wwn.clone(), disk.serial.clone(), disk.size_bytes);
         let is_identified = !self.wwn.is_empty() || !self.serial.is_empty();
-        identity(self) == identity(other) && (is_identified || self.name == other.name)
+        self.identifiers() == other.identifiers() && (is_identified || self.name == other.name)
+    }
+
+    fn identifiers(&self) -> (&str, &str, u64) {
+        (&self.wwn, &self.serial, self.size_bytes)
     }
 
     /// The partition that Elemental calls persistent: by its name in the partition table, else by
@@ -155,7 +158,7 @@ impl From<Disk> for wire::Disk {
 /// Every disk, sorted by name, without paths that the kernel has joined with others and hidden.
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
-    let mounts = fs::read_to_string(root.join("/proc/self/mountinfo")).unwrap_or_default();
+    let mounts = read_or_empty(root.join("/proc/self/mountinfo"));
     let live = parse_mounted_device(&mounts, LIVE_MOUNT);
     let mut disks: Vec<_> = list_children(&root.join("/sys/block"))
         .into_iter()
@@ -176,28 +179,25 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
     let number = read_line(&path.join("dev"));
     let record = read_udev(root, &path);
     let udev = |key: &str| parse_udev(&record, key);
-    let first = |values: [String; 5]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
     let mut partitions: Vec<(String, PathBuf)> = list_children(&path)
         .into_iter()
         .map(|child| (child.clone(), path.join(child)))
         .filter(|(_, directory)| directory.join("partition").exists())
         .collect();
     partitions.extend(joined_disks::list_partitions(root, &path));
-    let holds_live =
-        |(_, part): &(String, PathBuf)| live.is_some_and(|live| read_line(&part.join("dev")) == live);
+    let mut numbers = partitions.iter().map(|(_, part)| read_line(&part.join("dev")));
+    let holds_live = live.is_some_and(|live| number == live || numbers.any(|number| number == live));
     Disk {
         size_bytes: read_line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
-        model: Some(read_line(&path.join("device/model")))
-            .filter(|model| !model.is_empty())
-            .unwrap_or_else(|| udev("ID_MODEL")),
-        serial: first([
+        model: first_of([read_line(&path.join("device/model")), udev("ID_MODEL")]),
+        serial: first_of([
             udev("ID_SERIAL_SHORT"),
             read_line(&path.join("serial")),
             read_line(&path.join("device/serial")),
             udev("ID_SERIAL"),
             [udev("DM_SERIAL"), udev("MD_UUID")].concat(),
         ]),
-        wwn: first([
+        wwn: first_of([
             udev("ID_WWN_WITH_EXTENSION"),
             udev("ID_WWN"),
             read_line(&path.join("wwid")),
@@ -206,8 +206,8 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
         ]),
         rotational: read_line(&path.join("queue/rotational")) == "1",
         removable: read_line(&path.join("removable")) == "1",
-        links: links.get(&name).cloned().unwrap_or_default(),
-        live_medium: live == Some(number.as_str()) || partitions.iter().any(holds_live),
+        links: links.get(&name).map_or_else(Vec::new, Vec::clone),
+        live_medium: holds_live,
         holders: list_holders(&path, &partitions),
         table: udev("ID_PART_TABLE_TYPE"),
         signature: (!record.is_empty()).then(|| Signature::parse(&record)),
@@ -216,9 +216,14 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
     }
 }
 
+/// The first value that is not empty.
+fn first_of<const N: usize>(values: [String; N]) -> String {
+    values.into_iter().find(|value| !value.is_empty()).unwrap_or_default()
+}
+
 fn read_partition(root: &Root, (name, path): (String, PathBuf)) -> Partition {
     let record = read_udev(root, &path);
-    let uevent = fs::read_to_string(path.join("uevent")).unwrap_or_default();
+    let uevent = read_or_empty(path.join("uevent"));
     // The kernel does not report the name of a partition that was added to a table in use.
     let label = match uevent.lines().find_map(|line| line.strip_prefix("PARTNAME=")) {
         Some(label) => label.to_owned(),
@@ -237,15 +242,14 @@ fn read_partition(root: &Root, (name, path): (String, PathBuf)) -> Partition {
 fn list_holders(disk: &Path, partitions: &[(String, PathBuf)]) -> Vec<String> {
     let directories =
         std::iter::once(disk).chain(partitions.iter().map(|(_, directory)| directory.as_path()));
-    let is_partition = |holder: &String| partitions.iter().any(|(name, _)| name == holder);
     let holders = directories.flat_map(|directory| list_children(&directory.join("holders")));
-    holders.filter(|holder| !is_partition(holder)).collect()
+    holders.filter(|holder| !partitions.iter().any(|(name, _)| name == holder)).collect()
 }
 
 /// udev's record of the block device with this directory in sysfs; empty if udev does not know it.
 pub fn read_udev(root: &Root, directory: &Path) -> String {
     let number = read_line(&directory.join("dev"));
-    fs::read_to_string(root.join("/run/udev/data").join(format!("b{number}"))).unwrap_or_default()
+    read_or_empty(root.join("/run/udev/data").join(format!("b{number}")))
 }
 
 fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
@@ -265,10 +269,8 @@ fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
 
 /// One property of a record of udev's database (`E:KEY=value`).
 pub fn parse_udev(text: &str, key: &str) -> String {
-    text.lines()
-        .filter_map(|line| line.strip_prefix("E:")?.split_once('='))
-        .find_map(|(found, value)| (found == key).then(|| value.trim().to_owned()))
-        .unwrap_or_default()
+    let mut properties = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
+    properties.find(|(found, _)| *found == key).map_or("", |(_, value)| value.trim()).to_owned()
 }
 
 /// `major:minor` of the device that is mounted at `point` (proc(5), mountinfo).
@@ -283,16 +285,13 @@ fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
 /// label is read here, because `/dev/disk/by-label` shows only one of two disks with the same
 /// label.
 fn parse_label(bytes: &[u8]) -> String {
-    let at = |offset: usize, length: usize| bytes.get(offset..offset + length).unwrap_or_default();
-    let field = if at(0x438, 2) == [0x53, 0xef] {
-        at(0x478, 16)
-    } else if at(0x52, 5) == b"FAT32" {
-        at(0x47, 11)
-    } else if at(0x36, 3) == b"FAT" {
-        at(0x2b, 11)
-    } else {
-        return String::new();
-    };
+    // Offset and bytes of the magic number, then the place of the label.
+    let formats: [(usize, &[u8], Range<usize>); 3] =
+        [(0x438, &[0x53, 0xef], 0x478..0x488), (0x52, b"FAT32", 0x47..0x52), (0x36, b"FAT", 0x2b..0x36)];
+    let format = formats
+        .into_iter()
+        .find(|(offset, magic, _)| bytes.get(*offset..).is_some_and(|rest| rest.starts_with(magic)));
+    let Some(field) = format.and_then(|(_, _, label)| bytes.get(label)) else { return String::new() };
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).trim_end().to_owned()
 }

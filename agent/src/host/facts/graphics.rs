@@ -22,13 +22,15 @@ pub fn read_cards(root: &Root) -> Vec<GraphicsCard> {
 }
 
 fn read_card(device: &Path) -> Option<GraphicsCard> {
-    let number = |file: &str| {
-        let text = fs::read_to_string(device.join(file)).ok()?;
-        Some(text.trim().trim_start_matches("0x").to_owned())
-    };
     let driver = fs::read_link(device.join("driver")).ok();
-    let driver = driver.as_deref().and_then(|path| path.file_name()?.to_str()).unwrap_or_default();
-    Some(GraphicsCard { driver: driver.to_owned(), vendor: number("vendor")?, product: number("device")? })
+    let driver = driver.as_deref().and_then(|path| path.file_name()?.to_str()).unwrap_or("");
+    let (vendor, product) = (read_number(&device.join("vendor"))?, read_number(&device.join("device"))?);
+    Some(GraphicsCard { driver: driver.to_owned(), vendor, product })
+}
+
+/// The digits of a number; `None` if the device is not on PCI.
+fn read_number(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().trim_start_matches("0x").to_owned())
 }
 
 #[cfg(test)]

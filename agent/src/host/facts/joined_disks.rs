@@ -17,10 +17,9 @@ pub(super) fn is_joined(directory: &Path) -> bool {
 
 /// A volume inside a container; the container itself holds no data.
 fn is_firmware_volume(directory: &Path) -> bool {
-    let array = |file: &str| read_line(&directory.join("md").join(file));
-    array("metadata_version").starts_with("external:/")
-        && array("level").starts_with("raid")
-        && WRITABLE.contains(&array("array_state").as_str())
+    read_line(&directory.join("md/metadata_version")).starts_with("external:/")
+        && read_line(&directory.join("md/level")).starts_with("raid")
+        && WRITABLE.contains(&read_line(&directory.join("md/array_state")).as_str())
 }
 
 /// UUID of a multipath device.
@@ -32,17 +31,19 @@ fn multipath(directory: &Path) -> Option<String> {
 pub(super) fn list_partitions(root: &Root, directory: &Path) -> Vec<(String, PathBuf)> {
     let Some(disk) = multipath(directory) else { return Vec::new() };
     let devices = root.join("/sys/block");
-    let number = |name: &String| {
-        let uuid = read_line(&devices.join(name).join("dm/uuid"));
-        let (part, of) = uuid.strip_prefix("part")?.split_once('-')?;
-        (of == disk).then(|| part.parse::<u32>().ok())?
-    };
     let mut found: Vec<_> = list_children(&directory.join("holders"))
         .into_iter()
-        .filter_map(|name| Some((number(&name)?, name)))
+        .filter_map(|name| Some((partition_number(&devices.join(&name), &disk)?, name)))
         .collect();
     found.sort();
     found.into_iter().map(|(_, name)| (name.clone(), devices.join(name))).collect()
+}
+
+/// The number of a partition of the multipath device `disk`.
+fn partition_number(partition: &Path, disk: &str) -> Option<u32> {
+    let uuid = read_line(&partition.join("dm/uuid"));
+    let (number, of) = uuid.strip_prefix("part")?.split_once('-')?;
+    number.parse().ok().filter(|_| of == disk)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::ground::paths::Root;
+use crate::host::sysfs::read_line;
 
 const BLOCKS: &str = "/sys/devices/system/memory";
 const PAGES: &str = "/sys/kernel/mm/hugepages";
@@ -10,13 +11,13 @@ const PAGES: &str = "/sys/kernel/mm/hugepages";
 /// Bytes of the memory blocks that are online; 0 if the kernel shows none.
 pub fn read_physical(root: &Root) -> u64 {
     let directory = root.join(BLOCKS);
-    let read = |path: &str| fs::read_to_string(directory.join(path)).unwrap_or_default();
-    let Ok(size) = u64::from_str_radix(read("block_size_bytes").trim(), 16) else { return 0 };
+    let size = read_line(&directory.join("block_size_bytes"));
+    let Ok(size) = u64::from_str_radix(&size, 16) else { return 0 };
     let names = fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let online = names.filter(|name| {
         let name = name.to_string_lossy();
         let is_block = name.strip_prefix("memory").is_some_and(|number| number.parse::<u32>().is_ok());
-        is_block && read(&format!("{name}/state")).trim() == "online"
+        is_block && read_line(&directory.join(format!("{name}/state"))) == "online"
     });
     (online.count() as u64).saturating_mul(size)
 }

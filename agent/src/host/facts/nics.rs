@@ -6,6 +6,7 @@ use std::path::Path;
 use proto::limits;
 use proto::v1alpha1::{Nic, ObservedNetwork};
 
+use super::without_prefix;
 use crate::ground::paths::Root;
 use crate::host::sysfs::read_line;
 
@@ -24,14 +25,16 @@ pub fn read_nics(root: &Root, network: Option<&ObservedNetwork>) -> Vec<Nic> {
 }
 
 fn read_nic(path: &Path, name: &str, network: Option<&ObservedNetwork>) -> Nic {
-    let text = |file: &str| read_line(&path.join(file));
     Nic {
         name: name.to_owned(),
-        mac: text("address"),
+        mac: read_line(&path.join("address")),
         // The kernel reports -1 or an error if the interface has no link.
-        speed_mbit: text("speed").parse().unwrap_or(0),
+        speed_mbit: read_line(&path.join("speed")).parse().unwrap_or(0),
         addresses: find_addresses(network, name),
-        duplex: Some(text("duplex")).filter(|duplex| duplex != "unknown").unwrap_or_default(),
+        duplex: match read_line(&path.join("duplex")) {
+            duplex if duplex == "unknown" => String::new(),
+            duplex => duplex,
+        },
         pci_address: read_pci_address(path).unwrap_or_default(),
     }
 }
@@ -40,17 +43,17 @@ fn find_addresses(network: Option<&ObservedNetwork>, name: &str) -> Vec<String> 
     let interfaces = network.map_or(&[][..], |network| network.interfaces.as_slice());
     let found = interfaces.iter().filter(|interface| interface.name == name);
     let addresses = found.flat_map(|interface| interface.addresses.iter());
-    let bare = addresses.map(|address| address.split('/').next().unwrap_or_default().to_owned());
-    bare.take(limits::ADDRESSES).collect()
+    addresses.map(|address| without_prefix(address)).take(limits::ADDRESSES).collect()
 }
 
 /// The PCI address of the device; a virtio device has the address of its parent.
 fn read_pci_address(path: &Path) -> Option<String> {
     let device = fs::canonicalize(path.join("device")).ok()?;
-    let is_address =
-        |name: &&str| name.len() == 12 && name.as_bytes()[4] == b':' && name.as_bytes()[10] == b'.';
     let names = device.ancestors().take(2).filter_map(|path| path.file_name()?.to_str());
-    names.filter(is_address).map(str::to_owned).next()
+    names
+        .filter(|name| name.len() == 12 && name.as_bytes()[4] == b':' && name.as_bytes()[10] == b'.')
+        .map(str::to_owned)
+        .next()
 }
 
 #[cfg(test)]

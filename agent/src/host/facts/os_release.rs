@@ -1,13 +1,11 @@
 //! os-release(5): shell-like assignments.
 
-use std::fs;
-
 use proto::v1alpha1::OperatingSystem;
 
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 
 pub fn read(root: &Root) -> OperatingSystem {
-    let text = fs::read_to_string(root.os_release()).unwrap_or_default();
+    let text = read_or_empty(root.os_release());
     let value = |key| parse_value(&text, key);
     OperatingSystem {
         name: value("NAME"),
@@ -30,8 +28,8 @@ fn parse_value(text: &str, wanted: &str) -> String {
         // The last assignment wins, as in a shell.
         .rev()
         .filter_map(|line| line.trim().split_once('='))
-        .find_map(|(key, value)| (key == wanted).then(|| unquote_value(value)))
-        .unwrap_or_default()
+        .find(|(key, _)| *key == wanted)
+        .map_or_else(String::new, |(_, value)| unquote_value(value))
 }
 
 fn unquote_value(value: &str) -> String {

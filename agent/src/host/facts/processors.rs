@@ -1,15 +1,14 @@
 //! Processors by socket, from `/proc/cpuinfo`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use proto::v1alpha1::Processor;
 
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 
 /// Every socket; empty on architectures whose kernel names no vendor.
 pub fn read_processors(root: &Root) -> Vec<Processor> {
-    parse_processors(&fs::read_to_string(root.join("/proc/cpuinfo")).unwrap_or_default())
+    parse_processors(&read_or_empty(root.join("/proc/cpuinfo")))
 }
 
 fn parse_processors(text: &str) -> Vec<Processor> {
@@ -17,7 +16,7 @@ fn parse_processors(text: &str) -> Vec<Processor> {
     for thread in text.split("\n\n") {
         let value = |key: &str| {
             let mut pairs = thread.lines().filter_map(|line| line.split_once(':'));
-            pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim()).unwrap_or_default()
+            pairs.find(|(name, _)| name.trim() == key).map_or("", |(_, value)| value.trim())
         };
         if value("vendor_id").is_empty() {
             continue;

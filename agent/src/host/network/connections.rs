@@ -47,7 +47,7 @@ pub fn read_connections(root: &Root) -> HashMap<String, String> {
         if text.len() > FILE_BYTES || total + text.len() > TOTAL_BYTES || holds_secret(&text) {
             tracing::warn!(
                 connection = name,
-                "left out a NetworkManager profile: too large, or it holds a secret"
+                "NetworkManager profile left out, it is too large or holds a secret"
             );
             continue;
         }

@@ -47,19 +47,14 @@ pub fn has_neighbour() -> Result<bool, Failure> {
 }
 
 fn list_answering_links() -> Result<Vec<u32>, Failure> {
+    use NeighbourState::{Delay, Probe, Reachable, Stale};
     let question = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
     let answers = ask_kernel(question).map_err(|error| no_answer("neighbours", &error))?;
-    let has_answered = |state| {
-        matches!(
-            state,
-            NeighbourState::Reachable | NeighbourState::Stale | NeighbourState::Delay | NeighbourState::Probe
-        )
-    };
     Ok(answers
         .iter()
         .filter_map(|answer| match answer {
             RouteNetlinkMessage::NewNeighbour(NeighbourMessage { header, .. }) => {
-                has_answered(header.state).then_some(header.ifindex)
+                matches!(header.state, Reachable | Stale | Delay | Probe).then_some(header.ifindex)
             }
             _ => None,
         })
@@ -107,7 +102,7 @@ fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io
             Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
             Ok(NetlinkPayload::InnerMessage(message)) => answers.push(message),
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "left out a netlink message"),
+            Err(error) => tracing::debug!(%error, "netlink message left out, it cannot be decoded"),
         }
         bytes = &bytes[(length.next_multiple_of(4)).min(bytes.len())..];
     }

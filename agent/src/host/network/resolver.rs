@@ -1,8 +1,6 @@
 //! The DNS configuration of the resolver.
 
-use std::fs;
-
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
@@ -26,16 +24,16 @@ impl Resolver {
 
 /// Reads `resolv.conf`; if it names systemd-resolved's stub, reads the upstream servers instead.
 pub fn read_resolver(root: &Root) -> Resolver {
-    let direct = read_file(root, RESOLV_CONF).unwrap_or_default();
-    if direct.names_stub() { read_file(root, RESOLVED).unwrap_or_default() } else { direct }
+    let direct = read_file(root, RESOLV_CONF);
+    if direct.names_stub() { read_file(root, RESOLVED) } else { direct }
 }
 
 /// The servers for looking up names: first systemd-resolved's stub, which knows the servers of each
 /// link, then the upstream servers.
 pub fn read_name_servers(root: &Root) -> Resolver {
-    let mut resolver = read_file(root, RESOLV_CONF).unwrap_or_default();
+    let mut resolver = read_file(root, RESOLV_CONF);
     if resolver.servers.is_empty() || resolver.names_stub() {
-        let behind = read_file(root, RESOLVED).unwrap_or_default();
+        let behind = read_file(root, RESOLVED);
         resolver.servers.extend(behind.servers);
         if resolver.search.is_empty() {
             resolver.search = behind.search;
@@ -44,8 +42,8 @@ pub fn read_name_servers(root: &Root) -> Resolver {
     resolver
 }
 
-fn read_file(root: &Root, path: &str) -> Option<Resolver> {
-    fs::read_to_string(root.join(path)).map(|text| parse_resolv_conf(&text)).ok()
+fn read_file(root: &Root, path: &str) -> Resolver {
+    parse_resolv_conf(&read_or_empty(root.join(path)))
 }
 
 /// resolv.conf(5): `nameserver` adds; the last `search` or `domain` wins.
@@ -66,6 +64,8 @@ fn parse_resolv_conf(text: &str) -> Resolver {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn resolver(servers: &[&str], search: &[&str]) -> Resolver {

@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 
 /// The network at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sight {
+pub struct NetworkSnapshot {
     /// The reported network.
     pub network: ObservedNetwork,
     /// Links that may still get an address.
@@ -42,7 +42,7 @@ impl SettledNetwork {
     /// Waits until the network has settled; returns at once if the network has not changed since it
     /// settled last.
     pub async fn settle(&self) {
-        let network = settle(self.settled(), || self.kernel.look()).await;
+        let network = settle(self.settled(), || self.kernel.snapshot()).await;
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = network;
     }
 
@@ -69,23 +69,19 @@ impl NetworkObserver for SettledNetwork {
 /// a minute. Returns at once if the network is still the `last` one.
 async fn settle(
     mut last: Option<ObservedNetwork>,
-    mut look: impl FnMut() -> Result<Sight, Failure>,
+    mut look: impl FnMut() -> Result<NetworkSnapshot, Failure>,
 ) -> Option<ObservedNetwork> {
     let begin = Instant::now();
     let mut known = last.is_some();
     loop {
-        let Sight { network, unaddressed } =
+        let NetworkSnapshot { network, unaddressed } =
             look().inspect_err(|error| tracing::warn!(%error, "cannot observe the network")).ok()?;
         let same = last.as_ref() == Some(&network);
         if same && (known || unaddressed.is_empty()) {
             return Some(network);
         }
         if begin.elapsed() >= LONGEST {
-            tracing::warn!(
-                ?unaddressed,
-                changes = !same,
-                "the network has not settled: registering as it is"
-            );
+            tracing::warn!(?unaddressed, changes = !same, "network has not settled, registering as it is");
             return Some(network);
         }
         known = false;
@@ -101,9 +97,9 @@ mod tests {
     use super::*;
 
     /// A network with these links; those with a `?` wait for an address.
-    fn sight(links: &str) -> Sight {
+    fn sight(links: &str) -> NetworkSnapshot {
         let interface = |link: &str| Interface { name: link.replace('?', ""), ..Interface::default() };
-        Sight {
+        NetworkSnapshot {
             network: ObservedNetwork {
                 interfaces: links.split_whitespace().map(interface).collect(),
                 ..ObservedNetwork::default()

@@ -8,6 +8,7 @@
 mod links;
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::net::IpAddr;
 
 use netlink_packet_route::AddressFamily;
@@ -55,6 +56,12 @@ struct Address {
     advertised: bool,
 }
 
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.ip, self.prefix)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct FoundRoute {
     link: u32,
@@ -83,16 +90,14 @@ pub fn list_own_addresses(dump: &Dump) -> BTreeSet<IpAddr> {
 pub fn list_unaddressed(dump: &Dump) -> Vec<String> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
-    let is_below = |link: &Link| {
-        link.master.is_some()
-            || links
-                .iter()
-                .any(|above| matches!(above.kind, Kind::Vlan { parent, .. } if parent == link.index))
-    };
-    let is_addressed = |link: &Link| addresses.iter().any(|address| address.link == link.index);
+    let parents: Vec<_> = links
+        .iter()
+        .filter_map(|link| if let Kind::Vlan { parent, .. } = link.kind { Some(parent) } else { None })
+        .collect();
     links
         .iter()
-        .filter(|link| link.carries && !is_below(link) && !is_addressed(link))
+        .filter(|link| link.carries && link.master.is_none() && !parents.contains(&link.index))
+        .filter(|link| !addresses.iter().any(|address| address.link == link.index))
         .map(|link| link.name.clone())
         .collect()
 }
@@ -186,9 +191,8 @@ fn parse_route_address(address: &RouteAddress) -> Option<IpAddr> {
 fn is_dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
     // The kernel calls an address with an infinite lease permanent, but not the route that came
     // with the lease.
-    let leased =
-        |route: &&FoundRoute| route.protocol == RouteProtocol::Dhcp && route.source == Some(address.ip);
-    !address.permanent || address.advertised || routes.iter().any(leased)
+    let mut leases = routes.iter().filter(|route| route.protocol == RouteProtocol::Dhcp);
+    !address.permanent || address.advertised || leases.any(|route| route.source == Some(address.ip))
 }
 
 fn translate_interface(
@@ -197,8 +201,6 @@ fn translate_interface(
     addresses: &[&Address],
     routes: &[&FoundRoute],
 ) -> Interface {
-    let name = |index: u32| names.get(&index).map(ToString::to_string).unwrap_or_default();
-    let text = |address: &Address| format!("{}/{}", address.ip, address.prefix);
     let leased: Vec<_> = addresses.iter().filter(|address| is_dynamic(address, routes)).collect();
     let learnt_by = |v6: bool, protocol: RouteProtocol| {
         routes.iter().any(|route| route.destination.0.is_ipv6() == v6 && route.protocol == protocol)
@@ -207,11 +209,11 @@ fn translate_interface(
         Kind::Card => ("", None, None),
         Kind::Bridge => ("bridge", None, None),
         Kind::Bond(bond, primary) => {
-            let primary = primary.map(name).unwrap_or_default();
+            let primary = name_of(*primary, names);
             ("bond", Some(Bond { primary, ..bond.clone() }), None)
         }
         Kind::Vlan { id, parent } => {
-            let vlan = Vlan { id: u32::from(*id), link: name(*parent) };
+            let vlan = Vlan { id: u32::from(*id), link: name_of(Some(*parent), names) };
             ("vlan", None, Some(vlan))
         }
     };
@@ -220,10 +222,10 @@ fn translate_interface(
         mac: link.mac.clone(),
         permanent_mac: link.permanent_mac.clone(),
         mtu: link.mtu,
-        addresses: addresses.iter().map(|address| text(address)).collect(),
-        dynamic_addresses: leased.iter().map(|address| text(address)).collect(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        dynamic_addresses: leased.iter().map(ToString::to_string).collect(),
         kind: kind.to_owned(),
-        master: link.master.map(name).unwrap_or_default(),
+        master: name_of(link.master, names),
         dhcp4: leased.iter().any(|a| a.ip.is_ipv4()) || learnt_by(false, RouteProtocol::Dhcp),
         // DHCPv6 assigns single addresses, and router advertisements announce prefixes.
         dhcp6: leased.iter().any(|a| a.ip.is_ipv6() && a.prefix == 128),
@@ -234,11 +236,16 @@ fn translate_interface(
     }
 }
 
+/// The name of a reported link; empty for other links.
+fn name_of(index: Option<u32>, names: &HashMap<u32, &str>) -> String {
+    index.and_then(|index| names.get(&index)).map_or("", |name| *name).to_owned()
+}
+
 fn translate_route(route: &FoundRoute, names: &HashMap<u32, &str>) -> Route {
     Route {
         destination: format!("{}/{}", route.destination.0, route.destination.1),
-        gateway: route.gateway.map(|gateway| gateway.to_string()).unwrap_or_default(),
-        interface: names.get(&route.link).map(ToString::to_string).unwrap_or_default(),
+        gateway: route.gateway.map_or_else(String::new, |gateway| gateway.to_string()),
+        interface: name_of(Some(route.link), names),
         metric: route.metric,
         dynamic: matches!(route.protocol, RouteProtocol::Dhcp | RouteProtocol::Ra),
     }

@@ -8,7 +8,7 @@ use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{BootProof, RenewCertificateRequest};
 use tonic::transport::Channel;
 
-use super::{Again, Link};
+use super::{Link, ReconnectReason};
 use crate::client::calls::{InstallReporter, host_client, unary_request};
 use crate::client::error::CallError;
 use crate::client::registration::register_once;
@@ -46,7 +46,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     }
 
     /// Exchanges the certificate of the live system for one of the installed system.
-    pub(super) async fn exchange_certificate(&mut self) -> Result<Again, CallError> {
+    pub(super) async fn exchange_certificate(&mut self) -> Result<ReconnectReason, CallError> {
         // The TPM takes seconds to derive the keys, so this happens before the connection is
         // opened.
         let attestor = self.load_attestor().await?;
@@ -76,7 +76,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     pub(super) async fn renew_certificate(
         &mut self,
         client: &mut HostClient<Channel>,
-    ) -> Result<Again, CallError> {
+    ) -> Result<ReconnectReason, CallError> {
         let certificate_request = self.identity.create_request()?;
         self.send_request(client, certificate_request, None).await
     }
@@ -86,7 +86,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         client: &mut HostClient<Channel>,
         certificate_request: Vec<u8>,
         boot_proof: Option<BootProof>,
-    ) -> Result<Again, CallError> {
+    ) -> Result<ReconnectReason, CallError> {
         let identity = self.identity;
         let boot_id = self.read_state().await?.boot_id;
         let request = RenewCertificateRequest { certificate_request, boot_id, boot_proof };
@@ -99,7 +99,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             ));
         }
         identity.keep_certificate(&certificate)?;
-        tracing::info!("new certificate");
-        Ok(Again::Certificate)
+        let valid_for =
+            certificate.not_after.duration_since(SystemTime::now()).map_or(0, |left| left.as_secs());
+        tracing::info!(role = ?certificate.role, seconds = valid_for, "certificate renewed");
+        Ok(ReconnectReason::Certificate)
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::{Again, Link, RENEWAL_PAUSE, stream_closed, worker_stopped};
+use super::{Link, RENEWAL_PAUSE, ReconnectReason, stream_closed, worker_stopped};
 use crate::client::calls::unary_request;
 use crate::client::error::CallError;
 use crate::client::transport::Transport;
@@ -25,7 +25,7 @@ use crate::host::system::System;
 use crate::installed::duties::DutyLine;
 use crate::installed::mailbox::Order;
 use crate::installed::pace::LastObserved;
-use crate::installed::updates::Reading;
+use crate::installed::updates::BinaryDownload;
 
 pub(super) struct Attached {
     pub(super) client: HostClient<Channel>,
@@ -35,12 +35,15 @@ pub(super) struct Attached {
     pub(super) renewal: Instant,
     pub(super) observed: LastObserved,
     pub(super) duties: DutyLine,
-    pub(super) reading: Option<Reading>,
+    pub(super) download: Option<BinaryDownload>,
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// Handles the next event, one at a time.
-    pub(super) async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, CallError> {
+    pub(super) async fn serve_stream(
+        &mut self,
+        attached: &mut Attached,
+    ) -> Result<Option<ReconnectReason>, CallError> {
         if !self.awaits_worker {
             let pending = self.progress.borrow_and_update().pending.clone();
             if let Some(report) = pending {
@@ -49,10 +52,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
         if self.may_switch() {
             if self.updates.switch(&attached.outbound) {
-                tracing::info!("another agent is here: this one ends, so that it is tried");
-                return Ok(Some(Again::Agent));
+                tracing::info!("another agent was downloaded, exiting to try it");
+                return Ok(Some(ReconnectReason::Agent));
             }
-            self.updates.follow_offer(&mut attached.reading, &attached.client);
+            self.updates.poll_offer(&mut attached.download, &attached.client);
         }
         let due = self.pace.due();
         let proof_due = self.updates.proof_due();
@@ -60,15 +63,15 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             message = attached.inbound.message() => {
                 return Ok(self.take_message(message?.ok_or_else(stream_closed)?, attached));
             }
-            seen = attached.duties.next() => attached.duties.note_seen(seen, self.root, &attached.outbound),
+            seen = attached.duties.next() => attached.duties.record_seen(seen, self.root, &attached.outbound),
             changed = self.progress.changed() => {
                 changed.map_err(|_| worker_stopped())?;
                 self.awaits_worker = false;
             }
-            seen = next_change(attached.changes.as_ref()) => self.note_network(seen, &mut attached.changes),
-            read = Reading::end(&mut attached.reading) => {
-                let reading = attached.reading.take();
-                self.updates.note_read(reading, read, &attached.outbound);
+            seen = next_change(attached.changes.as_ref()) => self.record_change(seen, &mut attached.changes),
+            read = BinaryDownload::end(&mut attached.download) => {
+                let download = attached.download.take();
+                self.updates.record_download(download, read, &attached.outbound);
             }
             () = wait_until(proof_due) => self.updates.keep_proven(),
             changed = self.running.changed() => {
@@ -82,22 +85,22 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Ok(None)
     }
 
-    fn note_network(&mut self, seen: io::Result<()>, changes: &mut Option<NetworkChanges>) {
+    fn record_change(&mut self, seen: io::Result<()>, changes: &mut Option<NetworkChanges>) {
         match seen {
-            Ok(()) => self.pace.note_changed(Instant::now()),
+            Ok(()) => self.pace.record_changed(Instant::now()),
             Err(error) => {
-                tracing::warn!(%error, "changes of the network are not noticed any more");
+                tracing::warn!(%error, "network watch failed, changes are not reported any more");
                 *changes = None;
             }
         }
     }
 
     /// A failure does not end the stream, because the old certificate is still valid.
-    async fn renew_early(&mut self, attached: &mut Attached) -> Option<Again> {
+    async fn renew_early(&mut self, attached: &mut Attached) -> Option<ReconnectReason> {
         match self.renew_certificate(&mut attached.client).await {
             Ok(again) => Some(again),
             Err(error) => {
-                tracing::warn!(%error, "certificate not renewed, retrying");
+                tracing::warn!(%error, "cannot renew certificate, retrying");
                 attached.renewal = Instant::now() + RENEWAL_PAUSE;
                 None
             }
@@ -109,7 +112,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         self.progress.borrow().is_idle && self.orders.is_empty()
     }
 
-    fn take_message(&mut self, message: CoordinatorMessage, attached: &mut Attached) -> Option<Again> {
+    fn take_message(
+        &mut self,
+        message: CoordinatorMessage,
+        attached: &mut Attached,
+    ) -> Option<ReconnectReason> {
         self.updates.keep_proven();
         match message.message {
             Some(coordinator_message::Message::Plan(plan)) => {
@@ -141,11 +148,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         &mut self,
         announced: &CoordinatorSettings,
         outbound: &mpsc::Sender<HostMessage>,
-    ) -> Option<Again> {
+    ) -> Option<ReconnectReason> {
         match self.settings.accept(announced) {
-            Ok(differs) => differs.then_some(Again::Settings),
+            Ok(differs) => differs.then_some(ReconnectReason::Settings),
             Err(error) => {
-                tracing::warn!(%error, "the coordinator's settings are not taken");
+                tracing::warn!(%error, "settings of the coordinator refused");
                 let failure = error.report_as(FailureReason::Refused);
                 let refusal = SettingsRefusal { failure: Some(failure) };
                 // If the queue is full, the settings are announced again on the next stream.
@@ -176,7 +183,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 tracing::warn!(
                     plan = report.plan_id,
                     step = report.step,
-                    "the coordinator does not want this report any more"
+                    "report refused, the coordinator has a newer plan"
                 );
             }
             Err(error) => return Err(error),
@@ -187,11 +194,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     }
 
     async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), CallError> {
-        self.pace.note_reported(Instant::now());
+        self.pace.record_reported(Instant::now());
         let network = self
             .network
             .observe()
-            .inspect_err(|error| tracing::warn!(%error, "the network is not reported"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot observe the network, report without it"))
             .ok();
         let report = ObservedReport { network, system: Some(self.read_state().await?) };
         if !attached.observed.is_news(&report) {
@@ -203,11 +210,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             // A refused network report must not end the stream, because the host needs it for
             // plans.
             Err(error) => {
-                tracing::warn!(%error, "the coordinator refused the network report");
+                tracing::warn!(%error, "network report refused");
             }
             Ok(_) => {}
         }
-        attached.observed.note_sent(report);
+        attached.observed.record_sent(report);
         Ok(())
     }
 }

@@ -34,19 +34,21 @@ pub(super) struct EfiPartition {
 /// The EFI partition that Elemental made on `disk`; `None` if no boot loader is known for this
 /// processor.
 pub(super) fn find_partition(root: &Root, disk: &Disk) -> Option<EfiPartition> {
-    let is_efi = |partition: &&Partition| partition.file_system == "COS_GRUB" || partition.label == "efi";
-    let partition = disk.partitions.iter().find(is_efi)?;
+    let mut partitions = disk.partitions.iter();
+    let partition =
+        partitions.find(|partition| partition.file_system == "COS_GRUB" || partition.label == "efi")?;
     let record = read_record(root, partition);
-    let number = |key: &str| parse_udev(&record, key).parse::<u64>().ok();
+    let number = parse_udev(&record, "ID_PART_ENTRY_NUMBER").parse().ok()?;
+    let [start, blocks] = ["ID_PART_ENTRY_OFFSET", "ID_PART_ENTRY_SIZE"]
+        .map(|key| parse_udev(&record, key).parse::<u64>().ok()?.checked_mul(512));
     // udev counts in units of 512 bytes, even if the blocks of the disk are larger.
     let size = root.join("/sys/block").join(&disk.name).join("queue/logical_block_size");
     let size: u64 =
         std::fs::read_to_string(size).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(512);
-    let to_blocks = |sectors: u64| sectors.checked_mul(512)?.checked_div(size);
     Some(EfiPartition {
-        number: number("ID_PART_ENTRY_NUMBER")?.try_into().ok()?,
-        start: to_blocks(number("ID_PART_ENTRY_OFFSET")?)?,
-        blocks: to_blocks(number("ID_PART_ENTRY_SIZE")?)?,
+        number,
+        start: start?.checked_div(size)?,
+        blocks: blocks?.checked_div(size)?,
         id: read_id(root, partition)?,
         loader: LOADER?,
     })

@@ -44,15 +44,16 @@ fn holds_size(size: u64, operator: &str, values: &[String]) -> Result<bool, Stri
 /// `1000204886016`.
 fn parse_quantity(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let parse = || {
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(split);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-        let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-        u64::try_from(digits.checked_mul(unit_factor(unit)?)?.div_ceil(scale)).ok()
-    };
-    parse().ok_or_else(|| format!("{text:?} is no size such as 500G or 1.5Ti"))
+    parse_bytes(text).ok_or_else(|| format!("{text:?} is no size such as 500G or 1.5Ti"))
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    u64::try_from(digits.checked_mul(unit_factor(unit)?)?.div_ceil(scale)).ok()
 }
 
 fn unit_factor(unit: &str) -> Option<u128> {

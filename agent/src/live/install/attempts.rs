@@ -1,13 +1,11 @@
 //! Counts the attempts of this live boot to install. The count is below `/run`, so that it survives
 //! a restart of the agent and ends with the boot.
 
-use std::fs;
-
 use serde::{Deserialize, Serialize};
 
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure};
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 
 const FILE: &str = "install-attempts.json";
 /// The limit is low, because each attempt writes over the disk.
@@ -26,8 +24,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn read(root: &Root) -> Self {
-        let text = fs::read_to_string(root.runtime().join(FILE)).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
+        serde_json::from_str(&read_or_empty(root.runtime().join(FILE))).unwrap_or_default()
     }
 
     pub(super) const fn are_used_up(&self) -> bool {
@@ -84,6 +81,8 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

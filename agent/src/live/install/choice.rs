@@ -86,9 +86,9 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         let disks = disks::read_disks(root);
         let uuid = smbios::read_uuid(root);
         let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
-        let is_kept = |own: &InstalledDisk| !is_named(root, &request.reinstall, &own.disk);
-        if let Some(own) = found.own.filter(is_kept) {
-            let disk = own.disk;
+        if let Some(InstalledDisk { disk, .. }) = found.own
+            && !is_named(root, &request.reinstall, &disk)
+        {
             let message =
                 format!("{disk} carries an installed system and came up late, so nothing is installed");
             return Err(Failure::refused(message, STARTS_AGAIN));
@@ -109,8 +109,8 @@ fn compare_choices(first: &Disk, second: Choice) -> Choice {
     if first.is_same(&second) {
         return Ok(second);
     }
-    let describe = |disk: &Disk| format!("{} (serial {}, wwn {})", disk.name, disk.serial, disk.wwn);
-    let (first, second) = (describe(first), describe(&second));
+    let [first, second] =
+        [first, &second].map(|disk| format!("{} (serial {}, wwn {})", disk.name, disk.serial, disk.wwn));
     Err(Failure::refused(
         format!("the disks of this host are still changing: {first} was to be installed on, then {second}"),
         "none: the host checks again; if it persists, check cables and controller",

@@ -1,14 +1,12 @@
 //! The journal of the newest plan, and the reports that are due to the coordinator.
 
-use std::fs;
-
 use proto::plan::{Plan, Step};
 use proto::v1alpha1::StepReport;
 
 use crate::ground::durable;
 use crate::ground::failpoint::failpoint;
 use crate::ground::failure::Failure;
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 use crate::state::journal::{self, Journal, Outcome, State};
 
 /// This file holds plan and number of requests until the next boot.
@@ -35,7 +33,7 @@ impl PlanProgress {
         let knowledge = match journal::read(&root.state().journal()) {
             Ok(journal) => Knowledge::Known(journal),
             Err(error) => {
-                tracing::error!(%error, "safe mode: no plan is run");
+                tracing::error!(%error, "cannot read the journal, running no plan (safe mode)");
                 Knowledge::Lost(error.message)
             }
         };
@@ -151,15 +149,15 @@ impl PlanProgress {
     /// Number of reboot requests in this boot. The journal does not count them, because an agent
     /// that is killed after the start of the step has not requested a reboot.
     pub(super) fn reboot_requests(&self, plan: &Plan) -> u32 {
-        let text = fs::read_to_string(self.root.runtime().join(REBOOT_REQUESTS)).unwrap_or_default();
+        let text = read_or_empty(self.root.runtime().join(REBOOT_REQUESTS));
         let noted = text.trim().split_once(' ').filter(|(id, _)| *id == plan.id.as_str());
-        let count: u32 = noted.and_then(|(_, count)| count.parse().ok()).unwrap_or_default();
-        count.max(self.reboot_requests)
+        let count = noted.and_then(|(_, count)| count.parse().ok());
+        count.map_or(self.reboot_requests, |count: u32| count.max(self.reboot_requests))
     }
 
-    pub(super) fn note_reboot_request(&mut self, plan: &Plan, count: u32) {
+    pub(super) fn record_reboot_request(&mut self, plan: &Plan, count: u32) {
         self.reboot_requests = count;
-        self.root.keep_note(REBOOT_REQUESTS, &format!("{} {count}\n", plan.id));
+        self.root.write_runtime_file(REBOOT_REQUESTS, &format!("{} {count}\n", plan.id));
     }
 
     /// The boot in which the plan requested the reboot that has happened.

@@ -29,8 +29,9 @@ pub(super) async fn write_file<S: System>(
 
 fn parse_placement<'a>(file: &'a CustomFile, staged: &'a Path) -> Result<Placement<'a>, Failure> {
     let path = Path::new(&file.path);
-    let odd = |part: Component<'_>| matches!(part, Component::ParentDir | Component::CurDir);
-    if !path.is_absolute() || path.components().any(odd) || path.file_name().is_none() {
+    let mut parts = path.components();
+    let is_relative = parts.any(|part| matches!(part, Component::ParentDir | Component::CurDir));
+    if !path.is_absolute() || is_relative || path.file_name().is_none() {
         return Err(refused_error(&format!("{} is not an absolute path of a file", file.path)));
     }
     let default = if file.directory { 0o755 } else { 0o600 };

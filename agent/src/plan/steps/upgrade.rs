@@ -29,7 +29,7 @@ pub(super) async fn upgrade_system<S: System>(
     if next.is_some_and(|next| !is_from(wanted, &next)) {
         // This is no failure, because the CLI may write a reference in another form. The image that
         // runs after the reboot decides.
-        tracing::warn!(image = %wanted, "elemental state names another image as the next one");
+        tracing::warn!(image = %wanted, "elemental state names another image to boot next");
     }
     Ok(ended)
 }
@@ -40,7 +40,7 @@ pub(crate) async fn next_snapshot<S: System>(system: &S) -> Option<Snapshot> {
     match system.snapshots().await {
         Ok(snapshots) => snapshots.into_iter().find(|snapshot| snapshot.active),
         Err(error) => {
-            tracing::warn!(%error, "the snapshot that boots next is unknown");
+            tracing::warn!(%error, "cannot tell which snapshot boots next");
             None
         }
     }

@@ -100,22 +100,26 @@ fn judge_paths(lost: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
-    let failed =
-        |message: String, next_action| Err(Failure::new(FailureReason::CleanupMissing, message, next_action));
     let found = match receipt {
         Some(receipt) if receipt.plan_id == plan && receipt.kept.is_empty() => return Ok(()),
         Some(receipt) if receipt.plan_id == plan => {
-            let message =
-                format!("the former node was not wiped wholly, left are: {}", list_paths(&receipt.kept));
-            return failed(message, "see on the host what is mounted there, and unmount it");
+            let kept = list_paths(&receipt.kept);
+            return Err(Failure::new(
+                FailureReason::CleanupMissing,
+                format!("the former node was not wiped completely, mount points are left: {kept}"),
+                "see on the host what is mounted there, and unmount it",
+            ));
         }
         Some(receipt) => format!("the last one is for plan {}", receipt.plan_id),
         None => "there is none".to_owned(),
     };
-    let message = format!(
-        "no receipt says that the former node was wiped for this plan ({found}): baremetal-agent-boot.service did not run or failed"
-    );
-    failed(message, "see `journalctl -u baremetal-agent-boot` on the host")
+    Err(Failure::new(
+        FailureReason::CleanupMissing,
+        format!(
+            "no receipt says that the former node was wiped for this plan ({found}): baremetal-agent-boot.service did not run or failed"
+        ),
+        "see `journalctl -u baremetal-agent-boot` on the host",
+    ))
 }
 
 fn judge_bootstrap(is_interrupted: bool) -> Result<(), Failure> {
@@ -144,19 +148,15 @@ async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String
 }
 
 fn judge_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), Failure> {
-    let failed = |message| {
-        let next_action = "see /var/log/cloud-init-output.log on the host";
-        Err(Failure::new(FailureReason::CloudInit, message, next_action))
+    let message = match (wanted, ran) {
+        _ if !errors.is_empty() => format!("cloud-init failed: {}", errors.join("; ")),
+        (Some(wanted), Some(ran)) if wanted != ran => {
+            format!("cloud-init ran instance {ran} instead of {wanted}: it did not read the plan's seed")
+        }
+        (Some(_) | None, Some(_) | None) => return Ok(()),
     };
-    if !errors.is_empty() {
-        return failed(format!("cloud-init failed: {}", errors.join("; ")));
-    }
-    match (wanted, ran) {
-        (Some(wanted), Some(ran)) if wanted != ran => failed(format!(
-            "cloud-init ran instance {ran} instead of {wanted}: it did not read the plan's seed"
-        )),
-        (Some(_) | None, Some(_) | None) => Ok(()),
-    }
+    let next_action = "see /var/log/cloud-init-output.log on the host";
+    Err(Failure::new(FailureReason::CloudInit, message, next_action))
 }
 
 #[cfg(test)]

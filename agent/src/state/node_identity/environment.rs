@@ -14,9 +14,9 @@ const MARK: &str = "# The next line is written by baremetal-agent at every boot.
 /// `text` with the identity's arguments after the existing ones.
 pub(super) fn merge_labels(text: &str, identity: &NodeIdentity) -> String {
     let mut merged = remove_arguments(text);
-    let before = parse_value(&merged).unwrap_or_default();
+    let before = parse_value(&merged).map_or_else(String::new, |value| value + " ");
     let arguments = format!(
-        "{before} --node-labels=metal3.io/uuid={} --provider-id={}",
+        "{before}--node-labels=metal3.io/uuid={} --provider-id={}",
         identity.uuid, identity.provider_id
     );
     if !merged.is_empty() && !merged.ends_with('\n') {
@@ -44,12 +44,9 @@ pub(super) fn remove_arguments(text: &str) -> String {
 /// The value of the last assignment.
 fn parse_value(text: &str) -> Option<String> {
     let joined = join_continued(text);
-    let assignment = |line: &str| {
-        let line = line.trim_start();
-        let (name, value) = line.split_once('=')?;
-        (name.trim_end() == VARIABLE).then(|| unquote_value(value.trim()))
-    };
-    joined.lines().rev().find_map(assignment)
+    let mut assignments = joined.lines().rev().filter_map(|line| line.split_once('='));
+    let (_, value) = assignments.find(|(name, _)| name.trim() == VARIABLE)?;
+    Some(unquote_value(value.trim()))
 }
 
 /// A backslash at the end of a line joins it with the next line; comments do not continue.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::environment;
-use crate::ground::paths::Root;
+use crate::ground::paths::{Root, read_or_empty};
 
 /// The files in which packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
 const USUAL: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];
@@ -35,10 +35,10 @@ pub(super) fn find_files(root: &Root) -> EnvironmentFiles {
         .filter(|path| !Path::new(path).starts_with(STATE_OF_KUBELET) && !path.contains(['*', '?', '[']))
         .map(|path| root.join(path))
         .collect();
-    let sets = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| environment::sets_variable(&text));
-    let Some(chosen) = named.iter().rposition(sets).or(named.len().checked_sub(1)) else {
-        let has_directory = |path: &PathBuf| path.parent().is_some_and(Path::is_dir);
-        let chosen = usual_files(root).into_iter().filter(has_directory).collect();
+    let counting = named.iter().rposition(|path| environment::sets_variable(&read_or_empty(path)));
+    let Some(chosen) = counting.or(named.len().checked_sub(1)) else {
+        let usual = usual_files(root).into_iter();
+        let chosen = usual.filter(|path| path.parent().is_some_and(Path::is_dir)).collect();
         return EnvironmentFiles { chosen, others: Vec::new() };
     };
     let mut others = named;
@@ -88,7 +88,7 @@ fn read_unit(root: &Root) -> String {
         }
         paths.sort();
         for path in paths {
-            text.push_str(&fs::read_to_string(path).unwrap_or_default());
+            text.push_str(&read_or_empty(path));
             text.push('\n');
         }
     }

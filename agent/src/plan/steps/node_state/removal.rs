@@ -70,19 +70,20 @@ pub(super) fn remove_all(root: &Root) -> Result<Vec<PathBuf>, Failure> {
 
 /// Files that exist again after their removal.
 pub(super) fn list_left(root: &Root) -> Vec<PathBuf> {
-    let is_full = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-    let directories = DIRECTORIES.iter().map(|path| root.join(path)).filter(is_full);
+    let directories = DIRECTORIES.iter().map(|path| root.join(path));
+    let directories =
+        directories.filter(|path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()));
     let files = FILES.iter().map(|path| root.join(path)).filter(|path| path.symlink_metadata().is_ok());
     directories.chain(files).chain(list_plugin_files(root)).collect()
 }
 
 fn list_plugin_files(root: &Root) -> Vec<PathBuf> {
-    let is_written = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        PLUGINS.iter().any(|plugin| name.contains(plugin))
-    };
     let entries = fs::read_dir(root.join(NETWORKS)).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(is_written).collect()
+    let written = entries.filter(|entry| {
+        let name = entry.file_name().to_string_lossy().to_lowercase();
+        PLUGINS.iter().any(|plugin| name.contains(plugin))
+    });
+    written.map(|entry| entry.path()).collect()
 }
 
 fn remove_entry(path: &Path) -> Result<(), Failure> {
