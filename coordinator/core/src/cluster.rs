@@ -146,8 +146,8 @@ pub fn render_domains(domains: &BTreeMap<String, bool>, version: &str) -> Option
     Some(domains.into_iter().map(|(name, is)| json!({ "name": name, "controlPlane": is })).collect())
 }
 
-/// As many domains as fit, in the order of their names. Domains of the control plane take
-/// precedence because Cluster API places machines by them.
+/// The domains that fit, in the order of their names. Domains of the control plane take precedence
+/// because Cluster API places machines by them.
 fn select_domains(domains: &BTreeMap<String, bool>) -> Vec<(&String, &bool)> {
     let mut selected: Vec<_> = domains.iter().collect();
     selected.sort_by_key(|(_, is_control_plane)| !**is_control_plane);

@@ -66,19 +66,21 @@ pub fn resolve_image(
         known: list_known(catalog),
     })?;
     let image = image.trim();
-    let invalid = |source| ImageError::Invalid { version: version.to_owned(), source };
+    let parse = |image: &str| {
+        Image::parse(image).map_err(|source| ImageError::Invalid { version: version.to_owned(), source })
+    };
     let (scheme, reference) = split_image(image);
     // The registry must not turn an invalid reference into a valid one.
-    Image::parse(reference).map_err(invalid)?;
+    parse(reference)?;
     let registry = registry.map(registry_address).filter(|registry| !registry.is_empty());
     if LOCAL.contains(&scheme) || (registry.is_none() && has_host(reference)) {
-        return Image::parse(image).map_err(invalid);
+        return parse(image);
     }
     let registry = registry.ok_or_else(|| ImageError::RegistryMissing {
         version: version.to_owned(),
         image: image.to_owned(),
     })?;
-    Image::parse(&format!("{scheme}{registry}/{}", strip_host(reference))).map_err(invalid)
+    parse(&format!("{scheme}{registry}/{}", strip_host(reference)))
 }
 
 /// The reference without its source; `None` for an image without registry.

@@ -26,6 +26,7 @@ use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::{NetworkTemplate, ObservedNetwork};
 use coordinator_api::registration::MachineRegistration;
 use ipnet::IpNet;
+use proto::balancer::is_interface_name;
 use proto::plan::Secret;
 use serde::Serialize;
 
@@ -162,12 +163,14 @@ fn parse_mac(place: &str, text: Option<&str>) -> Result<Option<String>, NetworkE
     if mac.is_empty() || mac == "00:00:00:00:00:00" {
         return Ok(None);
     }
-    let octets: Vec<_> = mac.split(':').collect();
-    let is_octet = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if octets.len() != 6 || !octets.iter().all(is_octet) {
-        return Err(bad_value(place, text, "MAC address of six octets"));
-    }
-    Ok(Some(mac))
+    if is_mac(&mac) { Ok(Some(mac)) } else { Err(bad_value(place, text, "MAC address of six octets")) }
+}
+
+/// Six octets in hexadecimal digits, separated by colons or dashes.
+pub(crate) fn is_mac(text: &str) -> bool {
+    let octets: Vec<_> = text.split([':', '-']).collect();
+    octets.len() == 6
+        && octets.iter().all(|octet| octet.len() == 2 && octet.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 fn parse_vlan_id(place: &str, text: &str) -> Result<i64, NetworkError> {
@@ -175,14 +178,9 @@ fn parse_vlan_id(place: &str, text: &str) -> Result<i64, NetworkError> {
     id.ok_or_else(|| bad_value(place, text, "VLAN id (1 to 4094)"))
 }
 
-/// Checks for a name that the kernel and a plain key of YAML allow.
 fn check_name(name: &str) -> Result<(), NetworkError> {
-    let is_valid = (1..=15).contains(&name.len())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:@".contains(c))
-        && name != "."
-        && name != "..";
     let wanted = "name of an interface (1 to 15 of a-z A-Z 0-9 - _ . : @)";
-    if is_valid { Ok(()) } else { Err(bad_value("interfaces", name, wanted)) }
+    if is_interface_name(name) { Ok(()) } else { Err(bad_value("interfaces", name, wanted)) }
 }
 
 fn check_domain(domain: &str) -> Result<(), NetworkError> {

@@ -256,8 +256,10 @@ fn card_mac(given: &ObservedInterface) -> Option<String> {
 
 /// The interface of the connection with this UUID or name, else the interface with this name.
 fn device_of<'a>(reference: &'a str, profiles: &'a [Profile<'_>]) -> &'a str {
-    let find = |key| profiles.iter().find(|profile| profile.file.value("connection", key) == Some(reference));
-    find("uuid").or_else(|| find("id")).map_or(reference, |profile| profile.device.as_str())
+    let mut named = ["uuid", "id"].into_iter().filter_map(|key| {
+        profiles.iter().find(|profile| profile.file.value("connection", key) == Some(reference))
+    });
+    named.next().map_or(reference, |profile| profile.device.as_str())
 }
 
 fn member_names(profile: &Profile<'_>, profiles: &[Profile<'_>]) -> Vec<String> {

@@ -202,9 +202,9 @@ pub(super) fn check_routes(
             if gateway.is_ipv4() != destination.addr().is_ipv4() {
                 return Err(NetworkError::Family { interface: interface.to_owned(), destination, gateway });
             }
-            let reaches = |net: &IpNet| net.prefix_len() > 0 && net.contains(&gateway);
-            let is_reached = subnets.is_none_or(|nets| nets.iter().any(reaches));
-            if !is_reached && !on_link.iter().any(reaches) && !is_special(gateway) {
+            let mut nets = on_link.iter().chain(subnets.into_iter().flatten());
+            let is_reached = nets.any(|net| net.prefix_len() > 0 && net.contains(&gateway));
+            if subnets.is_some() && !is_reached && !is_special(gateway) {
                 return Err(NetworkError::GatewayUnreachable { interface: interface.to_owned(), gateway });
             }
         }

@@ -98,15 +98,16 @@ fn parse_device(
     // The MTU may come from DHCP or a router.
     device.mtu = device.mtu.filter(|_| !device.sources.is_any());
     let place = interface_path(&given.name);
-    let parse_all = |list: &[String]| -> Result<Vec<_>, _> {
-        list.iter().map(|address| parse_net(&place, address)).collect()
-    };
-    let dynamic = parse_all(&given.dynamic_addresses)?;
-    device.addresses = parse_all(&given.addresses)?;
+    let dynamic = parse_nets(&place, &given.dynamic_addresses)?;
+    device.addresses = parse_nets(&place, &given.addresses)?;
     let subnets: Vec<_> = device.addresses.iter().map(IpNet::trunc).collect();
     device.addresses.retain(|address| !dynamic.contains(address) && !is_special(address.addr()));
     device.routes = check_routes(&given.name, &[Some(subnets.clone()), Some(subnets)], routes)?;
     Ok(Some(device))
+}
+
+fn parse_nets(place: &str, addresses: &[String]) -> Result<Vec<IpNet>, NetworkError> {
+    addresses.iter().map(|address| parse_net(place, address)).collect()
 }
 
 fn parse_kind(given: &ObservedInterface, found: &Found<'_>) -> Result<Option<Kind>, NetworkError> {

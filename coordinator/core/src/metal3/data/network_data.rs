@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{DataError, Sources};
+use crate::network::is_mac;
 
 /// Renders network data: links, networks and services, each a list.
 pub fn render_network_data(spec: &NetworkDataSpec, sources: &Sources<'_>) -> Result<Value, DataError> {
@@ -79,12 +80,7 @@ fn render_mac(link: &str, mac: &MacAddress, sources: &Sources<'_>) -> Result<Opt
         (None, None, Some(from)) => sources.annotation(from).to_owned(),
         (None, None, None) => return Ok(None),
     };
-    let parts: Vec<_> = value.split([':', '-']).collect();
-    let is_octet = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if parts.len() == 6 && parts.iter().all(is_octet) {
-        return Ok(Some(value));
-    }
-    Err(DataError::BadMac { item: link.to_owned(), value })
+    if is_mac(&value) { Ok(Some(value)) } else { Err(DataError::BadMac { item: link.to_owned(), value }) }
 }
 
 fn render_networks(spec: &NetworkDataSpec, sources: &Sources<'_>) -> Result<Vec<Value>, DataError> {
