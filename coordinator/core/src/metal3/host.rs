@@ -1,5 +1,5 @@
-//! `BareMetalHost`: an inventory by another name. One that names an inventory is
-//! provisioned by our plans; every other one belongs to another manager.
+//! `BareMetalHost`: a host that names an inventory is provisioned by our plans. Any other host belongs
+//! to another manager.
 
 mod image;
 pub mod reboot;
@@ -11,8 +11,9 @@ use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::BareMetalHost;
-use coordinator_api::metal3::{Consumer, names};
+use coordinator_api::metal3::{Consumer, SecretRef, names};
 use coordinator_api::names::{annotation, finalizer, kind, label};
+use coordinator_api::object::Namespace;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -28,100 +29,99 @@ use crate::provider_id::ProviderId;
 pub use image::{IMAGE_URL, record_image, resolve_image};
 pub use status::project_status;
 
-/// What is due for a host before, beside and after its plans.
+/// The step of a host before, beside and after its plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostStep {
-    /// It names no inventory: another manager's.
+    /// The host names no inventory and belongs to another manager.
     Ignore,
-    /// Hold it by a finalizer: the inventory is about to be its own.
-    Hold,
-    /// Make the inventory its own, with the inventory's version as precondition.
-    Take,
+    /// Add the finalizer before the host owns the inventory.
+    AddFinalizer,
+    /// Make the host the owner of the inventory, with the inventory's version as precondition.
+    TakeInventory,
+    /// Let the assignment engine decide.
     Drive,
-    /// Let other owners have the inventory.
-    GiveBack,
-    Forget,
-    /// Nothing may be done.
+    /// Release the inventory to other owners.
+    ReleaseInventory,
+    RemoveFinalizer,
     Refuse(Blocker),
 }
 
-/// The inventory that the host names; only its annotation does.
+/// The inventory that the annotation of the host names.
 pub fn named_inventory(host: &BareMetalHost) -> Option<HostName> {
     HostName::parse(host.annotations().get(annotation::MACHINE_INVENTORY)?)
 }
 
 /// Decides; `record` is the inventory that the host names.
 pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostStep {
-    let has = |finalizer: &str| host.finalizers().iter().any(|held| held == finalizer);
+    let is_held = has_finalizer(host, names::HOST_FINALIZER);
     let Some(named) = named_inventory(host) else {
-        return if has(names::HOST_FINALIZER) { refuse_unnamed() } else { HostStep::Ignore };
+        return if is_held { refuse(unnamed_inventory()) } else { HostStep::Ignore };
     };
     let name = host.name_any();
     let owner = record.and_then(|record| record.bare_metal_host.as_deref());
     let is_owner = owner == Some(name.as_str());
-    let is_own = |record: &&HostRecord| {
+    let own = record.filter(|record| {
         let claim = record.claim.as_ref();
         claim.is_some_and(|claim| claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == name)
-    };
-    let own = record.filter(is_own);
-    if own.is_some_and(|record| !record.is_abandoned) || has(finalizer::BAREMETAL_MACHINE) {
+    });
+    if own.is_some_and(|record| !record.is_abandoned) || has_finalizer(host, finalizer::BAREMETAL_MACHINE) {
         return HostStep::Drive;
     }
     if host.metadata.deletion_timestamp.is_some() {
-        return match (is_owner, has(names::HOST_FINALIZER)) {
-            (true, _) => HostStep::GiveBack,
-            (false, true) => HostStep::Forget,
+        return match (is_owner, is_held) {
+            (true, _) => HostStep::ReleaseInventory,
+            (false, true) => HostStep::RemoveFinalizer,
             (false, false) => HostStep::Ignore,
         };
     }
-    let refuse = |reason, message| {
-        HostStep::Refuse(Blocker::needs_operator(
-            Type::InventoryAllocated,
-            Problem::of_cause(reason, message),
-        ))
-    };
     if let Some(field) = unsupported_fields(host).next() {
-        let message = format!(
-            "{field} is set and a MachineInventory is named: the host is driven by its agent alone; remove {field}, or the annotation {}",
-            annotation::MACHINE_INVENTORY
-        );
-        return refuse(Reason::FieldUnsupported, message);
+        let message = format!("{field} is set, but only its agent controls a host with a MachineInventory");
+        let action = format!("remove {field}, or the annotation {}", annotation::MACHINE_INVENTORY);
+        return refuse(Problem::new(Reason::FieldUnsupported, message, action));
     }
-    if record.is_none() {
-        let message = format!(
-            "MachineInventory {named} does not exist: boot the host from a seed ISO, or correct the annotation"
-        );
-        return refuse(Reason::InventoryMissing, message);
-    }
+    let Some(record) = record else {
+        let message = format!("MachineInventory {named} does not exist");
+        let action = "boot the host from a seed ISO, or correct the annotation";
+        return refuse(Problem::new(Reason::InventoryMissing, message, action));
+    };
     if let Some(owner) = owner.filter(|_| !is_owner) {
-        let message = format!(
-            "BareMetalHost {owner} names MachineInventory {named} too: remove the annotation from one of them"
-        );
-        return refuse(Reason::InventoryTaken, message);
+        let message = format!("BareMetalHost {owner} names MachineInventory {named} too");
+        return refuse(Problem::new(
+            Reason::InventoryTaken,
+            message,
+            "remove the annotation from one of them",
+        ));
     }
-    // What this host has abandoned comes back when it was cleaned.
-    if let Some(claim) = record.filter(|_| own.is_none()).and_then(|record| record.claim.as_ref()) {
-        let message = format!(
-            "MachineInventory {named} is claimed by {} {}: wait until that is deleted, or name another inventory",
-            claim.kind, claim.baremetal_machine
-        );
-        return refuse(Reason::InventoryTaken, message);
+    // A host that this object abandoned becomes usable again after its clean.
+    if let Some(claim) = record.claim.as_ref().filter(|_| own.is_none()) {
+        let holder = format!("{} {}", claim.kind, claim.baremetal_machine);
+        let message = format!("MachineInventory {named} is claimed by {holder}");
+        let action = format!("wait until {holder} is deleted, or name another inventory");
+        return refuse(Problem::new(Reason::InventoryTaken, message, action));
     }
-    match (has(names::HOST_FINALIZER), is_owner) {
-        (false, _) => HostStep::Hold,
-        (true, false) => HostStep::Take,
+    match (is_held, is_owner) {
+        (false, _) => HostStep::AddFinalizer,
+        (true, false) => HostStep::TakeInventory,
         (true, true) => HostStep::Drive,
     }
 }
 
-/// It has an inventory: which one, its annotation alone tells.
-fn refuse_unnamed() -> HostStep {
+fn has_finalizer(host: &BareMetalHost, finalizer: &str) -> bool {
+    host.finalizers().iter().any(|held| held == finalizer)
+}
+
+fn refuse(problem: Problem) -> HostStep {
+    HostStep::Refuse(Blocker::needs_operator(Type::InventoryAllocated, problem))
+}
+
+/// Only the annotation names the inventory that the host owns.
+fn unnamed_inventory() -> Problem {
     let message = format!(
-        "the annotation {} was removed while this host has a MachineInventory, which is left as it is: write the annotation again; to part them, delete the BareMetalHost",
+        "the annotation {} was removed while this host has a MachineInventory, which is not touched",
         annotation::MACHINE_INVENTORY
     );
-    let (condition, reason) = (Type::InventoryAllocated, Reason::InventoryUnnamed);
-    HostStep::Refuse(Blocker::needs_operator(condition, Problem::of_cause(reason, message)))
+    let action = "write the annotation again; to separate them, delete the BareMetalHost";
+    Problem::new(Reason::InventoryUnnamed, message, action)
 }
 
 /// The Cluster that keeps the host for the successor of a machine.
@@ -131,30 +131,31 @@ pub fn keeping_cluster(host: &BareMetalHost) -> Option<&str> {
     is_kept.then_some(consumer.name.as_str())
 }
 
-/// Until when successors of a machine have a kept host for themselves; without end where it is
-/// not known.
+/// Time until which a host is kept for the successors of its machine; `None` stands for no end.
 pub fn kept_until(host: &BareMetalHost) -> Option<Timestamp> {
     host.annotations().get(names::KEPT_UNTIL)?.parse().ok()
 }
 
-/// What becomes of a host that is kept.
+/// The step of a kept host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeptStep {
-    /// It stays kept, until then.
+    /// The host stays kept until that time.
     Keep(Option<Timestamp>),
-    /// It is free; why.
-    Free { change: Value, cause: String },
+    Free {
+        change: Value,
+        cause: String,
+    },
 }
 
-/// A host is free when its Cluster is in deletion or gone, or no successor came in time; `None`
-/// where it is not kept.
+/// Decides about a kept host; `None` if the host is not kept. It becomes free when its Cluster is
+/// deleted, or no successor took it in time.
 pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timestamp) -> Option<KeptStep> {
     let name = keeping_cluster(host)?;
     let end = kept_until(host);
     let cause = if cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some()) {
-        format!("Cluster {name} is gone, or in deletion: no successor of its machines comes")
+        format!("Cluster {name} is deleted, so that its machines have no successors")
     } else if end.is_some_and(|end| end <= now) {
-        "no successor of its machine came in time".to_owned()
+        "no successor of its machine took it in time".to_owned()
     } else {
         return Some(KeptStep::Keep(end));
     };
@@ -168,7 +169,7 @@ pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timesta
     Some(KeptStep::Free { change, cause })
 }
 
-/// Fields that only a BMC, or Ironic, could carry out.
+/// Fields that only a BMC or Ironic can apply.
 fn unsupported_fields(host: &BareMetalHost) -> impl Iterator<Item = &'static str> {
     let spec = &host.spec;
     let has_bmc = spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
@@ -193,14 +194,12 @@ pub fn read_demand(
     inventory: Option<&MachineInventory>,
     cluster: Option<&Cluster>,
 ) -> Demand {
-    let annotated = |key| host.annotations().contains_key(key);
-    let has_finalizer = host.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
-    // Another image is written after the node of the former one is gone. One that cannot
-    // be written replaces none.
-    let is_wanted =
-        |image: &Result<_, Blocker>| image.as_ref().map_or(true, |image| !image::runs_another(host, image));
-    let image = image::resolve_wanted(host).filter(is_wanted);
-    let image = image.filter(|_| host.metadata.deletion_timestamp.is_none());
+    let is_annotated = |key| host.annotations().contains_key(key);
+    let has_finalizer = has_finalizer(host, finalizer::BAREMETAL_MACHINE);
+    let image = image::resolve_wanted(host).filter(|_| host.metadata.deletion_timestamp.is_none());
+    // Another image is installed after the node of the former image was removed. An unsupported
+    // image replaces no node.
+    let image = image.filter(|image| image.as_ref().map_or(true, |image| !image::runs_another(host, image)));
     let named = named_inventory(host);
     let want = match (image, &named) {
         (Some(image), Some(named)) => Want::Node(Box::new(read_node(host, named, image, inventory))),
@@ -209,16 +208,16 @@ pub fn read_demand(
     Demand {
         machine: MachineKey {
             kind: kind::BARE_METAL_HOST,
-            namespace: host.namespace().unwrap_or_default(),
+            namespace: Namespace::of(host).to_string(),
             name: host.name_any(),
             uid: host.uid().as_deref().and_then(Uid::parse),
         },
-        // Chosen once the finalizer holds the host.
+        // The inventory counts as chosen only after the finalizer was added.
         host: named.filter(|_| has_finalizer),
         provider_id: host.annotations().get(names::PROVIDER_ID).and_then(|id| ProviderId::parse(id)),
         has_finalizer,
-        retry_clean: annotated(annotation::RETRY_PLAN),
-        release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
+        retry_clean: is_annotated(annotation::RETRY_PLAN),
+        release_without_clean: is_annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: None,
         leftover_cluster: consumer_machine(host).and_then(|_| cluster::leftover_cluster(cluster)),
         hold: find_pause(host, cluster),
@@ -226,16 +225,18 @@ pub fn read_demand(
     }
 }
 
-/// Its own annotations, and the pause of the Cluster that uses it.
+/// The pause of the host by its annotations or by its Cluster.
 fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker> {
     let key = names::HOST_PAUSES.into_iter().find(|key| host.annotations().contains_key(*key));
-    let message = match key {
-        // Its machine removes the annotation with the pause.
-        _ if cluster::is_paused(host, cluster) => cluster::PAUSED_MESSAGE.to_owned(),
-        Some(key) => format!("the annotation {key} is set: remove it"),
+    let problem = match key {
+        // The machine removes the annotation when the pause of the Cluster ends.
+        _ if cluster::is_paused(host, cluster) => Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
+        Some(key) => {
+            Problem::new(Reason::Paused, format!("the annotation {key} is set"), "remove the annotation")
+        }
         None => return None,
     };
-    Some(Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, message)))
+    Some(Blocker::waiting_for(Type::Paused, problem))
 }
 
 fn read_node(
@@ -245,15 +246,12 @@ fn read_node(
     inventory: Option<&MachineInventory>,
 ) -> NodeDemand {
     let name = host.name_any();
-    let namespace = host.namespace().unwrap_or_default();
     let consumer = host.spec.consumer_ref.as_ref().map(|consumer| consumer.name.clone());
     let uuid = host.uid().unwrap_or_default();
-    let secret = |reference: &Option<coordinator_api::metal3::SecretRef>| {
-        reference.as_ref().and_then(|reference| reference.name.clone())
-    };
+    let secret = |reference: &Option<SecretRef>| reference.as_ref()?.name.clone();
     NodeDemand {
         machine: consumer.unwrap_or_else(|| name.clone()),
-        cluster: host.labels().get(label::CLUSTER_NAME).cloned().unwrap_or_default(),
+        cluster: host.labels().get(label::CLUSTER_NAME).map_or("", String::as_str).to_owned(),
         pool: String::new(),
         failure_domain: None,
         reuse_group: None,
@@ -270,7 +268,7 @@ fn read_node(
         names: inventory.map(|_| Names {
             hostname: name.clone(),
             machine: name.clone(),
-            namespace: namespace.clone(),
+            namespace: Namespace::of(host).to_string(),
             provider_id: provider_id(host),
             uuid,
         }),
@@ -281,12 +279,10 @@ fn consumer_machine(host: &BareMetalHost) -> Option<&Consumer> {
     host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == kind::METAL3_MACHINE)
 }
 
-/// Of the machine that uses the host; of the host itself where none does.
+/// The providerID of the machine that uses the host, or of the host itself if no machine uses it.
 pub fn provider_id(host: &BareMetalHost) -> String {
     match consumer_machine(host) {
-        Some(consumer) => {
-            ProviderId::of_metal3(&host.namespace().unwrap_or_default(), &host.name_any(), &consumer.name)
-        }
+        Some(consumer) => ProviderId::of_metal3(&Namespace::of(host), &host.name_any(), &consumer.name),
         None => ProviderId::of_uid(&host.uid().unwrap_or_default()),
     }
     .to_string()

@@ -1,8 +1,8 @@
-//! `Metal3Machine`: a host is chosen, given an image and data, and given back.
+//! `Metal3Machine`: the machine chooses a host, provisions it with an image and data, and releases it.
 //!
-//! The machine records which host it will claim before it claims it; the claim is
-//! one compare-and-swap of the host's `consumerRef`. What becomes of the host is
-//! decided by its own controller, which may be another manager's.
+//! The machine records the chosen host before it claims the host. The claim is one compare-and-swap
+//! of the host's `consumerRef`. The controller of the host, which may belong to another manager,
+//! decides about the host itself.
 
 mod choice;
 mod labels;
@@ -15,7 +15,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use coordinator_api::names::kind;
+use coordinator_api::names::{INFRASTRUCTURE_GROUP, kind};
 use std::collections::BTreeMap;
 
 use coordinator_api::capi::{Cluster, Machine};
@@ -42,7 +42,7 @@ pub use release::{deciding_control_plane, template_of_control_plane};
 pub use roster::{Choice, HostChange, HostRoster, Offered};
 pub use status::project_status;
 
-/// The objects that a decision looks at.
+/// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     pub machine: &'a Metal3Machine,
@@ -50,14 +50,14 @@ pub struct Situation<'a> {
     pub owner: Option<&'a Machine>,
     pub cluster: Option<&'a Cluster>,
     pub infrastructure: Option<&'a Metal3Cluster>,
-    /// What says whether its host is kept, while it exists: what the machine was cloned from, or
-    /// the newest template of its control plane.
+    /// The template that decides if the host is kept: the template of the machine, or the newest
+    /// template of its control plane.
     pub template: Option<&'a Metal3MachineTemplate>,
     /// The host that the machine names.
     pub host: Option<&'a BareMetalHost>,
-    /// From Kubernetes versions to images.
+    /// Images by Kubernetes versions.
     pub catalog: Option<&'a BTreeMap<String, String>>,
-    /// The claim on data that has the machine's name.
+    /// The data claim with the machine's name.
     pub data_claim: Option<&'a Metal3DataClaim>,
     /// The data of that claim.
     pub data: Option<&'a Metal3Data>,
@@ -71,33 +71,33 @@ pub struct Situation<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Rest,
-    /// Choose a host and record it on the machine, with the finalizer.
+    /// Choose a host, and record it on the machine with the finalizer.
     Choose,
-    /// Forget the choice: another machine has the host.
+    /// Remove the choice, because another machine has the host.
     Unchoose,
     /// Change the host, with its version as precondition.
     ChangeHost {
         change: Value,
         event: EventReason,
     },
-    /// Pause the host with its Cluster, or no longer.
+    /// Set or end the pause of the host with the pause of its Cluster.
     PauseHost(Value),
-    /// Give the machine the cleaning mode of its template.
+    /// Copy the cleaning mode of the template to the machine.
     SetCleaningMode(CleaningMode),
-    /// Ask for the data of the template.
+    /// Create the claim on the data of the template.
     ClaimData(Box<Metal3DataClaim>),
-    /// Delete the claim: index and addresses are free.
+    /// Delete the claim, which releases index and addresses.
     ReleaseData,
     /// Read the Nodes of the workload cluster.
     FindNodes(NodeSearch),
-    /// Give Cluster API the providerID.
+    /// Write the providerID of the machine for Cluster API.
     Provide(String),
     /// Write the providerID of the Node.
     LinkNode {
         node: NodeRef,
         provider_id: String,
     },
-    /// Write labels of the host to the Node; null removes one.
+    /// Write labels of the host to the Node; null removes a label.
     LabelNode {
         node: NodeRef,
         labels: serde_json::Map<String, Value>,
@@ -109,9 +109,10 @@ pub enum Step {
 pub struct Outcome {
     pub step: Step,
     pub blocker: Option<Blocker>,
-    /// No event announces the end of the blocker: decide again, later each time.
+    /// No event announces the end of the blocker, so that the decision is repeated with growing
+    /// intervals.
     pub is_retried: bool,
-    /// No event announces a change: decide again, after the same time.
+    /// No event announces a change, so that the decision is repeated at a fixed interval.
     pub is_rechecked: bool,
 }
 
@@ -135,8 +136,8 @@ pub fn named_host(machine: &Metal3Machine) -> Option<&str> {
     Some(text.split_once('/').map_or(text.as_str(), |(_, name)| name)).filter(|name| !name.is_empty())
 }
 
-/// Whether the host is the machine's own. Names decide: UIDs change with a
-/// restore, and versions with an upgrade.
+/// The machine holds the host. Only names are compared, because UIDs change with a restore and
+/// versions with an upgrade.
 pub fn is_consumer(host: &BareMetalHost, machine: &Metal3Machine) -> bool {
     host.metadata.namespace == machine.metadata.namespace
         && consumer_machine(host) == Some(machine.name_any().as_str())
@@ -145,11 +146,11 @@ pub fn is_consumer(host: &BareMetalHost, machine: &Metal3Machine) -> bool {
 /// The machine that uses the host, in its namespace.
 fn consumer_machine(host: &BareMetalHost) -> Option<&str> {
     let consumer = host.spec.consumer_ref.as_ref()?;
-    let namespace = consumer.namespace.as_deref().unwrap_or_default();
-    let group = consumer.api_version.as_deref().unwrap_or_default().split('/').next();
+    let namespace = consumer.namespace.as_deref().unwrap_or("");
+    let group = consumer.api_version.as_deref().and_then(|version| version.split('/').next());
     let is_machine = consumer.kind == kind::METAL3_MACHINE
         && (namespace.is_empty() || Some(namespace) == host.metadata.namespace.as_deref())
-        && group == Some(coordinator_api::names::INFRASTRUCTURE_GROUP);
+        && group == Some(INFRASTRUCTURE_GROUP);
     is_machine.then_some(consumer.name.as_str())
 }
 
@@ -195,7 +196,7 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
     }
 }
 
-/// Why nothing may be done, deletion included.
+/// The blocker of every step, including the deletion.
 fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
     if cluster::is_paused(situation.machine, situation.cluster) {
         return Some(Blocker::waiting_for(
@@ -203,7 +204,7 @@ fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
             Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
         ));
     }
-    // A cluster that is not found is not a cluster that is not paused.
+    // A Cluster that is not found may be paused.
     if let Some(owner) = situation.owner.filter(|_| situation.cluster.is_none()) {
         return Some(Blocker::waiting_for(Type::Ready, cluster_missing(&owner.spec.cluster_name)));
     }

@@ -1,5 +1,5 @@
-//! `Metal3Remediation`: the host of an unhealthy machine is rebooted by its agent, a
-//! number of times; after that the owner of the Machine replaces it.
+//! `Metal3Remediation`: the agent reboots the host of an unhealthy machine a number of times. If the
+//! node stays unhealthy, the owner of the Machine replaces it.
 
 #[cfg(test)]
 mod tests;
@@ -22,18 +22,18 @@ use crate::cluster;
 use crate::host::HostRecord;
 use crate::problem::Problem;
 
-/// What CAPM3 writes of a host that a remediation gave up.
+/// Value of CAPM3 for a host whose remediation failed.
 const UNHEALTHY_NODE: &str = "capm3/UnhealthyNode";
 /// Condition of a Machine of Cluster API.
 const OWNER_REMEDIATED: &str = "OwnerRemediated";
-/// Of a strategy that names none.
+/// Timeout of a strategy that names none.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Inputs of a decision about a remediation.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     pub remediation: &'a Metal3Remediation,
-    /// The Machine that owns it.
+    /// The Machine that owns the remediation.
     pub owner: Option<&'a Machine>,
     pub cluster: Option<&'a Cluster>,
     /// The host of that Machine.
@@ -46,23 +46,23 @@ pub struct Situation<'a> {
 /// The one change that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing but the conditions.
+    /// Only the conditions are written.
     Rest,
-    /// Hold it by its finalizer, before the host is asked for anything.
-    Hold,
-    Forget,
+    /// Add the finalizer before the host is changed.
+    AddFinalizer,
+    RemoveFinalizer,
     /// Write or remove annotations of the host.
     ChangeHost(Value),
+    /// Write the status of the next phase.
     Enter(Metal3RemediationStatus),
-    /// The owner of the Machine replaces it; the host gets these annotations, and
-    /// the status follows.
+    /// Request the replacement of the Machine from its owner, annotate the host, and write the status.
     GiveUp {
         host: Option<Value>,
         status: Metal3RemediationStatus,
     },
 }
 
-/// What is due, and what is told.
+/// The change that is due, and the problem to show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub step: Step,
@@ -75,9 +75,12 @@ impl Outcome {
         Self { step, problem: None, wake: Wake::OnChange }
     }
 
-    fn told(reason: Reason, message: impl Into<String>) -> Self {
-        let problem = Some(Problem::of_cause(reason, message.into()));
-        Self { problem, ..Self::of_step(Step::Rest) }
+    fn show(problem: Problem) -> Self {
+        Self { problem: Some(problem), ..Self::of_step(Step::Rest) }
+    }
+
+    fn show_cause(reason: Reason, message: impl Into<String>) -> Self {
+        Self::show(Problem::of_cause(reason, message))
     }
 
     fn until(self, at: Timestamp) -> Self {
@@ -88,33 +91,34 @@ impl Outcome {
 pub fn decide_remediation(situation: &Situation<'_>) -> Outcome {
     let Situation { remediation, host, .. } = *situation;
     if cluster::is_paused(remediation, situation.cluster) {
-        return Outcome::told(Reason::Paused, cluster::PAUSED_MESSAGE);
+        return Outcome::show_cause(Reason::Paused, cluster::PAUSED_MESSAGE);
     }
     if remediation.metadata.deletion_timestamp.is_some() {
-        let release = if is_held(remediation) { Step::Forget } else { Step::Rest };
+        let release = if is_held(remediation) { Step::RemoveFinalizer } else { Step::Rest };
         return Outcome::of_step(withdraw(situation).unwrap_or(release));
     }
     let status = remediation.status.clone().unwrap_or_default();
     match status.phase {
         Some(Phase::Failed) => {
-            let message = "spec.online of the BareMetalHost is false: it is left as it is; set it to true, then delete this Metal3Remediation";
-            return Outcome::told(Reason::RemediationRefused, message);
+            let message = "spec.online of the BareMetalHost is false, so that it is not rebooted";
+            let action = "set it to true, then delete this Metal3Remediation";
+            return Outcome::show(Problem::new(Reason::RemediationRefused, message, action));
         }
-        Some(Phase::Deleting) => return give_up_told(),
+        Some(Phase::Deleting) => return Outcome::show(exhausted()),
         Some(Phase::Running | Phase::Waiting) | None => {}
     }
     let Some(owner) = situation.owner else {
-        return Outcome::told(Reason::OwnerWaiting, "no Machine owns this object, or it does not exist");
+        let message = "no Machine owns this object, or its Machine does not exist";
+        return Outcome::show_cause(Reason::OwnerWaiting, message);
     };
     if owner.metadata.deletion_timestamp.is_some() {
-        let ended = Outcome::told(Reason::RemediationEnded, "the Machine is in deletion");
+        let ended = Outcome::show_cause(Reason::RemediationEnded, "the Machine is in deletion");
         return withdraw(situation).map_or(ended, Outcome::of_step);
     }
     let Some(host) = host else {
-        return Outcome::told(
-            Reason::RemediationHostMissing,
-            "the Machine has no BareMetalHost: delete the Machine, or wait until it has one",
-        );
+        let action = "delete the Machine, or wait until it has one";
+        let message = "the Machine has no BareMetalHost";
+        return Outcome::show(Problem::new(Reason::RemediationHostMissing, message, action));
     };
     if !host.spec.online {
         return enter(&status, Phase::Failed);
@@ -130,7 +134,7 @@ pub fn decide_remediation(situation: &Situation<'_>) -> Outcome {
     }
 }
 
-/// The annotation by which the host is asked to reboot: CAPM3's.
+/// CAPM3's annotation that requests a reboot of the host.
 pub fn request_name(remediation: &Metal3Remediation) -> String {
     format!("{}/metal3-remediation-{}", names::REBOOT, remediation.uid().unwrap_or_default())
 }
@@ -143,7 +147,7 @@ fn is_held(remediation: &Metal3Remediation) -> bool {
     remediation.finalizers().iter().any(|held| held == names::REMEDIATION_FINALIZER)
 }
 
-/// Removes the request from the host, where it is there.
+/// Removes the request from the host, if the host has it.
 fn withdraw(situation: &Situation<'_>) -> Option<Step> {
     let request = request_name(situation.remediation);
     let is_asked = situation.host?.annotations().contains_key(&request);
@@ -154,8 +158,8 @@ fn annotate(key: &str, value: Option<&str>) -> Value {
     json!({ "metadata": { "annotations": { key: value } } })
 }
 
-/// The request stays on the host until it was carried out, or the try is over. A
-/// request of an earlier try has to be forgotten first: it would count for this one.
+/// Requests the reboot. The request stays on the host until it is done, or the attempt is over. A request
+/// of an earlier attempt has to be removed first, because it would count as done.
 fn remediate(situation: &Situation<'_>, host: &BareMetalHost, status: &Metal3RemediationStatus) -> Outcome {
     let request = request_name(situation.remediation);
     if reboot::is_done(host, &request) && host.annotations().contains_key(&request) {
@@ -166,17 +170,18 @@ fn remediate(situation: &Situation<'_>, host: &BareMetalHost, status: &Metal3Rem
         return end_try(situation, status);
     }
     if !is_held(situation.remediation) {
-        return Outcome::of_step(Step::Hold);
+        return Outcome::of_step(Step::AddFinalizer);
     }
     if !host.annotations().contains_key(&request) && reboot::is_forgotten(host, &request) {
         return Outcome::of_step(Step::ChangeHost(annotate(&request, Some("{\"mode\":\"hard\"}"))));
     }
-    let problem = reboot::project_reboot(host, situation.record, situation.now);
-    let told = match problem {
-        Some(update) if update.reason != Reason::RebootDone => Outcome::told(update.reason, update.text()),
-        _ => Outcome::told(Reason::RemediationRunning, "the host is about to be asked to reboot"),
+    let shown = match reboot::project_reboot(host, situation.record, situation.now) {
+        Some(update) if update.reason != Reason::RebootDone => {
+            Outcome::show(Problem::new(update.reason, update.message, update.next_action))
+        }
+        _ => Outcome::show_cause(Reason::RemediationRunning, "the reboot of the host is requested next"),
     };
-    told.until(end)
+    shown.until(end)
 }
 
 fn await_health(
@@ -193,8 +198,8 @@ fn await_health(
         return end_try(situation, status);
     }
     let message =
-        "the host has rebooted: the MachineHealthCheck deletes this object when the node is healthy";
-    Outcome::told(Reason::RemediationWaiting, message).until(end)
+        "the host has rebooted, and the MachineHealthCheck deletes this object when the node is healthy";
+    Outcome::show_cause(Reason::RemediationWaiting, message).until(end)
 }
 
 fn end_of_try(remediation: &Metal3Remediation, status: &Metal3RemediationStatus) -> Timestamp {
@@ -204,9 +209,9 @@ fn end_of_try(remediation: &Metal3Remediation, status: &Metal3RemediationStatus)
     begun.saturating_add(named.unwrap_or(TIMEOUT)).unwrap_or(Timestamp::MAX)
 }
 
-/// Another try, or the end.
+/// Begins the next attempt, or gives up.
 fn end_try(situation: &Situation<'_>, status: &Metal3RemediationStatus) -> Outcome {
-    let count = status.retry_count.unwrap_or_default();
+    let count = status.retry_count.unwrap_or(0);
     if count < situation.remediation.spec.strategy.retry_limit {
         let next = Metal3RemediationStatus {
             retry_count: Some(count + 1),
@@ -226,38 +231,35 @@ fn end_try(situation: &Situation<'_>, status: &Metal3RemediationStatus) -> Outco
     Outcome::of_step(Step::GiveUp { host, status })
 }
 
-fn give_up_told() -> Outcome {
-    Outcome::told(
-        Reason::RemediationExhausted,
-        format!(
-            "the node did not become healthy: the owner of the Machine replaces it, and no machine chooses the BareMetalHost until the annotation {} is removed",
-            names::HOST_UNHEALTHY[1]
-        ),
-    )
+fn exhausted() -> Problem {
+    let message = "the node did not become healthy, and the owner of the Machine replaces it";
+    let annotation = names::HOST_UNHEALTHY[1];
+    let action = format!("remove the annotation {annotation} of the BareMetalHost to let machines choose it");
+    Problem::new(Reason::RemediationExhausted, message, action)
 }
 
-/// The conditions of a Machine, with the one by which its owner replaces it; `None`
-/// where it is there. Cluster API v1beta1 has conditions of another form.
+/// The conditions of a Machine, with the condition that requests its replacement; `None` if the Machine
+/// has it already. Cluster API v1beta1 has conditions of another form.
 pub fn request_replacement(conditions: &[Value], version: &str, now: Timestamp) -> Option<Vec<Value>> {
-    let is_ours = |found: &&Value| found["type"] == OWNER_REMEDIATED;
-    if conditions.iter().filter(is_ours).any(|found| found["status"] == "False") {
+    let (ours, others): (Vec<_>, Vec<_>) =
+        conditions.iter().cloned().partition(|condition| condition["type"] == OWNER_REMEDIATED);
+    if ours.iter().any(|condition| condition["status"] == "False") {
         return None;
     }
     let mut requested = json!({
         "type": OWNER_REMEDIATED,
         "status": "False",
         "reason": "WaitingForRemediation",
-        "message": "the host was rebooted in vain: the owner of the Machine replaces it",
+        "message": "the node stayed unhealthy after reboots of its host, and the owner of the Machine replaces it",
         "lastTransitionTime": Time(now),
     });
     if version == "v1beta1" {
         requested["severity"] = json!("Warning");
     }
-    let others = conditions.iter().filter(|found| !is_ours(found)).cloned();
-    Some(others.chain([requested]).collect())
+    Some(others.into_iter().chain([requested]).collect())
 }
 
-/// The status with the conditions that follow.
+/// The status with its conditions.
 pub fn project_status(
     remediation: &Metal3Remediation,
     problem: Option<&Problem>,
@@ -267,8 +269,7 @@ pub fn project_status(
     let mut status = remediation.status.clone().unwrap_or_default();
     let is_paused = problem.is_some_and(|problem| problem.reason == Reason::Paused);
     let mut shown = vec![cluster::paused_condition(is_paused)];
-    let told = problem.map(|problem| problem.condition_false(Type::Ready));
-    shown.extend(failure.or(told));
+    shown.extend(failure.or_else(|| problem.map(|problem| problem.condition_false(Type::Ready))));
     conditions::set_conditions(&mut status.conditions, &shown, remediation.metadata.generation, now);
     status
 }

@@ -19,7 +19,7 @@ enum Operation {
 
 /// Why a selector is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("spec.hostSelector.matchExpressions, key {key}: {problem}: correct the template")]
+#[error("spec.hostSelector.matchExpressions, key {key}: {problem}")]
 pub(super) struct SelectorError {
     key: String,
     problem: String,

@@ -1,6 +1,5 @@
-//! Annotations that ask for a reboot: `reboot.metal3.io`, which is removed when the
-//! host has rebooted, and `reboot.metal3.io/KEY`, which its writer removes. Each is
-//! carried out once.
+//! Reboot requests by annotations: `reboot.metal3.io`, which is removed when the host has rebooted,
+//! and `reboot.metal3.io/KEY`, which its writer removes. Each request is performed once.
 
 use std::collections::BTreeSet;
 
@@ -15,26 +14,26 @@ use serde_json::{Value, json};
 use crate::host::HostRecord;
 use crate::reboot;
 
-/// Which requests were taken.
+/// The accepted requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct RebootRecord {
-    /// The boot that they end; `None` once it has ended.
+    /// The boot to end; `None` after it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     #[serde(default)]
     requests: BTreeSet<String>,
 }
 
-/// What is due for the requests of a host.
+/// The step of the requests of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RebootStep {
-    /// Record which boot ends.
+    /// Record the boot to end.
     Begin(Value),
-    /// Have the agent asked to end this boot.
+    /// Request the end of this boot from the agent.
     Ask(String),
-    /// The host runs another boot.
+    /// Record that the host runs another boot.
     Finish(Value),
-    /// Requests that were carried out are gone.
+    /// Remove the records of requests whose annotations were removed.
     Forget(Value),
 }
 
@@ -59,18 +58,18 @@ pub fn decide_reboot(host: &BareMetalHost, record: Option<&HostRecord>) -> Optio
     is_stale.then(|| RebootStep::Forget(record_change(&RebootRecord { from: None, requests: left })))
 }
 
-/// Whether this request was carried out: its writer may remove it.
+/// The request is done, and its writer may remove it.
 pub fn is_done(host: &BareMetalHost, request: &str) -> bool {
     let known = read_record(host);
     known.from.is_none() && known.requests.contains(request)
 }
 
-/// Whether nothing is known of this request: it may be written again.
+/// The request is not recorded, and may be written again.
 pub fn is_forgotten(host: &BareMetalHost, request: &str) -> bool {
     !read_record(host).requests.contains(request)
 }
 
-/// How far the requests are; `None` where nothing is asked for.
+/// The condition about the requests; `None` if there is none.
 pub fn project_reboot(
     host: &BareMetalHost,
     record: Option<&HostRecord>,
@@ -85,13 +84,15 @@ pub fn project_reboot(
         return record.and_then(reboot::find_obstacle).map(|problem| problem.condition_false(Type::Rebooted));
     }
     let names: Vec<_> = requests.into_iter().collect();
-    let message = format!("done once; written again after a removal, it is done again: {}", names.join(", "));
+    let message = format!(
+        "done, and repeated only if the annotation is removed and written again: {}",
+        names.join(", ")
+    );
     (!names.is_empty()).then(|| condition_true(Type::Rebooted, Reason::RebootDone, message))
 }
 
 fn list_requests(host: &BareMetalHost) -> BTreeSet<String> {
-    let is_request = |key: &&String| is_request(key);
-    host.annotations().keys().filter(is_request).cloned().collect()
+    host.annotations().keys().filter(|key| is_request(key)).cloned().collect()
 }
 
 fn is_request(key: &str) -> bool {
@@ -104,12 +105,11 @@ fn read_record(host: &BareMetalHost) -> RebootRecord {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// The request without a key goes with its record, in one write.
-fn finish_change(requests: &BTreeSet<String>, taken: BTreeSet<String>) -> Value {
-    let is_kept = |name: &String| name != names::REBOOT && requests.contains(name);
-    let is_bare = taken.contains(names::REBOOT);
-    let left = RebootRecord { from: None, requests: taken.into_iter().filter(is_kept).collect() };
-    let mut change = record_change(&left);
+/// Removes the request without a key and its record in one write.
+fn finish_change(requests: &BTreeSet<String>, mut taken: BTreeSet<String>) -> Value {
+    let is_bare = taken.remove(names::REBOOT);
+    taken.retain(|name| requests.contains(name));
+    let mut change = record_change(&RebootRecord { from: None, requests: taken });
     if is_bare {
         change["metadata"]["annotations"][names::REBOOT] = Value::Null;
     }

@@ -1,7 +1,7 @@
-//! The status of a `BareMetalHost`: a projection of its inventory.
+//! The status of a `BareMetalHost`, a projection of its inventory.
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
-use coordinator_api::hardware::{DiskStatus, HardwareStatus};
+use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::Phase;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus, Cpu, Hardware, Nic, Storage};
@@ -19,11 +19,10 @@ use crate::host::HostRecord;
 use crate::pool::{Availability, host_availability};
 use crate::problem::{Blocker, Severity};
 
-/// Annotation by which Ironic is asked to inspect the host.
+/// Annotation that requests an inspection from Ironic.
 const INSPECT: &str = "inspect.metal3.io";
 
-/// The status that follows. `state` is that of the assignment, where it has one;
-/// `blocker` is why nothing is done at all.
+/// The status. `state` belongs to the assignment of the host, if there is one.
 pub fn project_status(
     host: &BareMetalHost,
     state: Option<&State>,
@@ -69,9 +68,10 @@ pub fn project_status(
     }
     shown.extend(rebooted);
     if status.provisioning.state == "available" {
-        // Of the plan that made it free.
-        let is_shown = |name: &str| shown.iter().any(|update| update.kind.as_str() == name);
-        status.conditions.retain(|condition| is_shown(&condition.type_));
+        // Conditions of the former node's plans end with the node.
+        status
+            .conditions
+            .retain(|condition| shown.iter().any(|update| update.kind.as_str() == condition.type_));
     }
     conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
     let mut status = keep_unshown(host, status);
@@ -86,8 +86,8 @@ fn drops_conditions(written: &BareMetalHostStatus) -> bool {
     written.conditions.is_empty()
 }
 
-/// Conditions that are dropped are no reason to write; they are written with what is
-/// kept, as the definition may be another one by then.
+/// Avoids a write for conditions that the definition drops. They are written together with other
+/// changes, because the definition may have been replaced by then.
 fn keep_unshown(host: &BareMetalHost, status: BareMetalHostStatus) -> BareMetalHostStatus {
     let rest = BareMetalHostStatus { conditions: Vec::new(), ..status.clone() };
     match &host.status {
@@ -96,19 +96,19 @@ fn keep_unshown(host: &BareMetalHost, status: BareMetalHostStatus) -> BareMetalH
     }
 }
 
-/// What a host waits for, where no condition shows it.
+/// The blocker of a host whose definition drops conditions.
 fn find_unshown(blocker: Option<&Blocker>, written: Option<&BareMetalHostStatus>) -> Option<String> {
     blocker.filter(|_| written.is_some_and(drops_conditions)).map(|blocker| blocker.problem.text())
 }
 
 fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
-    let is_request = |key: &&String| key.starts_with(INSPECT);
     let offline = (!host.spec.online).then(|| "spec.online: false".to_owned());
     let fields =
         [("spec.bootMode", &host.spec.boot_mode), ("spec.inspectionMode", &host.spec.inspection_mode)];
     let fields = fields.into_iter().filter_map(|(field, value)| value.as_ref().map(|_| field));
     let fields = fields.chain(unsupported_fields(host)).map(str::to_owned);
-    let requests = host.annotations().keys().filter(is_request).map(|key| format!("the annotation {key}"));
+    let requests = host.annotations().keys().filter(|key| key.starts_with(INSPECT));
+    let requests = requests.map(|key| format!("the annotation {key}"));
     let ignored: Vec<_> =
         offline.into_iter().chain(fields).chain(unwritten_image(host)).chain(requests).collect();
     if ignored.is_empty() {
@@ -121,7 +121,7 @@ fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
 }
 
-/// Another image beside a node that runs, where it can never be written.
+/// Another image beside a running node, if it is not supported.
 fn unwritten_image(host: &BareMetalHost) -> Option<String> {
     let refused = resolve_wanted(host)?.err()?;
     let has_node = host.annotations().contains_key(names::PROVISIONED_IMAGE);
@@ -138,7 +138,7 @@ fn choose_state(
     let is_release = is_deleted || host.spec.image.is_none();
     let is_unnamed = named_inventory(host).is_none() && !before.provisioning.state.is_empty();
     let text = match (state.map(|state| state.phase), record) {
-        // It may run a node: nothing that waits for a free host may go on.
+        // The host may run a node, so that it must not appear to be free.
         (_, None) if is_unnamed => return before.provisioning.state.clone(),
         (_, None) => "registering",
         (Some(None), _) if before.provisioning.state.is_empty() => "registering",
@@ -163,7 +163,7 @@ fn error_type(state: &str) -> &'static str {
     }
 }
 
-/// Why the host is of no use now: it is not chosen while it has an error.
+/// The error of the host. A host with an error is not chosen.
 fn find_error(
     blocker: Option<&Blocker>,
     state: Option<&State>,
@@ -196,43 +196,40 @@ fn find_error(
     }
 }
 
-/// One entry for each address, as the baremetal-operator lists them; its definition
-/// takes no interface without a MAC address.
+/// The hardware in the form of the baremetal-operator: one entry for each address, and no interface
+/// without MAC address, which its definition rejects.
 fn list_hardware(inventory: &MachineInventory) -> Hardware {
     let status = inventory.status.as_ref();
     let network = status
         .and_then(|status| status.observed_network.as_ref())
         .or(inventory.spec.observed_network.as_ref());
-    let interfaces = network.map(|network| network.interfaces.as_slice()).unwrap_or_default();
-    let mac =
-        |interface: &ObservedInterface| interface.permanent_mac.clone().or_else(|| interface.mac.clone());
-    let nics = interfaces.iter().filter_map(|interface| Some((interface, mac(interface)?)));
-    let nics = nics.filter(|(_, mac)| !mac.is_empty()).flat_map(|(interface, mac)| {
-        let nic = move |ip: Option<String>| Nic { name: interface.name.clone(), mac: mac.clone(), ip };
-        let address = |text: &String| text.split('/').next().map(str::to_owned);
-        let mut entries: Vec<_> = interface.addresses.iter().map(|text| nic(address(text))).collect();
-        if entries.is_empty() {
-            entries.push(nic(None));
-        }
-        entries
-    });
+    let interfaces = network.into_iter().flat_map(|network| &network.interfaces);
+    let nics = interfaces.flat_map(list_nics).collect();
     let host = status.and_then(|status| status.host.as_ref());
-    let hostname = host.map(|host| host.hostname.clone()).unwrap_or_default();
-    let hardware = Hardware { hostname, nics: nics.collect(), ..Hardware::default() };
+    let hostname = host.map_or("", |host| &host.hostname).to_owned();
+    let hardware = Hardware { hostname, nics, ..Hardware::default() };
     match host.and_then(|host| host.hardware.as_ref()) {
         Some(reported) => add_reported(hardware, reported),
         None => hardware,
     }
 }
 
+fn list_nics(interface: &ObservedInterface) -> Vec<Nic> {
+    let Some(mac) = interface.card_mac().filter(|mac| !mac.is_empty()) else { return vec![] };
+    let nic = Nic { name: interface.name.clone(), mac: mac.to_owned(), ip: None };
+    let addresses = interface.addresses.iter().map(|text| text.split('/').next().map(str::to_owned));
+    let nics: Vec<_> = addresses.map(|ip| Nic { ip, ..nic.clone() }).collect();
+    if nics.is_empty() { vec![nic] } else { nics }
+}
+
 fn add_reported(hardware: Hardware, reported: &HardwareStatus) -> Hardware {
-    let disk = |disk: &DiskStatus| Storage {
+    let storage = reported.disks.iter().map(|disk| Storage {
         name: disk.name.clone(),
         rotational: disk.rotational,
         size_bytes: disk.size_bytes,
         model: disk.model.clone(),
         serial_number: disk.serial_number.clone(),
-    };
+    });
     Hardware {
         cpu: Some(Cpu {
             arch: reported.architecture.clone(),
@@ -240,7 +237,7 @@ fn add_reported(hardware: Hardware, reported: &HardwareStatus) -> Hardware {
             count: reported.cpu_threads,
         }),
         ram_mebibytes: Some(reported.memory_bytes >> 20),
-        storage: reported.disks.iter().map(disk).collect(),
+        storage: storage.collect(),
         ..hardware
     }
 }

@@ -1,4 +1,5 @@
-//! Labels of a host on its Node, as CAPM3 synchronises them: where the `Metal3Cluster` asks for it.
+//! Labels of a host on its Node, which are synchronised like in CAPM3 if the `Metal3Cluster` requests
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +18,18 @@ use crate::problem::{Blocker, Problem};
 
 type Labels = BTreeMap<String, String>;
 
-/// Prefixes of labels, each as it stands before the slash.
+/// Prefixes of labels, without the slash, or the first invalid prefix.
 fn parse_prefixes(text: &str) -> Result<BTreeSet<&str>, &str> {
     let prefixes = text.split(',').map(str::trim).filter(|prefix| !prefix.is_empty());
-    let is_valid =
-        |prefix: &str| is_dns_name(prefix) && !prefix.contains(|letter: char| letter.is_uppercase());
-    prefixes.map(|prefix| if is_valid(prefix) { Ok(prefix) } else { Err(prefix) }).collect()
+    let checked = prefixes.map(|prefix| {
+        let is_valid = is_dns_name(prefix) && !prefix.contains(char::is_uppercase);
+        if is_valid { Ok(prefix) } else { Err(prefix) }
+    });
+    checked.collect()
 }
 
-/// Others write labels with these prefixes too: what the host lacks is not removed.
+/// Other programs write labels with this prefix too, so that labels which the host lacks are not
+/// removed.
 fn is_shared(prefix: &str) -> bool {
     prefix == "metal3.io"
         || ["kubernetes.io", "k8s.io"].into_iter().any(|domain| {
@@ -33,41 +37,47 @@ fn is_shared(prefix: &str) -> bool {
         })
 }
 
-/// What changes on the Node: values to write, and null for labels to remove.
+/// The changes of the Node: values to write, and `None` for labels to remove.
 fn diff_labels(prefixes: &BTreeSet<&str>, host: &Labels, node: &Labels) -> BTreeMap<String, Option<String>> {
-    let prefix_of = |key: &str| key.split_once('/').map(|(prefix, _)| prefix.to_owned());
-    let is_named = |key: &str| prefix_of(key).is_some_and(|prefix| prefixes.contains(prefix.as_str()));
-    let missing = host.iter().filter(|(key, value)| is_named(key) && node.get(*key) != Some(value));
-    let is_removed = |key: &str| {
-        is_named(key) && !host.contains_key(key) && !prefix_of(key).is_some_and(|prefix| is_shared(&prefix))
-    };
-    let removed = node.keys().filter(|key| is_removed(key)).map(|key| (key.clone(), None));
-    missing.map(|(key, value)| (key.clone(), Some(value.clone()))).chain(removed).collect()
+    let mut changes = BTreeMap::new();
+    for (key, value) in host {
+        if named_prefix(prefixes, key).is_some() && node.get(key) != Some(value) {
+            changes.insert(key.clone(), Some(value.clone()));
+        }
+    }
+    for key in node.keys().filter(|key| !host.contains_key(*key)) {
+        if named_prefix(prefixes, key).is_some_and(|prefix| !is_shared(prefix)) {
+            changes.insert(key.clone(), None);
+        }
+    }
+    changes
 }
 
-/// The annotation that asks for it.
+fn named_prefix<'a>(prefixes: &BTreeSet<&str>, key: &'a str) -> Option<&'a str> {
+    key.split_once('/').map(|(prefix, _)| prefix).filter(|prefix| prefixes.contains(prefix))
+}
+
+/// The annotation with the prefixes.
 pub(super) fn asked_prefixes(infrastructure: Option<&Metal3Cluster>) -> Option<&String> {
     infrastructure?.annotations().get(names::LABEL_SYNC_PREFIXES)
 }
 
-/// Cluster API has found the Node: it is read by its name, and compared with the host.
+/// Compares the Node that Cluster API has found with the host.
 pub(super) fn sync_labels(situation: &Situation<'_>, owner: &Machine) -> Outcome {
     let host = situation.host.filter(|host| is_consumer(host, situation.machine));
     let node = owner.status.as_ref().and_then(|status| status.node_ref.as_ref());
     let (Some(host), Some(node), Some(text)) = (host, node, asked_prefixes(situation.infrastructure)) else {
         return Outcome::of_step(Step::Rest);
     };
-    let wait = |reason, message| {
-        Outcome::of_blocker(Blocker::waiting_for(Type::LabelsSynced, Problem::of_cause(reason, message)))
-    };
     let prefixes = match parse_prefixes(text) {
         Ok(prefixes) => prefixes,
         Err(prefix) => {
             let message = format!(
-                "{prefix:?} in the annotation {} of the Metal3Cluster is no prefix of labels: write prefixes as rack.example.com, separated by commas",
+                "{prefix:?} in the annotation {} of the Metal3Cluster is no prefix of labels",
                 names::LABEL_SYNC_PREFIXES
             );
-            return wait(Reason::LabelPrefixInvalid, message);
+            let action = "write prefixes such as rack.example.com, separated by commas";
+            return wait_for(Problem::new(Reason::LabelPrefixInvalid, message, action));
         }
     };
     let cluster = &owner.spec.cluster_name;
@@ -75,20 +85,21 @@ pub(super) fn sync_labels(situation: &Situation<'_>, owner: &Machine) -> Outcome
         NodesRead::NotRead => {
             return Outcome::of_step(Step::FindNodes(NodeSearch::of_node(cluster, &node.name)));
         }
-        NodesRead::Unavailable(problem) => {
-            Outcome::of_blocker(Blocker::waiting_for(Type::LabelsSynced, problem.clone()))
-        }
-        NodesRead::Read(nodes) => {
-            let missing = || {
-                let message = format!("Node {} is gone: Cluster API replaces the Machine", node.name);
-                wait(Reason::NodeWaiting, message)
-            };
-            let found = nodes.iter().find(|facts| facts.name == node.name);
-            found.map_or_else(missing, |facts| compare_labels(cluster, facts, &prefixes, host.labels()))
-        }
+        NodesRead::Unavailable(problem) => wait_for(problem.clone()),
+        NodesRead::Read(nodes) => match nodes.iter().find(|facts| facts.name == node.name) {
+            Some(facts) => compare_labels(cluster, facts, &prefixes, host.labels()),
+            None => {
+                let message = format!("Node {} is deleted, and Cluster API replaces the Machine", node.name);
+                wait_for(Problem::of_cause(Reason::NodeWaiting, message))
+            }
+        },
     };
-    // No event of the workload cluster is watched.
+    // Events of the workload cluster are not watched.
     Outcome { is_rechecked: true, ..outcome }
+}
+
+fn wait_for(problem: Problem) -> Outcome {
+    Outcome::of_blocker(Blocker::waiting_for(Type::LabelsSynced, problem))
 }
 
 fn compare_labels(cluster: &str, node: &NodeFacts, prefixes: &BTreeSet<&str>, host: &Labels) -> Outcome {

@@ -1,4 +1,4 @@
-//! From a host in use to a free one.
+//! Release of the host of a machine in deletion.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::provision::{self, change_host};
+use super::provision::{self, change_host, describe_state};
 use super::{Outcome, Situation, Step, choice, is_consumer, pause};
 use crate::problem::{Blocker, Problem};
 
-/// How long a host is kept where the template does not say it: a successor that comes at all
-/// comes when the machine is gone.
+/// Time for which a host is kept if the template names none. A successor is created when the machine
+/// is deleted, and therefore needs little time.
 const KEPT_FOR: Duration = Duration::from_mins(30);
-/// States in which a host is not free yet after its image was removed.
+/// States of a host that is not free yet after its image was removed.
 const BUSY: [&str; 7] = [
     "preparing",
     "provisioning",
@@ -41,21 +41,15 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
     if host.spec.image.is_some() {
         return change_host(removal_change(situation, host), EventReason::ImageRemoved);
     }
-    let status = host.status.clone().unwrap_or_default();
-    let state = status.provisioning.state.as_str();
+    let state = host.status.as_ref().map_or("", |status| status.provisioning.state.as_str());
     if BUSY.contains(&state) {
-        let error = Some(status.error_message).filter(|error| !error.is_empty());
-        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-        let message = format!("BareMetalHost {} is {state}{error}", host.name_any());
-        return Outcome::of_blocker(Blocker::waiting_for(
-            Type::HostProvisioned,
-            Problem::of_cause(Reason::Cleaning, message),
-        ));
+        let problem = Problem::of_cause(Reason::Cleaning, describe_state(host));
+        return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, problem));
     }
     change_host(release_change(situation), EventReason::HostReleased)
 }
 
-/// What the machine gave the host; the Secrets of the host's own operator stay.
+/// Removes the image and the Secrets of the machine from the host. Secrets of the host's operator stay.
 fn removal_change(situation: &Situation<'_>, host: &BareMetalHost) -> Value {
     let mut change = json!({ "image": null, "userData": null });
     let given = provision::find_given(situation, host);
@@ -67,12 +61,12 @@ fn removal_change(situation: &Situation<'_>, host: &BareMetalHost) -> Value {
     json!({ "spec": change })
 }
 
-/// The addresses are given back once no node has them any more.
+/// Releases the data claim. Its addresses are released after the node was removed.
 fn release_data(situation: &Situation<'_>) -> Outcome {
     match situation.data_claim {
         Some(claim) if claim.metadata.deletion_timestamp.is_none() => Outcome::of_step(Step::ReleaseData),
         Some(claim) => {
-            let message = format!("Metal3DataClaim {} is in deletion: wait", claim.name_any());
+            let message = format!("Metal3DataClaim {} is in deletion", claim.name_any());
             let reason = Reason::WaitingForMetal3Data;
             Outcome::of_blocker(Blocker::waiting_for(
                 Type::Metal3DataReady,
@@ -83,9 +77,9 @@ fn release_data(situation: &Situation<'_>) -> Outcome {
     }
 }
 
-/// The control plane whose newest template says whether the host is kept: `nodeReuse` is set in the
-/// template of an upgrade, and not in that of the machines that it replaces. `None` where the
-/// template of the machine says it, or nothing is to be said.
+/// The control plane whose newest template decides if the host is kept, because `nodeReuse` is set in
+/// the template of an upgrade and not in the template of the replaced machines. `None` if the template
+/// of the machine decides, or there is nothing to decide.
 pub fn deciding_control_plane<'a>(situation: &Situation<'a>) -> Option<&'a OwnerReference> {
     situation.machine.metadata.deletion_timestamp.as_ref()?;
     let host = situation.host.filter(|host| is_consumer(host, situation.machine))?;
@@ -94,7 +88,7 @@ pub fn deciding_control_plane<'a>(situation: &Situation<'a>) -> Option<&'a Owner
     choice::control_plane_of(situation.owner?)
 }
 
-/// The `Metal3MachineTemplate` that a control plane names, in the forms of both versions.
+/// The `Metal3MachineTemplate` that a control plane of either version names.
 pub fn template_of_control_plane(control_plane: &Value) -> Option<&str> {
     let template = control_plane.pointer("/spec/machineTemplate")?;
     let reference =
@@ -102,7 +96,7 @@ pub fn template_of_control_plane(control_plane: &Value) -> Option<&str> {
     (reference["kind"] == kind::METAL3_MACHINE_TEMPLATE).then_some(reference["name"].as_str()?)
 }
 
-/// Until when a host is kept that is released now.
+/// Time until which a host that is released now is kept.
 fn keep_end(situation: &Situation<'_>) -> Timestamp {
     let asked = situation.template.and_then(|template| template.annotations().get(names::KEEP_HOSTS_FOR));
     let asked = asked.and_then(|text| text.parse::<kube::core::Duration>().ok());
@@ -110,7 +104,7 @@ fn keep_end(situation: &Situation<'_>) -> Timestamp {
     situation.now.checked_add(kept_for).unwrap_or(Timestamp::MAX)
 }
 
-/// A host that is kept for the successor of its machine is held by the Cluster.
+/// Releases the host to its Cluster if it is kept for the successor of the machine, else completely.
 fn release_change(situation: &Situation<'_>) -> Value {
     let is_kept = situation.template.is_some_and(|template| template.spec.node_reuse)
         && situation.cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());

@@ -1,5 +1,5 @@
-//! The hosts of a namespace, found by what machines ask of them: no choice looks at all
-//! of them, unless a selector has nothing but ranges and exclusions.
+//! The hosts of a namespace, indexed by the requirements of machines, so that a choice does not read
+//! all hosts. Only a selector without equalities reads all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,22 +17,22 @@ use super::choice::{find_exclusion, is_reusable, owner_domain, reuse_value};
 use super::{consumer_machine, is_available};
 use crate::problem::{Blocker, Problem};
 
-/// A host, or why there is none.
+/// The chosen host, or the blocker of the choice.
 pub type Choice = Result<String, Blocker>;
 
 const KEPT: &str = "kept for other machines";
 const NOT_SELECTED: &str = "not selected by spec.hostSelector";
 const RESERVED: &str = "about to be claimed";
 
-/// What of a host decides whether it is chosen.
+/// Properties of a host on which its choice depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostFacts {
     labels: BTreeMap<String, String>,
     exclusion: Option<&'static str>,
     is_available: bool,
-    /// Name of the machine that uses it.
+    /// Name of the machine that uses the host.
     consumer: Option<String>,
-    /// Until when successors wait for it.
+    /// Time until which the host is kept for successors.
     kept_until: Option<Timestamp>,
 }
 
@@ -52,23 +52,22 @@ impl HostFacts {
     }
 }
 
-/// A host that has changed.
+/// A relevant change of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostChange {
-    /// By which value it was kept for successors.
+    /// Group for which the host was kept.
     pub was_kept_for: Option<String>,
 }
 
-/// A host that some machine can have.
+/// A host that a machine can claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Offered<'a> {
     pub labels: &'a BTreeMap<String, String>,
-    /// By which value it is kept for successors.
+    /// Group for which the host is kept.
     pub kept_for: Option<&'a str>,
 }
 
-/// The hosts with a label, in no order: a label that all of many hosts have costs no more
-/// than another one.
+/// The hosts with a label, unordered, so that the cost of a change does not depend on their number.
 #[derive(Clone, Debug, Default)]
 struct Labelled {
     all: HashSet<String>,
@@ -81,15 +80,15 @@ pub struct HostRoster {
     hosts: HashMap<String, HostFacts>,
     by_label: HashMap<(String, String), Labelled>,
     by_consumer: HashMap<String, String>,
-    /// Those that are kept for no machine.
+    /// Candidates that are kept for no group.
     candidates: BTreeSet<String>,
-    /// How many are kept, by whom for.
+    /// Numbers of kept hosts by group.
     kept: HashMap<String, usize>,
-    /// How many of the others each cause excludes.
+    /// Numbers of the other hosts by the cause of their exclusion.
     excluded: BTreeMap<&'static str, usize>,
 }
 
-/// What a machine asks for.
+/// Requirements of a machine.
 struct Wish<'a> {
     selector: Selector,
     reuse: Option<&'a str>,
@@ -98,8 +97,8 @@ struct Wish<'a> {
 }
 
 impl HostRoster {
-    /// Takes a host as it is now; `None` where it is gone. The answer is what has changed of what a
-    /// choice depends on.
+    /// Records the state of a host, `None` for a deleted one. Returns a change on which a choice
+    /// depends.
     pub fn set_host(&mut self, name: &str, host: Option<&BareMetalHost>) -> Option<HostChange> {
         let new = host.map(HostFacts::of_host);
         if self.hosts.get(name) == new.as_ref() {
@@ -124,14 +123,14 @@ impl HostRoster {
         self.hosts.is_empty()
     }
 
-    /// A host that some machine can have now.
+    /// The host, if a machine can claim it now.
     pub fn find_offered(&self, name: &str) -> Option<Offered<'_>> {
         let facts = self.hosts.get(name)?;
         let is_free = facts.exclusion.is_none() && facts.is_available;
         is_free.then(|| Offered { labels: &facts.labels, kept_for: facts.kept_for() })
     }
 
-    /// Most events change no label.
+    /// Updates the index of labels, unless they are unchanged, as by most events.
     fn set_labels(&mut self, name: &str, old: Option<&HostFacts>, new: Option<&HostFacts>) {
         let is_candidate = new.is_some_and(|facts| facts.exclusion.is_none());
         let was_candidate = old.is_some_and(|facts| facts.exclusion.is_none());
@@ -161,7 +160,7 @@ impl HostRoster {
         }
     }
 
-    /// Adds or removes the host in every table but that of labels.
+    /// Adds or removes the host in all indexes but the index of labels.
     fn count(&mut self, name: &str, facts: &HostFacts, is_added: bool) {
         if let Some(consumer) = &facts.consumer {
             if is_added {
@@ -181,12 +180,9 @@ impl HostRoster {
         }
     }
 
-    /// Chooses: a host that names the machine, then hosts kept for it, then free
-    /// hosts of its failure domain, then any; the first by name where no label is
-    /// asked for.
-    ///
-    /// # Errors
-    /// A blocker that counts the hosts by the cause of their exclusion.
+    /// Chooses a host in this order: the host that names the machine, hosts that are kept for it, free
+    /// hosts of its failure domain, other free hosts. Without a required label the first host by name
+    /// is chosen.
     pub fn choose_host(
         &self,
         machine: &Metal3Machine,
@@ -194,11 +190,9 @@ impl HostRoster {
         is_reserved: &dyn Fn(&str) -> bool,
         now: Timestamp,
     ) -> Choice {
-        let blocked = |reason, message| {
-            Blocker::needs_operator(Type::AssociateBareMetalHost, Problem::of_cause(reason, message))
-        };
-        let selector = Selector::parse(&machine.spec.host_selector)
-            .map_err(|error| blocked(Reason::SelectorInvalid, error.to_string()))?;
+        let selector = Selector::parse(&machine.spec.host_selector).map_err(|error| {
+            needs_operator(Problem::new(Reason::SelectorInvalid, error.to_string(), "correct the template"))
+        })?;
         if let Some(own) = self.by_consumer.get(&machine.name_any()) {
             return Ok(own.clone());
         }
@@ -209,10 +203,8 @@ impl HostRoster {
         }
         let domain = owner_domain(machine, owner).map(|domain| (names::FAILURE_DOMAIN, domain));
         let preferred = domain.and_then(|domain| self.find_first(&wish, Some(domain)));
-        preferred.or_else(|| self.find_first(&wish, None)).map(str::to_owned).ok_or_else(|| {
-            let message = format!("no BareMetalHost can be chosen: {}", self.explain(&wish));
-            blocked(Reason::NoHostAvailable, message)
-        })
+        let chosen = preferred.or_else(|| self.find_first(&wish, None));
+        chosen.map(str::to_owned).ok_or_else(|| needs_operator(self.explain(&wish)))
     }
 
     fn fits(&self, name: &str, wish: &Wish<'_>) -> bool {
@@ -224,7 +216,8 @@ impl HostRoster {
         })
     }
 
-    /// A host that is kept for the machine; while one may become available, no other.
+    /// A host that is kept for the machine. While such a host may become available, no other host is
+    /// chosen.
     fn choose_kept(&self, wish: &Wish<'_>) -> Option<Choice> {
         let kept = self.labelled((names::NODE_REUSE, wish.reuse?))?;
         let kept = kept.candidates.iter().filter(|name| self.fits(name, wish));
@@ -232,16 +225,18 @@ impl HostRoster {
         if let Some((ready, _)) = kept.iter().find(|(_, facts)| facts.is_available) {
             return Some(Ok((*ready).clone()));
         }
-        let is_awaited = |facts: &&HostFacts| facts.kept_until.is_none_or(|end| wish.now < end);
-        let ends: Vec<_> = kept.into_values().filter(is_awaited).map(|facts| facts.kept_until).collect();
-        let until = match ends.iter().copied().collect::<Option<Vec<_>>>() {
-            Some(ends) => format!("until {}, then another host is taken", ends.into_iter().max()?),
-            None => format!("see its state, or remove its label {} to take another host", names::NODE_REUSE),
+        let ends = kept.into_values().map(|facts| facts.kept_until);
+        let ends: Vec<_> = ends.filter(|end| end.is_none_or(|end| wish.now < end)).collect();
+        let message = format!("{} hosts are kept for this machine and not available yet", ends.len());
+        let action = match ends.iter().copied().collect::<Option<Vec<_>>>() {
+            Some(ends) => format!("wait; another host is chosen after {}", ends.into_iter().max()?),
+            None => format!(
+                "see the state of the host, or remove its label {} to choose another host",
+                names::NODE_REUSE
+            ),
         };
-        let message =
-            format!("{} hosts are kept for this machine and not available yet: {until}", ends.len());
-        let reason = Reason::NoHostAvailable;
-        Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, Problem::of_cause(reason, message))))
+        let problem = Problem::new(Reason::NoHostAvailable, message, action);
+        Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, problem)))
     }
 
     fn labelled(&self, (key, value): (&str, &str)) -> Option<&Labelled> {
@@ -251,12 +246,9 @@ impl HostRoster {
     fn find_first<'a>(&'a self, wish: &Wish<'_>, more: Option<(&str, &str)>) -> Option<&'a str> {
         let fits = |name: &&String| {
             self.fits(name, wish)
-                && self.hosts.get(*name).is_some_and(|facts| facts.is_available)
-                && more.is_none_or(|(key, value)| {
-                    self.hosts
-                        .get(*name)
-                        .and_then(|facts| facts.labels.get(key))
-                        .is_some_and(|it| it == value)
+                && self.hosts.get(*name).is_some_and(|facts| {
+                    let has_label = |(key, value)| facts.labels.get(key).map(String::as_str) == Some(value);
+                    facts.is_available && more.is_none_or(has_label)
                 })
         };
         let labels = wish.selector.equalities().chain(more);
@@ -268,8 +260,8 @@ impl HostRoster {
         found.map(String::as_str)
     }
 
-    /// How many hosts each cause excludes.
-    fn explain(&self, wish: &Wish<'_>) -> String {
+    /// Counts the hosts by the cause of their exclusion.
+    fn explain(&self, wish: &Wish<'_>) -> Problem {
         let counts = if wish.selector.is_empty() { self.count_all(wish) } else { self.count_selected(wish) };
         let counts: Vec<_> = counts
             .into_iter()
@@ -277,16 +269,22 @@ impl HostRoster {
             .map(|(why, count)| format!("{count} {why}"))
             .collect();
         if counts.is_empty() {
-            return "there is none in this namespace: create one that names a MachineInventory".to_owned();
+            let message = "there is no BareMetalHost in this namespace";
+            return Problem::new(
+                Reason::NoHostAvailable,
+                message,
+                "create one that names a MachineInventory",
+            );
         }
-        format!("{}: free one, or create another", counts.join(", "))
+        let message = format!("no BareMetalHost can be chosen: {}", counts.join(", "));
+        Problem::new(Reason::NoHostAvailable, message, "free one, or create another")
     }
 
     fn count_all(&self, wish: &Wish<'_>) -> BTreeMap<&'static str, usize> {
         let mut counts = self.excluded.clone();
         counts.insert(RESERVED, self.candidates.len());
         let all_kept: usize = self.kept.values().sum();
-        let own = wish.reuse.and_then(|reuse| self.kept.get(reuse)).copied().unwrap_or_default();
+        let own = wish.reuse.and_then(|reuse| self.kept.get(reuse)).copied().unwrap_or(0);
         counts.insert(KEPT, all_kept - own);
         if own > 0
             && let Some(kept) = wish.reuse.and_then(|reuse| self.labelled((names::NODE_REUSE, reuse)))
@@ -326,6 +324,10 @@ impl HostRoster {
             facts.exclusion.unwrap_or(RESERVED)
         }
     }
+}
+
+fn needs_operator(problem: Problem) -> Blocker {
+    Blocker::needs_operator(Type::AssociateBareMetalHost, problem)
 }
 
 fn count_entry(counts: &mut HashMap<String, usize>, key: &str, is_added: bool) {

@@ -1,10 +1,11 @@
-//! The status of a `Metal3Machine`: a projection of its host.
+//! The status of a `Metal3Machine`, a projection of its host.
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::{Initialization, MachineAddress};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3MachineStatus;
 use coordinator_api::metal3::{ObjectRef, names};
+use coordinator_api::object::Namespace;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -17,7 +18,7 @@ use crate::assignment::NodesRead;
 use crate::cluster;
 use crate::problem::{Blocker, Severity};
 
-/// The status that follows. `failure` is an effect that the API server refused.
+/// The status. `failure` is an effect that the API server rejected.
 pub fn project_status(
     situation: &Situation<'_>,
     blocker: Option<&Blocker>,
@@ -45,7 +46,7 @@ pub fn project_status(
 
 fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) {
     let machine = situation.machine;
-    // Never false again: Cluster API takes it as a one-way door.
+    // `ready` is never set to false again, because Cluster API has acted on it.
     status.ready |= machine.spec.provider_id.is_some();
     if status.ready {
         status.initialization = Some(Initialization { provisioned: Some(true) });
@@ -56,8 +57,8 @@ fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) 
     };
     status.failure_domain =
         host.labels().get(names::FAILURE_DOMAIN).filter(|domain| !domain.is_empty()).cloned();
-    let host_status = host.status.clone().unwrap_or_default();
-    status.phase = Some(host_status.provisioning.state).filter(|state| !state.is_empty());
+    let state = host.status.as_ref().map(|status| status.provisioning.state.clone());
+    status.phase = state.filter(|state| !state.is_empty());
     if host.spec.image.is_some() {
         status.user_data = host.spec.user_data.clone().filter(|reference| reference.name.is_some());
         let given = find_given(situation, host);
@@ -65,8 +66,7 @@ fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) 
         status.network_data = given.network_data.cloned();
     }
     let rendered = situation.data.filter(|_| machine.spec.data_template.is_some());
-    status.rendered_data =
-        rendered.map(|data| ObjectRef::within(&machine.namespace().unwrap_or_default(), &data.name_any()));
+    status.rendered_data = rendered.map(|data| ObjectRef::within(&Namespace::of(machine), &data.name_any()));
     let addresses = list_addresses(host);
     if !addresses.is_empty() {
         status.addresses = addresses;
@@ -74,18 +74,18 @@ fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) 
 }
 
 fn list_addresses(host: &BareMetalHost) -> Vec<MachineAddress> {
-    let hardware = host.status.as_ref().and_then(|status| status.hardware.clone()).unwrap_or_default();
-    let address = |kind: &str, address: String| MachineAddress { kind: kind.to_owned(), address };
-    let ips = hardware.nics.into_iter().filter_map(|nic| nic.ip).filter(|ip| !ip.is_empty());
-    let mut addresses: Vec<_> = ips.map(|ip| address("InternalIP", ip)).collect();
-    if !hardware.hostname.is_empty() {
-        addresses.push(address("Hostname", hardware.hostname.clone()));
-        addresses.push(address("InternalDNS", hardware.hostname));
-    }
+    let Some(hardware) = host.status.as_ref().and_then(|status| status.hardware.as_ref()) else {
+        return vec![];
+    };
+    let ips = hardware.nics.iter().filter_map(|nic| nic.ip.as_ref()).map(|ip| ("InternalIP", ip));
+    let names = ["Hostname", "InternalDNS"].map(|kind| (kind, &hardware.hostname));
+    let addresses = ips.chain(names).filter(|(_, address)| !address.is_empty());
     addresses
+        .map(|(kind, address)| MachineAddress { kind: kind.to_owned(), address: address.clone() })
+        .collect()
 }
 
-/// What lies before a blocker holds, what the blocker names does not.
+/// The condition of the blocker is false; the conditions of the steps before it are true.
 fn project_conditions(
     situation: &Situation<'_>,
     blocker: Option<&Blocker>,
@@ -113,18 +113,16 @@ fn project_conditions(
     {
         updates.push(condition_true(Type::LabelsSynced, Reason::LabelsCurrent, ""));
     }
-    // The host runs, and its Node is expected.
-    let is_running = |blocker: &&Blocker| {
-        matches!(blocker.condition, Type::NodeLinked | Type::LabelsSynced)
-            && blocker.severity == Severity::Waiting
-    };
-    let is_running = machine.spec.provider_id.is_some() && blocker.as_ref().is_some_and(is_running);
+    // A running host whose Node is not found yet is ready.
+    let is_running = machine.spec.provider_id.is_some()
+        && blocker.is_some_and(|blocker| {
+            matches!(blocker.condition, Type::NodeLinked | Type::LabelsSynced)
+                && blocker.severity == Severity::Waiting
+        });
     let mut ready = match blocker.filter(|_| !is_running) {
         Some(blocker) => blocker.problem.condition_false(Type::Ready),
         None if machine.spec.provider_id.is_some() => condition_true(Type::Ready, Reason::Running, ""),
-        None => {
-            condition_false(Type::Ready, Reason::HostNotProvisioned, "the host is about to be provisioned")
-        }
+        None => condition_false(Type::Ready, Reason::HostNotProvisioned, "the host is provisioned next"),
     };
     if let Some(blocker) = blocker.filter(|blocker| blocker.condition != Type::Ready) {
         updates.retain(|update| update.kind != blocker.condition);
@@ -138,7 +136,7 @@ fn project_conditions(
     updates
 }
 
-/// Whether the data for the host is there.
+/// The conditions about the data for the host.
 fn project_data(situation: &Situation<'_>) -> Vec<ConditionUpdate> {
     let machine = situation.machine;
     let spec = &machine.spec;
@@ -160,15 +158,15 @@ fn project_data(situation: &Situation<'_>) -> Vec<ConditionUpdate> {
     ]
 }
 
-/// The same by the names that CAPM3 gave them before v1.13.
+/// The same conditions by their names in CAPM3 before v1.13.
 fn repeat_older(updates: &[ConditionUpdate]) -> Vec<ConditionUpdate> {
-    let older = |update: &ConditionUpdate| match update.kind {
-        Type::AssociateBareMetalHost => Some(Type::AssociateBMH),
-        Type::NodeLinked => Some(Type::KubernetesNodeReady),
-        _ => None,
-    };
-    updates
-        .iter()
-        .filter_map(|update| Some(ConditionUpdate { kind: older(update)?, ..update.clone() }))
-        .collect()
+    let older = updates.iter().filter_map(|update| {
+        let kind = match update.kind {
+            Type::AssociateBareMetalHost => Type::AssociateBMH,
+            Type::NodeLinked => Type::KubernetesNodeReady,
+            _ => return None,
+        };
+        Some(ConditionUpdate { kind, ..update.clone() })
+    });
+    older.collect()
 }
