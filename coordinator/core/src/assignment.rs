@@ -169,10 +169,7 @@ fn missing_protection(demand: &Demand, host: &HostRecord) -> Option<Effect> {
 
 /// What the plan renders of the host's network.
 fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, Blocker> {
-    network::host_network(spec).map_err(|error| {
-        let problem = Problem::of_cause(Reason::NetworkInvalid, error.to_string());
-        Blocker::failed_with(Type::BootstrapReady, problem)
-    })
+    network::host_network(spec).map_err(|error| Blocker::failed_with(Type::BootstrapReady, error.problem()))
 }
 
 /// Assigns the plan that makes the host free.

@@ -63,7 +63,7 @@ impl Judgement {
             Err(NetworkError::Configurator { configurator }) => self.refused.push(format!(
                 "{FIELD}.configurator is {configurator}, which is not supported: set it to none and write config as network-config v2 of cloud-init, or to nmconnections and write keyfiles of NetworkManager"
             )),
-            Err(error) => self.refused.push(format!("{FIELD}.config: {error}")),
+            Err(error) => self.refused.push(format!("{FIELD}.config: {}", error.text())),
         }
     }
 

@@ -142,16 +142,17 @@ async fn apply_step(
 ) -> Result<(), StoreError> {
     let client = &context.client;
     match (step, inventory) {
-        (HostStep::Ignore | HostStep::Drive, _) | (HostStep::Take | HostStep::GiveBack, None) => Ok(()),
-        (HostStep::Hold, _) => metal3::add_finalizer(client, host, names::HOST_FINALIZER).await,
-        (HostStep::Forget, _) => metal3::drop_finalizer(client, host, names::HOST_FINALIZER).await,
-        (HostStep::Take, Some(inventory)) => {
+        (HostStep::Ignore | HostStep::Drive, _)
+        | (HostStep::TakeInventory | HostStep::ReleaseInventory, None) => Ok(()),
+        (HostStep::AddFinalizer, _) => metal3::add_finalizer(client, host, names::HOST_FINALIZER).await,
+        (HostStep::RemoveFinalizer, _) => metal3::drop_finalizer(client, host, names::HOST_FINALIZER).await,
+        (HostStep::TakeInventory, Some(inventory)) => {
             inventories::take(client, inventory, &host.name_any()).await?;
             let note = format!("MachineInventory {} is this host's own", inventory.name_any());
             context.events.publish(host, EventReason::InventoryTaken, &note).await;
             Ok(())
         }
-        (HostStep::GiveBack, Some(inventory)) => inventories::give_back(client, inventory).await,
+        (HostStep::ReleaseInventory, Some(inventory)) => inventories::give_back(client, inventory).await,
         (HostStep::Refuse(blocker), inventory) => refuse_host(context, host, inventory, blocker).await,
     }
 }

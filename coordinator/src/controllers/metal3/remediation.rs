@@ -95,8 +95,10 @@ async fn apply_step(
     let client = &context.client;
     match step {
         Step::Rest => Ok(()),
-        Step::Hold => metal3::add_finalizer(client, remediation, names::REMEDIATION_FINALIZER).await,
-        Step::Forget => metal3::drop_finalizer(client, remediation, names::REMEDIATION_FINALIZER).await,
+        Step::AddFinalizer => metal3::add_finalizer(client, remediation, names::REMEDIATION_FINALIZER).await,
+        Step::RemoveFinalizer => {
+            metal3::drop_finalizer(client, remediation, names::REMEDIATION_FINALIZER).await
+        }
         Step::ChangeHost(change) => {
             let Some(host) = gathered.host.as_deref() else { return Ok(()) };
             store::patch(client, host, "change the request of a reboot of", change.clone()).await.map(drop)

@@ -156,10 +156,8 @@ fn read_meta_data(data: &Secret) -> Result<BTreeMap<String, String>, Blocker> {
 /// The network of a Secret, instead of the host's own.
 fn given_network(data: &Secret, host: Host<'_>) -> Result<HostNetwork, Blocker> {
     let text = String::from_utf8_lossy(data.expose());
-    network::network_data(&text, host.spec.observed_network.as_ref()).map_err(|error| {
-        let problem = Problem::of_cause(Reason::NetworkInvalid, error.to_string());
-        Blocker::failed_with(Type::BootstrapReady, problem)
-    })
+    network::network_data(&text, host.spec.observed_network.as_ref())
+        .map_err(|error| Blocker::failed_with(Type::BootstrapReady, error.problem()))
 }
 
 fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<Secret, String> {

@@ -66,20 +66,20 @@ fn a_host_takes_the_inventory_that_it_names() {
     for (name, host, inventory, want) in [
         ("another manager's", &foreign, Some(&free), "Ignore"),
         ("its annotation was removed", &unnamed, None, "InventoryUnnamed"),
-        ("new", &new, Some(&free), "Hold"),
-        ("held", &host(), Some(&free), "Take"),
+        ("new", &new, Some(&free), "AddFinalizer"),
+        ("held", &host(), Some(&free), "TakeInventory"),
         ("owner", &host(), Some(&owned("bmh-1")), "Drive"),
         ("owned by another", &host(), Some(&owned("bmh-2")), "InventoryTaken"),
         ("claimed by a machine", &host(), Some(&claimed), "InventoryTaken"),
         ("no inventory", &host(), None, "InventoryMissing"),
         ("with a BMC", &with_bmc, Some(&free), "FieldUnsupported"),
         ("with RAID", &with_raid, Some(&free), "FieldUnsupported"),
-        ("deleted, owner", &deleted, Some(&owned("bmh-1")), "GiveBack"),
-        ("deleted, given back", &deleted, Some(&free), "Forget"),
-        ("deleted, owned by another", &deleted, Some(&owned("bmh-2")), "Forget"),
+        ("deleted, owner", &deleted, Some(&owned("bmh-1")), "ReleaseInventory"),
+        ("deleted, given back", &deleted, Some(&free), "RemoveFinalizer"),
+        ("deleted, owned by another", &deleted, Some(&owned("bmh-2")), "RemoveFinalizer"),
         ("deleted, with a node", &driven, Some(&owned("bmh-1")), "Drive"),
         ("it has abandoned the host", &host(), Some(&abandoned), "Drive"),
-        ("deleted, it has abandoned the host", &deleted, Some(&abandoned), "GiveBack"),
+        ("deleted, it has abandoned the host", &deleted, Some(&abandoned), "ReleaseInventory"),
     ] {
         let record = inventory.map(samples::record);
         let step = match decide_step(host, record.as_ref()) {

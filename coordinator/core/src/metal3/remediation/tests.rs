@@ -77,8 +77,8 @@ fn describe(outcome: &Outcome) -> String {
     match (&outcome.step, &outcome.problem) {
         (Step::Rest, Some(problem)) => problem.reason.as_str().to_owned(),
         (Step::Rest, None) => "rest".to_owned(),
-        (Step::Hold, _) => "hold".to_owned(),
-        (Step::Forget, _) => "forget".to_owned(),
+        (Step::AddFinalizer, _) => "hold".to_owned(),
+        (Step::RemoveFinalizer, _) => "forget".to_owned(),
         (Step::ChangeHost(change), _) => {
             let is_removed = change["metadata"]["annotations"][request()].is_null();
             (if is_removed { "withdraw" } else { "ask" }).to_owned()
