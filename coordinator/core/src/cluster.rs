@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::load_balancer::Internal;
+use crate::problem::Problem;
 pub use endpoint::EndpointAnswer;
 
 /// The change that is due for a `BaremetalCluster`.
@@ -168,6 +169,12 @@ pub fn failed_status(
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
     conditions::set_undecided(&mut status.conditions, &[Type::EndpointReady], generation, now);
     status
+}
+
+/// The problem of an infrastructure cluster without a Cluster.
+pub(crate) fn owner_missing() -> Problem {
+    let message = "no Cluster names this object in spec.infrastructureRef yet";
+    Problem::new(Reason::OwnerWaiting, message, "create the Cluster, or correct the reference")
 }
 
 /// The condition `Paused`, which Cluster API expects on every object.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use coordinator_api::conditions::Reason;
 use proto::plan::Image;
+
+use crate::problem::Problem;
 
 /// Bound of the keys in one message; the others are counted.
 const MAX_LISTED: usize = 10;
@@ -18,9 +21,7 @@ const REMOTE: [&str; 4] = ["oci://", "docker://", "oci:", "docker:"];
 pub enum ImageError {
     /// The version is no key. There is no default image, because the control plane may reject a
     /// node of another version.
-    #[error(
-        "the image catalog has no key {version:?}{own_key}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine continues automatically"
-    )]
+    #[error("the image catalog has no key {version:?}{own_key}{known}")]
     Miss {
         /// `spec.version` of the Machine.
         version: String,
@@ -30,23 +31,39 @@ pub enum ImageError {
         known: String,
     },
     /// Neither the reference nor the Cluster names a registry.
-    #[error(
-        "image {image} of version {version} names no registry: write it with its registry into the image catalog, or set the annotation cpaas.io/registry-address of the Cluster"
-    )]
+    #[error("image {image} of version {version} names no registry")]
     RegistryMissing {
         /// `spec.version` of the Machine.
         version: String,
         /// Reference in the catalog.
         image: String,
     },
-    #[error(
-        "the image of version {version} in the image catalog is not usable ({source}): correct it in the ConfigMap elemental-image-catalog in the coordinator's namespace, or in the one that --image-catalog names"
-    )]
+    #[error("the image of version {version} in the image catalog is not usable ({source})")]
     Invalid {
         /// `spec.version` of the Machine.
         version: String,
         source: proto::plan::PlanError,
     },
+}
+
+impl ImageError {
+    pub fn problem(&self) -> Problem {
+        let (reason, action) = match self {
+            Self::Miss { .. } => (
+                Reason::ImageCatalogMiss,
+                "add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names",
+            ),
+            Self::RegistryMissing { .. } => (
+                Reason::ImageRegistryMissing,
+                "write it with its registry into the image catalog, or set the annotation cpaas.io/registry-address of the Cluster",
+            ),
+            Self::Invalid { .. } => (
+                Reason::ImageCatalogMiss,
+                "correct it in the ConfigMap elemental-image-catalog in the coordinator's namespace, or in the one that --image-catalog names",
+            ),
+        };
+        Problem::new(reason, self.to_string(), action)
+    }
 }
 
 /// The image of a version. `registry` replaces the registry of the catalog's reference; name,

@@ -1,11 +1,9 @@
 //! The conditions `EndpointReady` and `Ready` of a cluster.
 
-use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_true};
 
-use super::{Decision, Observed};
+use super::{Decision, Observed, owner_missing};
 use crate::problem::Problem;
-
-const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
 
 /// Answer of the API server behind the endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,16 +21,16 @@ pub enum EndpointAnswer {
 pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> Vec<ConditionUpdate> {
     match decision {
         Decision::Paused | Decision::ExternallyManaged => vec![],
-        Decision::OwnerMissing => {
-            let message = "no Cluster names this object in spec.infrastructureRef yet: create the Cluster, or correct the reference";
-            vec![condition_false(Type::Ready, Reason::OwnerWaiting, message)]
-        }
+        Decision::OwnerMissing => vec![owner_missing().condition_false(Type::Ready)],
         Decision::EndpointMissing => {
-            let message =
-                "no endpoint is named: set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer";
-            both_false(Reason::EndpointMissing, message)
+            let action = "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer";
+            both_false(&Problem::new(Reason::EndpointMissing, "no endpoint is named", action))
         }
-        Decision::Unsupported => both_false(Reason::FieldUnsupported, UNSUPPORTED_MESSAGE),
+        Decision::Unsupported => {
+            let message = "spec.controlPlaneLoadBalancer.host is no IP address, which type Internal needs because the hosts hold the address";
+            let action = "recreate the cluster with an address in the hosts' network, or with type External";
+            both_false(&Problem::new(Reason::FieldUnsupported, message, action))
+        }
         Decision::Fill(_) | Decision::Rest => {
             let answer = answer_condition(&observed.endpoint);
             let known = condition_true(Type::Ready, Reason::EndpointKnown, "");
@@ -47,8 +45,8 @@ pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> V
     }
 }
 
-fn both_false(reason: Reason, message: &str) -> Vec<ConditionUpdate> {
-    [Type::Ready, Type::EndpointReady].map(|kind| condition_false(kind, reason, message)).into()
+fn both_false(problem: &Problem) -> Vec<ConditionUpdate> {
+    [Type::Ready, Type::EndpointReady].map(|kind| problem.condition_false(kind)).into()
 }
 
 fn answer_condition(answer: &EndpointAnswer) -> Option<ConditionUpdate> {

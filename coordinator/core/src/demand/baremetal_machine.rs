@@ -17,7 +17,7 @@ use super::{
 use crate::cluster;
 use crate::host::hardware::Capacity;
 use crate::ids::{HostName, Uid};
-use crate::image_catalog::{self, ImageError};
+use crate::image_catalog;
 use crate::node_link::{self, Expected, UUID_LABEL};
 use crate::plan::Names;
 use crate::pool::{Roster, Wish};
@@ -233,13 +233,8 @@ fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Im
     let hardware = status.and_then(|host| host.hardware.as_ref());
     let architecture = hardware.and_then(|hardware| Capacity::of_hardware(hardware).architecture);
     let registry = registry.map(String::as_str);
-    image_catalog::resolve_image(catalog, version, architecture, registry).map_err(|error| {
-        let reason = match error {
-            ImageError::RegistryMissing { .. } => Reason::ImageRegistryMissing,
-            ImageError::Miss { .. } | ImageError::Invalid { .. } => Reason::ImageCatalogMiss,
-        };
-        Blocker::failed_with(Type::ImageResolved, Problem::of_cause(reason, error.to_string()))
-    })
+    image_catalog::resolve_image(catalog, version, architecture, registry)
+        .map_err(|error| Blocker::failed_with(Type::ImageResolved, error.problem()))
 }
 
 fn registry_secret(inputs: &Inputs<'_>) -> Option<String> {

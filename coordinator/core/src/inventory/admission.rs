@@ -123,8 +123,9 @@ pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
 /// The condition about a registration whose token alone admits a host.
 pub fn admission_condition(registration: &MachineRegistration) -> ConditionUpdate {
     if emulates_tpm(registration) && !needs_approval(registration) {
-        let message = "hosts may prove their identity by a key in a file and are approved automatically, so the registration URL alone gets a host admitted: set spec.approval to Manual, or use hosts with a TPM and emulate-tpm: false";
-        return condition_true(Type::AdmissionOpen, Reason::SoftwareKeysApproved, message);
+        let message = "the registration URL alone admits a host, because hosts may prove their identity by a key in a file and are approved automatically";
+        return condition_true(Type::AdmissionOpen, Reason::SoftwareKeysApproved, message)
+            .with_next_action("set spec.approval to Manual, or use hosts with a TPM and emulate-tpm: false");
     }
     condition_false(Type::AdmissionOpen, Reason::AdmissionGuarded, "")
 }

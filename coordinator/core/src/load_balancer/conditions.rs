@@ -7,6 +7,7 @@ use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false
 use coordinator_api::inventory::LoadBalancerReport;
 
 use super::{Candidate, Decision, DeviceProblem};
+use crate::problem::Problem;
 
 /// The conditions of a cluster with an internal endpoint.
 pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> Vec<ConditionUpdate> {
@@ -36,8 +37,9 @@ pub fn ignored_condition(cluster: &BaremetalCluster) -> ConditionUpdate {
     if ignored.is_empty() {
         return condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "");
     }
-    let message = format!("without effect: {}; correct or remove each of them", ignored.join(", "));
+    let message = format!("without effect: {}", ignored.join(", "));
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+        .with_next_action("correct or remove each of them")
 }
 
 /// The load balancer has another address or port than the endpoint. A name and an address are
@@ -69,75 +71,85 @@ fn is_internal(spec: &BaremetalClusterSpec) -> bool {
 /// The condition about `networkDevice` of the members.
 fn device_condition(decision: &Decision) -> ConditionUpdate {
     let found = decision.problems.iter().find_map(|(host, problem)| match problem {
-        DeviceProblem::Missing { device, found } => Some((
-            Reason::NetworkDeviceMissing,
-            format!("host {host} has no interface {device}, it has {found}: correct networkDevice"),
-        )),
-        DeviceProblem::IsSlave { device, master } => Some((
-            Reason::NetworkDeviceIsSlave,
-            format!(
-                "interface {device} of host {host} is a member of {master}: name {master} in networkDevice"
-            ),
-        )),
+        DeviceProblem::Missing { device, found } => {
+            let message = format!("host {host} has no interface {device}, but {found}");
+            Some(Problem::new(Reason::NetworkDeviceMissing, message, "correct networkDevice"))
+        }
+        DeviceProblem::IsSlave { device, master } => {
+            let message = format!("interface {device} of host {host} is a member of {master}");
+            let action = format!("name {master} in networkDevice");
+            Some(Problem::new(Reason::NetworkDeviceIsSlave, message, action))
+        }
         DeviceProblem::NoReport | DeviceProblem::NoAddress { .. } | DeviceProblem::AddressShared(_) => None,
     });
     match found {
-        Some((reason, message)) => condition_false(Type::NetworkDeviceReady, reason, message),
+        Some(problem) => problem.condition_false(Type::NetworkDeviceReady),
         None => condition_true(Type::NetworkDeviceReady, Reason::NetworkDeviceFound, ""),
     }
 }
 
 fn config_condition(decision: &Decision) -> ConditionUpdate {
-    let invalid = |reason, message| condition_false(Type::NetworkConfigValid, reason, message);
+    match find_config_problem(decision) {
+        Some(problem) => problem.condition_false(Type::NetworkConfigValid),
+        None => condition_true(Type::NetworkConfigValid, Reason::NetworkConfigAccepted, ""),
+    }
+}
+
+fn find_config_problem(decision: &Decision) -> Option<Problem> {
     if let Some(other) = &decision.address_taken {
         let message = format!(
-            "BaremetalCluster {other} has the address and the port of this cluster's load balancer: no host of this cluster holds it; delete one of the two"
+            "BaremetalCluster {other} has the address and the port of this cluster's load balancer, so that no host of this cluster holds it"
         );
-        return invalid(Reason::AddressTaken, message);
+        return Some(Problem::new(Reason::AddressTaken, message, "delete one of the two clusters"));
     }
-    for (host, problem) in &decision.problems {
-        let (reason, message) = match problem {
-            DeviceProblem::NoReport => (
-                Reason::NetworkUnknown,
-                format!("host {host} has reported no network: it becomes a member when it reports one"),
-            ),
-            DeviceProblem::NoAddress { device } => {
-                let place = device.as_deref().unwrap_or("the interface that routes to the endpoint");
-                let message = format!(
-                    "host {host} has no address of the endpoint's family on {place}: configure its network, or correct networkDevice"
-                );
-                (Reason::AddressMissing, message)
-            }
-            DeviceProblem::AddressShared(address) => (
-                Reason::AddressTaken,
-                format!("host {host} has the address {address} of another member: correct its network"),
-            ),
-            DeviceProblem::Missing { .. } | DeviceProblem::IsSlave { .. } => continue,
-        };
-        return invalid(reason, message);
+    let mut problems = decision.problems.iter();
+    if let Some(problem) = problems.find_map(|(host, problem)| describe_address_problem(host, problem)) {
+        return Some(problem);
     }
     if !decision.router_id_shared.is_empty() {
-        let message = format!(
-            "BaremetalCluster {} uses the same vrid in the same network: set spec.controlPlaneLoadBalancer.vrid of one of them to a number that nothing else in the network uses",
-            decision.router_id_shared.join(", ")
-        );
-        return invalid(Reason::RouterIdShared, message);
+        let clusters = decision.router_id_shared.join(", ");
+        let message = format!("BaremetalCluster {clusters} uses the same vrid in the same network");
+        let action = "set spec.controlPlaneLoadBalancer.vrid of one of them to a number that nothing else in the network uses";
+        return Some(Problem::new(Reason::RouterIdShared, message, action));
     }
     if let Some(wait) = &decision.router_id_waits {
         let message = format!(
-            "vrid stays {} until host {} is attached, because that host would hold the address beside the others if they used another vrid: check that it is powered and reaches the coordinator",
+            "vrid stays {} until host {} is attached, because that host would hold the address beside the others if they used another vrid",
             wait.router_id, wait.host
         );
-        return invalid(Reason::DutyUnconfirmed, message);
+        let action = "check that the host is powered and reaches the coordinator";
+        return Some(Problem::new(Reason::DutyUnconfirmed, message, action));
     }
-    if let Some(wait) = &decision.new_member_waits {
-        let message = format!(
-            "host {} becomes a member when host {} is attached, because that host does not know it and would hold the address beside it: check that it is powered and reaches the coordinator, or delete its Machine",
-            wait.host, wait.away
-        );
-        return invalid(Reason::DutyUnconfirmed, message);
-    }
-    condition_true(Type::NetworkConfigValid, Reason::NetworkConfigAccepted, "")
+    let wait = decision.new_member_waits.as_ref()?;
+    let message = format!(
+        "host {} becomes a member when host {} is attached, because that host does not know it and would hold the address beside it",
+        wait.host, wait.away
+    );
+    let action = format!(
+        "check that host {} is powered and reaches the coordinator, or delete its Machine",
+        wait.away
+    );
+    Some(Problem::new(Reason::DutyUnconfirmed, message, action))
+}
+
+fn describe_address_problem(host: &str, problem: &DeviceProblem) -> Option<Problem> {
+    Some(match problem {
+        DeviceProblem::NoReport => {
+            let message = format!("host {host} has reported no network, and becomes a member when it does");
+            Problem::of_cause(Reason::NetworkUnknown, message)
+        }
+        DeviceProblem::NoAddress { device } => {
+            let place = device.as_deref().unwrap_or("the interface that routes to the endpoint");
+            let message = format!("host {host} has no address of the endpoint's family on {place}");
+            let action = "configure its network, or correct networkDevice";
+            Problem::new(Reason::AddressMissing, message, action)
+        }
+        DeviceProblem::AddressShared(address) => {
+            let message = format!("host {host} has the address {address} of another member");
+            Problem::new(Reason::AddressTaken, message, "correct its network")
+        }
+        DeviceProblem::Missing { .. } | DeviceProblem::IsSlave { .. } => return None,
+    })
 }
 
 /// The report of each member about its newest duty.
@@ -169,11 +181,6 @@ pub fn find_holder<'a>(decision: &'a Decision, candidates: &[Candidate<'a>]) -> 
 
 /// The condition about the holder of the address.
 fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> ConditionUpdate {
-    let not_ready = |reason, message| condition_false(Type::LoadBalancerReady, reason, message);
-    if decision.members.is_empty() {
-        let message = "no control-plane machine has a host that can hold the address: wait for the first one, or see in its conditions why it has no host";
-        return not_ready(Reason::MembersMissing, message.to_owned());
-    }
     let reports = member_reports(decision, candidates);
     let holders = list_holders(&reports);
     let failed = reports.iter().find_map(|(host, report)| {
@@ -181,22 +188,30 @@ fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> Cond
         (!message.is_empty()).then(|| format!("host {host}: {message}"))
     });
     if holders.is_empty() {
-        let waiting = reports.iter().find(|(_, report)| report.is_none());
-        return match (failed, waiting) {
-            (Some(failed), _) => not_ready(Reason::MemberFailed, failed),
-            (None, Some((host, _))) => not_ready(
-                Reason::DutyUnconfirmed,
-                format!("host {host} has not confirmed its duty: check that it is attached and runs baremetal-agent-alive.service"),
-            ),
-            (None, None) => not_ready(
-                Reason::HolderMissing,
-                "no API server of the control plane answers /readyz, so no host holds the address: read the logs of kube-apiserver and etcd on the hosts".to_owned(),
-            ),
-        };
+        return explain_no_holder(&reports, failed).condition_false(Type::LoadBalancerReady);
     }
     let mut message = format!("held by host {}", holders.join(", "));
     if let Some(failed) = failed {
         message = format!("{message}; {failed}");
     }
     condition_true(Type::LoadBalancerReady, Reason::AddressHeld, message)
+}
+
+fn explain_no_holder(reports: &[(&str, Option<&LoadBalancerReport>)], failed: Option<String>) -> Problem {
+    if reports.is_empty() {
+        let message = "no control-plane machine has a host that can hold the address";
+        let action = "wait for the first one, or see in its conditions why it has no host";
+        return Problem::new(Reason::MembersMissing, message, action);
+    }
+    if let Some(failed) = failed {
+        return Problem::of_cause(Reason::MemberFailed, failed);
+    }
+    if let Some((host, _)) = reports.iter().find(|(_, report)| report.is_none()) {
+        let message = format!("host {host} has not confirmed its duty");
+        let action = "check that it is attached and runs baremetal-agent-alive.service";
+        return Problem::new(Reason::DutyUnconfirmed, message, action);
+    }
+    let message = "no API server of the control plane answers /readyz, so that no host holds the address";
+    let action = "read the logs of kube-apiserver and etcd on the hosts";
+    Problem::new(Reason::HolderMissing, message, action)
 }

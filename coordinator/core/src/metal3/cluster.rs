@@ -1,7 +1,7 @@
 //! `Metal3Cluster`: an endpoint that an operator names.
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{self, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::Initialization;
 use coordinator_api::metal3::cluster::{Metal3Cluster, Metal3ClusterStatus, NamedFailureDomain};
 use coordinator_api::metal3::names;
@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::cluster;
+use crate::problem::Problem;
 
 /// A cloud provider sets the providerIDs of nodes. If neither field is set, or
 /// `noCloudProvider` is true, the coordinator sets them.
@@ -47,11 +48,9 @@ pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, m
     }
 }
 
-fn deletion_condition(machines: usize) -> ConditionUpdate {
-    let message = format!(
-        "this object is in deletion and held by {machines} Metal3Machines of the Cluster: delete their Machines"
-    );
-    condition_false(Type::Ready, Reason::MachinesLeft, message)
+fn machines_left(machines: usize) -> Problem {
+    let message = format!("this object is in deletion and held by {machines} Metal3Machines of the Cluster");
+    Problem::new(Reason::MachinesLeft, message, "delete their Machines")
 }
 
 /// The status. `is_list` is the form in which Cluster API reads failure domains.
@@ -66,20 +65,19 @@ pub fn project_status(
     let is_paused = cluster::is_paused(infrastructure, owner);
     let mut shown = vec![cluster::paused_condition(is_paused)];
     if !is_paused && infrastructure.metadata.deletion_timestamp.is_some() {
-        shown.push(deletion_condition(machines));
+        shown.push(machines_left(machines).condition_false(Type::Ready));
     } else if !is_paused {
         status.failure_domains = list_domains(infrastructure, is_list);
         if owner.is_none() {
-            let message = "no Cluster names this object in spec.infrastructureRef yet: create the Cluster, or correct the reference";
-            shown.push(condition_false(Type::Ready, Reason::OwnerWaiting, message));
+            shown.push(cluster::owner_missing().condition_false(Type::Ready));
         } else {
             status.ready = !infrastructure.spec.control_plane_endpoint.host.is_empty();
             shown.extend([Type::BaremetalInfrastructureReady, Type::Ready].map(|kind| {
                 if status.ready {
                     return condition_true(kind, Reason::EndpointKnown, "");
                 }
-                let message = "spec.controlPlaneEndpoint.host is missing: set it to an address that is served for the API server";
-                condition_false(kind, Reason::EndpointMissing, message)
+                condition_false(kind, Reason::EndpointMissing, "spec.controlPlaneEndpoint.host is missing")
+                    .with_next_action("set it to an address that is served for the API server")
             }));
             // The field stays because Cluster API has acted on it.
             if status.ready {

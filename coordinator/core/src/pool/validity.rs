@@ -1,60 +1,67 @@
 //! Validity of the members of a pool.
 
-use coordinator_api::conditions::{
-    ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
-};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_true, fields_ignored};
 use coordinator_api::pool::MachineInventoryPool;
 
 use super::{Availability, Exclusion, Roster};
+use crate::problem::Problem;
 
 /// Bound of the members in one message.
 const NAMED: usize = 8;
 
 /// Exclusions that make a pool invalid, in the order of their precedence.
-const RULES: [(Exclusion, Reason, &str); 12] = [
-    (Exclusion::Missing, Reason::MemberMissing, "register the host or remove the entry"),
+const RULES: [(Exclusion, Reason, &str, &str); 12] = [
+    (Exclusion::Missing, Reason::MemberMissing, "does not exist", "register the host or remove the entry"),
     (
         Exclusion::OtherPool,
         Reason::MemberInAnotherPool,
-        "another pool holds it: remove the entry from one of the two",
+        "is held by another pool",
+        "remove the entry from one of the two pools",
     ),
     (
         Exclusion::NoPlanSecret,
         Reason::PlanSecretMissing,
-        "it has no plan Secret: boot the seed ISO on the host to have it created",
+        "has no plan Secret",
+        "boot the seed ISO on the host to have it created",
     ),
     (
         Exclusion::BareMetalHost,
         Reason::InventoryTaken,
-        "a BareMetalHost names it: remove the entry, or the annotation of the BareMetalHost",
+        "is named by a BareMetalHost",
+        "remove the entry, or the annotation of the BareMetalHost",
     ),
-    (Exclusion::Deleting, Reason::MemberNotReady, "it is being deleted: remove the entry"),
+    (Exclusion::Deleting, Reason::MemberNotReady, "is being deleted", "remove the entry"),
     (
         Exclusion::Quarantined,
         Reason::MemberNotReady,
-        "two systems claim its identity: see its condition Ready",
+        "has an identity that two systems claim",
+        "see its condition Ready",
     ),
     (
         Exclusion::PlanFailed,
         Reason::MemberNotReady,
-        "its plan failed: see the machine that holds it, or its condition Ready",
+        "has a failed plan",
+        "see the machine that holds it, or its condition Ready",
     ),
     (
         Exclusion::Marked,
         Reason::MemberNotReady,
-        "it is marked Unavailable: see its Events and its condition Ready",
+        "is marked Unavailable",
+        "see its Events and its condition Ready",
     ),
-    (Exclusion::NotAttached, Reason::MemberNotReady, "it is not attached: check the host"),
+    (Exclusion::NotAttached, Reason::MemberNotReady, "is not attached", "check the host"),
     (
         Exclusion::CarriesNode,
         Reason::MemberNotReady,
-        "it carries a node that no machine holds: see its condition Ready",
+        "carries a node that no machine holds",
+        "see its condition Ready",
     ),
-    (Exclusion::NotApproved, Reason::MemberNotReady, "it is not approved: see its condition Approved"),
+    (Exclusion::NotApproved, Reason::MemberNotReady, "is not approved", "see its condition Approved"),
     (
         Exclusion::ManagedDisks,
         Reason::MemberNotReady,
-        "its spec.storage is not supported: remove that field or the entry",
+        "has spec.storage, which is not supported",
+        "remove that field or the entry",
     ),
 ];
 
@@ -90,26 +97,29 @@ impl Roster {
     }
 
     pub(super) fn check_members(&self) -> ConditionUpdate {
+        match self.find_problem() {
+            Some(problem) => problem.condition_false(Type::MembersValid),
+            None => condition_true(Type::MembersValid, Reason::MembersFound, ""),
+        }
+    }
+
+    fn find_problem(&self) -> Option<Problem> {
         if self.pool.spec.selector.is_some() && self.selector.is_none() {
-            let message =
-                "spec.selector has an operator or values that no label can match: correct matchExpressions";
-            return condition_false(Type::MembersValid, Reason::SelectorInvalid, message);
+            let message = "spec.selector has an operator or values that no label can match";
+            return Some(Problem::new(Reason::SelectorInvalid, message, "correct matchExpressions"));
         }
         if let Some((hostname, members)) = self.hostnames.first_shared() {
             let named: Vec<_> = members.take(NAMED).collect();
             let message = format!(
-                "the nodes of MachineInventory {} would all have the name {hostname}: give each entry its own hostname",
+                "the nodes of MachineInventory {} would all have the name {hostname}",
                 named.join(", ")
             );
-            return condition_false(Type::MembersValid, Reason::HostnameShared, message);
+            return Some(Problem::new(Reason::HostnameShared, message, "give each entry its own hostname"));
         }
-        for (exclusion, reason, action) in RULES {
+        RULES.into_iter().find_map(|(exclusion, reason, cause, action)| {
             let named = self.name_members(exclusion);
-            if !named.is_empty() {
-                let message = format!("MachineInventory {}: {action}", named.join(", "));
-                return condition_false(Type::MembersValid, reason, message);
-            }
-        }
-        condition_true(Type::MembersValid, Reason::MembersFound, "")
+            let message = format!("MachineInventory {} {cause}", named.join(", "));
+            (!named.is_empty()).then(|| Problem::new(reason, message, action))
+        })
     }
 }

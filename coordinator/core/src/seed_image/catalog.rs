@@ -41,10 +41,12 @@ fn compare_base(base: &str, catalog: &BTreeMap<String, String>) -> Option<Condit
         return Some(condition_true(Type::BaseImageInCatalog, Reason::BaseImageListed, ""));
     }
     let message = format!(
-        "spec.baseImage {base} belongs to no image of the image catalog{}, whose ISOs are in the repository with {ISO} behind its name, under the same tag: correct it, or add the image to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names",
+        "spec.baseImage {base} belongs to no image of the image catalog{}, whose ISOs are in the repository with {ISO} behind its name, under the same tag",
         list_known(catalog)
     );
-    Some(condition_false(Type::BaseImageInCatalog, Reason::BaseImageUnlisted, message))
+    let action = "correct it, or add the image to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names";
+    let update = condition_false(Type::BaseImageInCatalog, Reason::BaseImageUnlisted, message);
+    Some(update.with_next_action(action))
 }
 
 /// The base is the ISO of `image`. Registries are not compared, because the Cluster may name a

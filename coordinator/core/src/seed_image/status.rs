@@ -1,18 +1,17 @@
 //! The status of a seed image, a projection of its progress.
 
-use coordinator_api::conditions::{
-    self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
-};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_true, fields_ignored};
 use coordinator_api::names::annotation;
 use coordinator_api::seed_image::{SeedImage, SeedImageSpec, SeedImageState, SeedImageStatus, default_size};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{BaseRecord, Download, Progress};
+use crate::problem::Problem;
 
 pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
     let mut status = image.status.clone().unwrap_or_default();
-    let (state, reason, message) = describe_progress(progress);
+    let (state, problem) = describe_progress(progress);
     status.state = Some(state);
     let download = find_download(progress);
     let url = download.map(|download| {
@@ -27,7 +26,7 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
     status.base_digest = base.map(|base| base.digest.clone());
     status.base_manifest_digest = base.and_then(|base| base.manifest.clone());
     status.observed_generation = image.metadata.generation;
-    let [ready, made] = project_conditions(progress, reason, &message);
+    let [ready, made] = project_conditions(progress, &problem);
     let updates = [ready, made, fields_ignored(&list_ignored(&image.spec))];
     conditions::set_conditions(&mut status.conditions, &updates, image.metadata.generation, now);
     status
@@ -43,38 +42,48 @@ fn list_ignored(spec: &SeedImageSpec) -> Vec<&'static str> {
     fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
 }
 
-fn describe_progress(progress: &Progress) -> (SeedImageState, Reason, String) {
+fn describe_progress(progress: &Progress) -> (SeedImageState, Problem) {
     match progress {
-        Progress::Refused(why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, (*why).to_owned()),
-        Progress::NoRegistration(name) => (
-            SeedImageState::NotStarted,
-            Reason::RegistrationNotFound,
-            format!(
-                "MachineRegistration {name} does not exist, is not ready, or is in another namespace without a grant: create it, correct spec.registrationRef, or list the namespace in its annotation {}",
+        Progress::Refused(why) => {
+            (SeedImageState::Failed, Problem::of_cause(Reason::SeedImageBuildFailure, *why))
+        }
+        Progress::NoRegistration(name) => {
+            let message = format!(
+                "MachineRegistration {name} does not exist, is not ready, or is in another namespace without a grant"
+            );
+            let action = format!(
+                "create it, correct spec.registrationRef, or list the namespace in its annotation {}",
                 annotation::SEED_IMAGE_NAMESPACES
-            ),
-        ),
-        Progress::Started => (
-            SeedImageState::Started,
-            Reason::SeedImageBuildOngoing,
-            "the base ISO is being fetched".to_owned(),
-        ),
-        Progress::AwaitReplicas(base, replicas) => (
-            SeedImageState::Started,
-            Reason::SeedImageBuildOngoing,
-            format!(
-                "the base ISO {} is still being fetched by {} of the coordinator: if this takes long, read the cause in their logs, or set spec.retriggerBuild to fetch the ISO again",
+            );
+            let problem = Problem::new(Reason::RegistrationNotFound, message, action);
+            (SeedImageState::NotStarted, problem)
+        }
+        Progress::Started => {
+            let message = "the base ISO is being fetched";
+            (SeedImageState::Started, Problem::of_cause(Reason::SeedImageBuildOngoing, message))
+        }
+        Progress::AwaitReplicas(base, replicas) => {
+            let message = format!(
+                "the base ISO {} is still being fetched by {} of the coordinator",
                 base.digest,
                 replicas.join(", ")
-            ),
-        ),
-        Progress::Failed(_, why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, why.clone()),
-        Progress::Completed(_) => (SeedImageState::Completed, Reason::SeedImageBuildSuccess, String::new()),
-        Progress::Expired => (
-            SeedImageState::NotStarted,
-            Reason::SeedImageBuildDeadline,
-            "the time of spec.cleanupAfterMinutes is over: set spec.retriggerBuild to open the download again".to_owned(),
-        ),
+            );
+            let action = "if this takes long, read the cause in their logs, or set spec.retriggerBuild to fetch the ISO again";
+            let problem = Problem::new(Reason::SeedImageBuildOngoing, message, action);
+            (SeedImageState::Started, problem)
+        }
+        Progress::Failed(_, why) => {
+            (SeedImageState::Failed, Problem::of_cause(Reason::SeedImageBuildFailure, why.clone()))
+        }
+        Progress::Completed(_) => {
+            (SeedImageState::Completed, Problem::of_cause(Reason::SeedImageBuildSuccess, ""))
+        }
+        Progress::Expired => {
+            let message = "the time of spec.cleanupAfterMinutes is over";
+            let action = "set spec.retriggerBuild to open the download again";
+            let problem = Problem::new(Reason::SeedImageBuildDeadline, message, action);
+            (SeedImageState::NotStarted, problem)
+        }
     }
 }
 
@@ -102,24 +111,20 @@ fn find_base(progress: &Progress) -> Option<&BaseRecord> {
     }
 }
 
-fn project_conditions(progress: &Progress, reason: Reason, message: &str) -> [ConditionUpdate; 2] {
+fn project_conditions(progress: &Progress, problem: &Problem) -> [ConditionUpdate; 2] {
+    let created = condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, "");
     match progress {
-        Progress::Completed(_) => [
-            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
-            condition_true(Type::SeedImageReady, reason, ""),
-        ],
-        Progress::Started | Progress::AwaitReplicas(..) => [
-            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
-            condition_false(Type::SeedImageReady, reason, message),
-        ],
+        Progress::Completed(_) => [created, condition_true(Type::SeedImageReady, problem.reason, "")],
+        Progress::Started | Progress::AwaitReplicas(..) => {
+            [created, problem.condition_false(Type::SeedImageReady)]
+        }
         // `Ready` has the cause; `SeedImageReady` has only upstream's reasons.
         Progress::Failed(cause, _) => [
-            condition_false(Type::Ready, *cause, message),
-            condition_false(Type::SeedImageReady, reason, message),
+            Problem { reason: *cause, ..problem.clone() }.condition_false(Type::Ready),
+            problem.condition_false(Type::SeedImageReady),
         ],
-        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Expired => [
-            condition_false(Type::Ready, reason, message),
-            condition_false(Type::SeedImageReady, reason, message),
-        ],
+        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Expired => {
+            [Type::Ready, Type::SeedImageReady].map(|kind| problem.condition_false(kind))
+        }
     }
 }

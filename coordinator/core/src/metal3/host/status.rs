@@ -114,11 +114,9 @@ fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
     if ignored.is_empty() {
         return condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "");
     }
-    let message = format!(
-        "the host is driven by its agent alone, so without effect: {}; remove the fields and annotations, set spec.online to true",
-        ignored.join(", ")
-    );
+    let message = format!("without effect, because only its agent controls the host: {}", ignored.join(", "));
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+        .with_next_action("remove the fields and annotations, and set spec.online to true")
 }
 
 /// Another image beside a running node, if it is not supported.

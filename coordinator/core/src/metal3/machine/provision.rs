@@ -77,7 +77,7 @@ fn choose_image(situation: &Situation<'_>, owner: &Machine) -> Result<Image, Blo
         let empty = BTreeMap::new();
         let catalog = situation.catalog.unwrap_or(&empty);
         let image = image_catalog::resolve_image(catalog, version, None, registry.map(String::as_str))
-            .map_err(|error| fail(Problem::of_cause(Reason::ImageCatalogMiss, error.to_string())))?;
+            .map_err(|error| fail(Problem { reason: Reason::ImageCatalogMiss, ..error.problem() }))?;
         return Ok(Image { url: format!("oci://{}", image.as_str()), ..Image::default() });
     }
     let Some(image) = &situation.machine.spec.image else {
