@@ -12,7 +12,7 @@ mod validity;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use coordinator_api::conditions::{self, ConditionUpdate, Type};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type};
 use coordinator_api::names::label;
 use coordinator_api::pool::{MachineInventoryPool, MachineInventoryPoolStatus, PoolMember};
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
+use crate::problem::Problem;
 use availability::describe_availability;
 pub use availability::{Availability, Exclusion, Holder, host_availability, member_availability};
 use capacity::CapacityCounts;
@@ -84,10 +85,10 @@ pub struct Wish<'a> {
     pub reuse_group: Option<&'a str>,
 }
 
-fn explain_returning(host: &str) -> String {
-    format!(
-        "waiting for {host}, last used by this group, to finish its clean (spec.nodeReuse); set spec.nodeReuse: false to take another host"
-    )
+fn explain_returning(host: &str) -> Problem {
+    let message =
+        format!("waiting for {host}, last used by this group, to finish its clean (spec.nodeReuse)");
+    Problem::new(Reason::PoolExhausted, message, "set spec.nodeReuse: false to take another host")
 }
 
 impl Roster {
@@ -238,12 +239,12 @@ impl Roster {
     /// available again.
     ///
     /// # Errors
-    /// A sentence that counts the members by their availability, or names the host to wait for.
+    /// A problem that counts the members by their availability, or names the host to wait for.
     pub fn choose_member(
         &self,
         wish: &Wish<'_>,
         is_reserved: impl Fn(&str) -> bool,
-    ) -> Result<&PoolMember, String> {
+    ) -> Result<&PoolMember, Problem> {
         let domain = wish.failure_domain;
         let mut preferred = None;
         if let Some(group) = wish.reuse_group {
@@ -277,9 +278,10 @@ impl Roster {
         preparing.find_map(|rank| self.find_entry(rank))
     }
 
-    fn explain_exhaustion(&self, domain: Option<&str>) -> String {
+    fn explain_exhaustion(&self, domain: Option<&str>) -> Problem {
         if self.members.is_empty() {
-            return "it has no members: add machineInventories to it".to_owned();
+            let action = "add machineInventories to it";
+            return Problem::new(Reason::PoolExhausted, "it has no members", action);
         }
         let place = domain.map_or_else(String::new, |domain| format!(" in failure domain {domain}"));
         let total: usize = self.ranked.counts(domain).map(|(_, count)| count).sum();
@@ -289,11 +291,11 @@ impl Roster {
             .map(|(availability, count)| format!("{count} {}", describe_availability(availability)))
             .collect();
         if counts.is_empty() {
-            return format!(
-                "it has no member{place}: label a host, or correct the Machine's spec.failureDomain"
-            );
+            let action = "label a host, or correct the Machine's spec.failureDomain";
+            return Problem::new(Reason::PoolExhausted, format!("it has no member{place}"), action);
         }
-        format!("of {total} members{place}: {}; add a host to it or free one", counts.join(", "))
+        let message = format!("of {total} members{place}: {}", counts.join(", "));
+        Problem::new(Reason::PoolExhausted, message, "add a host to it or free one")
     }
 
     fn count_members(&self, is_counted: impl Fn(Availability) -> bool) -> i32 {

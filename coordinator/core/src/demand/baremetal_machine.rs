@@ -199,13 +199,13 @@ fn choose_candidate(
     }
     let group = reuse_group(inputs, owner);
     let wish = Wish { failure_domain: owner.spec.failure_domain.as_deref(), reuse_group: group.as_deref() };
-    let chosen = roster
-        .choose_member(&wish, is_reserved)
-        .and_then(|member| HostName::parse(&member.name).ok_or_else(|| "a member has no name".to_owned()));
-    chosen.map_err(|excluded| {
-        let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
-        let problem = Problem::of_cause(Reason::PoolExhausted, message);
-        Blocker::needs_operator(Type::InventoryAllocated, problem)
+    let chosen = roster.choose_member(&wish, is_reserved).and_then(|member| {
+        let name = HostName::parse(&member.name);
+        name.ok_or_else(|| Problem::of_cause(Reason::PoolExhausted, "a member has no name"))
+    });
+    chosen.map_err(|problem| {
+        let message = format!("no member of MachineInventoryPool {pool} is available: {}", problem.message);
+        Blocker::needs_operator(Type::InventoryAllocated, Problem { message, ..problem })
     })
 }
 

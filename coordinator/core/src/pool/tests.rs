@@ -29,16 +29,17 @@ fn exhausted_pool_counts_its_exclusions() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
     roster.set_availability("a", Availability::Allocated);
     assert_eq!(
-        roster.choose_member(&Wish::default(), |_| false).unwrap_err(),
-        "of 3 members: 1 allocated, 2 missing; add a host to it or free one"
+        roster.choose_member(&Wish::default(), |_| false).unwrap_err().text(),
+        "of 3 members: 1 allocated, 2 missing; next: add a host to it or free one"
     );
     roster.set_availability("b", Availability::Available);
     assert_eq!(
-        roster.choose_member(&Wish::default(), |_| true).unwrap_err(),
-        "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; add a host to it or free one"
+        roster.choose_member(&Wish::default(), |_| true).unwrap_err().text(),
+        "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; next: add a host to it or free one"
     );
     let empty = Roster::new(samples::pool(&[]));
-    assert!(empty.choose_member(&Wish::default(), |_| false).unwrap_err().contains("add machineInventories"));
+    let problem = empty.choose_member(&Wish::default(), |_| false).unwrap_err();
+    assert!(problem.next_action.contains("add machineInventories"));
 }
 
 #[test]
@@ -217,9 +218,12 @@ fn wish_binds_domain_and_prefers_former_hosts() {
         assert_eq!(choose(domain, group, taken), Ok(want), "{name}");
     }
     let full = choose(Some("d2"), None, &["d"]).unwrap_err();
-    assert!(full.contains("of 1 members in failure domain d2: 1 reserved for other machines"), "{full}");
+    assert!(
+        full.message.contains("of 1 members in failure domain d2: 1 reserved for other machines"),
+        "{full:?}"
+    );
     let unknown = choose(Some("d3"), None, &[]).unwrap_err();
-    assert!(unknown.contains("it has no member in failure domain d3"), "{unknown}");
+    assert!(unknown.message.contains("it has no member in failure domain d3"), "{unknown:?}");
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
     roster.set_traits("d", Traits::default());
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
@@ -288,7 +292,10 @@ fn returning_host_of_the_group_is_waited_for() {
         let got = roster.choose_member(&wish, |_| false).map(|member| member.name.as_str());
         match want {
             Ok(host) => assert_eq!(got, Ok(host), "{name}"),
-            Err(start) => assert!(got.as_ref().is_err_and(|text| text.starts_with(start)), "{name}: {got:?}"),
+            Err(start) => assert!(
+                got.as_ref().is_err_and(|problem| problem.message.starts_with(start)),
+                "{name}: {got:?}"
+            ),
         }
     }
 }
@@ -312,8 +319,8 @@ fn domains_follow_availability_and_labels() {
     assert_eq!(chosen(&roster).as_deref(), Ok("c"));
     assert!(place(&mut roster, "c", Some("d2")));
     let want =
-        "of 2 members in failure domain d1: 1 allocated, 1 being cleaned; add a host to it or free one";
-    assert_eq!(chosen(&roster).unwrap_err(), want);
+        "of 2 members in failure domain d1: 1 allocated, 1 being cleaned; next: add a host to it or free one";
+    assert_eq!(chosen(&roster).unwrap_err().text(), want);
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
     assert!(place(&mut roster, "c", None));
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
