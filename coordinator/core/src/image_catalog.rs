@@ -238,9 +238,9 @@ mod tests {
         ];
         for (catalog, known) in cases {
             assert_eq!(
-                resolve_image(&catalog, "v1.3-1", None, None).unwrap_err().to_string(),
+                resolve_image(&catalog, "v1.3-1", None, None).unwrap_err().problem().text(),
                 format!(
-                    "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names, and the machine continues automatically"
+                    "the image catalog has no key \"v1.3-1\"{known}; next: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, or to the one that --image-catalog names"
                 )
             );
         }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use coordinator_api::conditions::Reason;
 use coordinator_api::metal3::machine::{HostRequirement, HostSelector};
+
+use crate::problem::Problem;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector(Vec<(String, Operation)>);
@@ -23,6 +26,12 @@ enum Operation {
 pub(super) struct SelectorError {
     key: String,
     problem: String,
+}
+
+impl SelectorError {
+    pub(super) fn problem(&self) -> Problem {
+        Problem::new(Reason::SelectorInvalid, self.to_string(), "correct the template")
+    }
 }
 
 impl Selector {
@@ -54,7 +63,7 @@ impl Selector {
 }
 
 impl Operation {
-    /// As in Kubernetes, an absent label is not in any set.
+    /// An absent label is not in any set, as in Kubernetes.
     fn matches(&self, value: Option<&String>) -> bool {
         match self {
             Self::In(values) => value.is_some_and(|value| values.contains(value)),
@@ -140,8 +149,8 @@ mod tests {
         for (operator, values) in
             [("near", &["a"][..]), ("in", &[]), ("=", &["a", "b"]), ("gt", &["x"]), ("lt", &[])]
         {
-            let error = selector((operator, values)).unwrap_err().to_string();
-            assert!(error.contains("key k") && error.contains("correct the template"), "{error}");
+            let text = selector((operator, values)).unwrap_err().problem().text();
+            assert!(text.contains("key k") && text.contains("correct the template"), "{text}");
         }
     }
 

@@ -52,7 +52,10 @@ fn status_counts_each_member_once() {
     assert_eq!((status.total, status.available, status.preparing, status.unavailable), (4, 1, 1, 2));
     let valid = &status.conditions[0];
     assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "MemberMissing"));
-    assert_eq!(valid.message, "MachineInventory d: register the host or remove the entry");
+    assert_eq!(
+        valid.message,
+        "MachineInventory d does not exist; next: register the host or remove the entry"
+    );
     roster.set_availability("d", Availability::Allocated);
     roster.set_availability("c", Availability::Reprovisioning);
     let valid = &roster.project_status(Timestamp::UNIX_EPOCH).conditions[0];
@@ -101,7 +104,10 @@ fn ready_says_how_many_are_available() {
         let conditions = roster.project_status(Timestamp::UNIX_EPOCH).conditions;
         conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap()
     };
-    assert_eq!(ready(&roster).message, "MachineInventory b: register the host or remove the entry");
+    assert_eq!(
+        ready(&roster).message,
+        "MachineInventory b does not exist; next: register the host or remove the entry"
+    );
     roster.set_availability("b", Availability::Allocated);
     assert_eq!(ready(&roster).message, "1 of 2 members available");
 }
@@ -136,8 +142,7 @@ fn hostname_of_two_members_makes_pool_invalid() {
     let mut roster = named(&[("a", Some("c"))]);
     roster.set_selected("c", true);
     roster.set_availability("c", Availability::Available);
-    let message =
-        "the nodes of MachineInventory a, c would all have the name c: give each entry its own hostname";
+    let message = "the nodes of MachineInventory a, c would all have the name c; next: give each entry its own hostname";
     assert_eq!(valid(&roster).message, message);
     roster.set_selected("c", false);
     assert_eq!(valid(&roster).reason, Reason::MembersFound.as_str());

@@ -122,8 +122,8 @@ fn only_images_that_hosts_can_install_are_taken() {
         (checked("https://x/os.sha256", ""), not_digest),
         (image("https://x/os.raw"), "only oci://"),
         (image("oci"), "only oci://"),
-        (image("oci://"), "correct it"),
-        (raw, "whole-disk images are not written"),
+        (image("oci://"), "correct spec.image.url"),
+        (raw, "whole-disk images are not supported"),
         (live, "live-iso"),
     ] {
         match resolve_image(&image, IMAGE_URL, "do otherwise") {
@@ -306,9 +306,14 @@ fn host_is_kept_no_longer_than_cluster() {
     for (what, host, cluster, want) in [
         ("its Cluster is there", &kept, Some(&cluster), Some(Ok(None))),
         ("a successor may come", &late, Some(&cluster), Some(Ok(Some(end)))),
-        ("no successor came", &over, Some(&cluster), Some(Err("no successor of its machine came in time"))),
-        ("its Cluster is in deletion", &late, Some(&deleted), Some(Err("Cluster c1 is gone"))),
-        ("its Cluster is gone", &kept, None, Some(Err("Cluster c1 is gone"))),
+        (
+            "no successor came",
+            &over,
+            Some(&cluster),
+            Some(Err("no successor of its machine took it in time")),
+        ),
+        ("its Cluster is in deletion", &late, Some(&deleted), Some(Err("Cluster c1 is deleted"))),
+        ("its Cluster is gone", &kept, None, Some(Err("Cluster c1 is deleted"))),
         ("of another manager", &foreign, None, None),
         ("not kept", &unlabelled, None, None),
         ("free", &host(), None, None),

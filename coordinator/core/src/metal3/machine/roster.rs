@@ -190,9 +190,8 @@ impl HostRoster {
         is_reserved: &dyn Fn(&str) -> bool,
         now: Timestamp,
     ) -> Choice {
-        let selector = Selector::parse(&machine.spec.host_selector).map_err(|error| {
-            needs_operator(Problem::new(Reason::SelectorInvalid, error.to_string(), "correct the template"))
-        })?;
+        let selector = Selector::parse(&machine.spec.host_selector);
+        let selector = selector.map_err(|error| needs_operator(error.problem()))?;
         if let Some(own) = self.by_consumer.get(&machine.name_any()) {
             return Ok(own.clone());
         }
@@ -227,15 +226,24 @@ impl HostRoster {
         }
         let ends = kept.into_values().map(|facts| facts.kept_until);
         let ends: Vec<_> = ends.filter(|end| end.is_none_or(|end| wish.now < end)).collect();
-        let message = format!("{} hosts are kept for this machine and not available yet", ends.len());
-        let action = match ends.iter().copied().collect::<Option<Vec<_>>>() {
-            Some(ends) => format!("wait; another host is chosen after {}", ends.into_iter().max()?),
-            None => format!(
-                "see the state of the host, or remove its label {} to choose another host",
-                names::NODE_REUSE
-            ),
+        let reason = Reason::NoHostAvailable;
+        let problem = match ends.iter().copied().collect::<Option<Vec<_>>>() {
+            Some(ends) => {
+                let (count, end) = (ends.len(), ends.into_iter().max()?);
+                let message = format!(
+                    "{count} hosts are kept for this machine until {end} and not available yet; after that another host is chosen"
+                );
+                Problem::of_cause(reason, message)
+            }
+            None => {
+                let message = format!("{} hosts are kept for this machine and not available yet", ends.len());
+                let action = format!(
+                    "see the state of the host, or remove its label {} to choose another host",
+                    names::NODE_REUSE
+                );
+                Problem::new(reason, message, action)
+            }
         };
-        let problem = Problem::new(Reason::NoHostAvailable, message, action);
         Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, problem)))
     }
 

@@ -95,7 +95,7 @@ fn b3_kept_host_is_awaited_until_expiry() {
             machine(),
             vec![free("a"), busy(60)],
             "",
-            Err("1 hosts are kept for this machine and not available yet: until 1970-01-01T00:01:00Z"),
+            Err("1 hosts are kept for this machine until 1970-01-01T00:01:00Z and not available yet"),
         ),
         ("busy, its end has come", machine(), vec![free("a"), busy(0)], "", Ok("a")),
         ("selected and busy, its end has come", selecting(), vec![rack(), busy(0)], "", Ok("rack")),
@@ -126,7 +126,7 @@ fn b2_excluded_hosts_are_counted_by_cause() {
             machine(),
             vec![free("a"), kept("b", "md-workers", "deprovisioning")],
             "",
-            Err("not available yet: see its state"),
+            Err("not available yet; next: see the state of the host"),
         ),
         ("not selected", selecting(), vec![free("a")], "", Err("1 not selected")),
         (
@@ -210,7 +210,7 @@ fn a_host_that_is_gone_leaves_nothing() {
     assert!(roster.is_empty());
     for machine in [machine(), selecting(), preferring("rack-1")] {
         let blocker = roster.choose_host(&machine, &owner(), &|_| false, Timestamp::UNIX_EPOCH).unwrap_err();
-        assert!(blocker.problem.text().contains("there is none"), "{}", blocker.problem.text());
+        assert!(blocker.problem.text().contains("there is no BareMetalHost"), "{}", blocker.problem.text());
     }
 }
 
