@@ -1,12 +1,12 @@
-//! Which objects concern each other, kept up to date by the events of the
-//! watches, so that no look-up depends on the number of objects.
+//! The objects that concern each other, kept up to date by the events of the watches, so that no
+//! look-up depends on the number of objects.
 //!
 //! ```text
 //! watch event ─► store ─► Index::apply_* ─► Triggers ─► queues of the controllers
 //! ```
 //!
-//! Every `apply_*` compares the new facts of an object with those that it knew,
-//! so that a removal wakes whatever depended on the old ones.
+//! Every `apply_*` compares the new facts of an object with the known ones, so that the objects
+//! that depended on a removed fact are reconciled.
 
 mod endpoints;
 pub(crate) mod groups;
@@ -48,10 +48,10 @@ pub(crate) use machines::infrastructure_of;
 use reservations::Reservations;
 use tokens::Tokens;
 pub use triggers::Triggers;
-pub(crate) use waiting::{Called, Waiting};
 pub use waiting::{MemberWish, Wait};
+pub(crate) use waiting::{Waiting, Wake};
 
-/// The pool that machines of a template draw from.
+/// The pool of the machines of a template.
 pub(crate) fn pool_key(template: &BaremetalMachineTemplate) -> Key {
     Key::of(template).in_namespace_of(&template.spec.template.spec.machine_inventory_pool_ref.name)
 }
@@ -78,14 +78,14 @@ struct Inner {
     stuck_machines: HashSet<Key>,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
-    /// By `BaremetalCluster`.
+    /// Clusters by their `BaremetalCluster`.
     clusters_by_infrastructure: Groups<Key, Key>,
-    /// Whether hosts are to hold the endpoint of a `BaremetalCluster`.
+    /// `BaremetalCluster`s, with true if hosts are to hold the endpoint.
     endpoint_holders: HashMap<Key, bool>,
     rosters: HashMap<Key, Roster>,
     pools_by_member: Groups<Key, Key>,
     pools_by_cluster: Groups<Key, Key>,
-    /// Those with a selector, by namespace.
+    /// Pools with a selector, by namespace.
     selecting_pools: Groups<Namespace, Key>,
     /// Members that a pool lists and no pool holds.
     unheld: Groups<Key, ObjectName>,
@@ -106,7 +106,7 @@ impl Index {
         self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Public, like `apply_pool`, for the benchmark of the index.
+    /// This function and `apply_pool` are public for the benchmark of the index.
     pub fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let record = HostRecord::parse(inventory).filter(|_| presence == Presence::Exists);
         self.write_inner().update_host(&Key::of(inventory), record.map(Arc::new).as_ref())
@@ -153,8 +153,8 @@ impl Index {
         Triggers::of(Kind::BaremetalMachineTemplate, [key])
     }
 
-    /// One whose address another cluster waits for may have given it up. Pools say what has no
-    /// effect without an internal endpoint.
+    /// Another cluster may wait for an address that this cluster gave up. The pools of the cluster
+    /// show which fields have no effect without an internal endpoint.
     pub(crate) fn apply_baremetal_cluster(&self, cluster: &BaremetalCluster, presence: Presence) -> Triggers {
         let key = Key::of(cluster);
         let endpoint = Internal::of_cluster(cluster).filter(|_| presence == Presence::Exists);
@@ -168,7 +168,7 @@ impl Index {
         triggers
     }
 
-    /// Another registration may wait for its token, and a seed image carries it.
+    /// Another registration may wait for the token of this one, and seed images contain this one.
     pub(crate) fn apply_registration(
         &self,
         registration: &MachineRegistration,
@@ -182,30 +182,31 @@ impl Index {
         triggers
     }
 
-    /// The seed images that carry a registration.
+    /// The seed images that contain a registration.
     pub(crate) fn seed_images_of(&self, registration: &Key) -> BTreeSet<Key> {
         self.read_inner().seed_images_by_registration.group_members(registration).cloned().collect()
     }
 
-    /// The registrations that ask for a token, or show it.
+    /// The registrations whose spec or status has a token.
     pub(crate) fn registrations_with_token(&self, token: &str) -> Vec<Key> {
         self.read_inner().tokens.find_registrations(token)
     }
 
-    /// Endpoints that come into this network concern the cluster from now on.
+    /// Sets the network of a cluster. Endpoints that come into the network concern the cluster from
+    /// now on.
     pub(crate) fn set_network(&self, cluster: &Key, network: Option<IpNet>) {
         self.write_inner().endpoints.set_network(cluster, network);
     }
 
-    /// The clusters with the address and port of an endpoint, and those of its network
-    /// with its router id.
+    /// The clusters with the address and port of an endpoint, and the clusters in its network with
+    /// its router id.
     pub(crate) fn find_neighbours(&self, endpoint: Internal, network: Option<IpNet>) -> BTreeSet<Key> {
         self.read_inner().endpoints.find_neighbours(endpoint, network)
     }
 
     pub(crate) fn apply_catalog(&self) -> Triggers {
         let inner = self.read_inner();
-        let mut triggers = Triggers::of(Kind::BaremetalMachine, inner.waiting.for_catalog());
+        let mut triggers = Triggers::of(Kind::BaremetalMachine, inner.waiting.find_catalog_waiters());
         triggers.add(Kind::SeedImage, inner.seed_images_by_registration.members().cloned());
         triggers
     }
@@ -221,8 +222,8 @@ impl Index {
         self.read_inner().hosts_by_claim.group_members(&(kind.to_owned(), machine.clone())).cloned().collect()
     }
 
-    /// Reads the roster of the pool that `machine` names, and which hosts are
-    /// reserved for other machines.
+    /// Reads the roster of the pool that `machine` names, and the hosts that are reserved for other
+    /// machines.
     pub fn with_roster<T>(
         &self,
         machine: &Key,
@@ -239,13 +240,12 @@ impl Index {
         self.read_inner().control_planes.group_members(cluster).cloned().collect()
     }
 
-    /// Reads the roster of a pool.
     pub fn read_roster<T>(&self, pool: &Key, read: impl FnOnce(&Roster) -> T) -> Option<T> {
         self.read_inner().rosters.get(pool).map(read)
     }
 
-    /// Failure domains of the hosts of a Cluster, and whether each is for its control
-    /// plane: those of the pools that are labelled so, or all where none is.
+    /// Failure domains of the hosts of a Cluster, with true for those of its control plane. If no
+    /// pool is labelled as one of control planes, all domains are for control planes too.
     pub fn failure_domains(&self, cluster: &Key) -> BTreeMap<String, bool> {
         let inner = self.read_inner();
         let rosters: Vec<_> = inner
@@ -265,16 +265,16 @@ impl Index {
         domains
     }
 
-    /// Members of a pool that no pool holds: it may take them.
+    /// The members of a pool that no pool holds, so that this pool may take them.
     pub fn unheld_members(&self, pool: &Key) -> Vec<ObjectName> {
         let mut members: Vec<_> = self.read_inner().unheld.group_members(pool).cloned().collect();
         members.sort_unstable();
         members
     }
 
-    /// What a machine waits for; a host that its group held and that is being cleaned goes before
-    /// one that is free. To be called with [`Wait::Decision`] before the objects are
-    /// read that its decision depends on: an event between the two must not be missed.
+    /// Sets the wait of a machine. A host that was held by the group of the machine and is being
+    /// cleaned is preferred to a free host. The wait is [`Wait::Decision`] before the objects of
+    /// the decision are read, so that no event is missed between the two.
     pub fn set_wait(&self, machine: &Key, wait: Option<Wait<MemberWish>>) {
         self.write_inner().set_wait(machine, wait);
     }
@@ -290,14 +290,13 @@ impl Index {
         self.write_inner().reserve_host(&machine.in_namespace_of(host), machine)
     }
 
-    /// Releases what is reserved for `machine`.
     pub(crate) fn release_reservation(&self, machine: &Key) -> Triggers {
         let mut triggers = Triggers::default();
         self.write_inner().release_reservation(machine, &mut triggers);
         triggers
     }
 
-    /// Releases every reservation: another replica led meanwhile.
+    /// Releases every reservation, because another replica led meanwhile.
     pub fn release_all(&self) {
         self.write_inner().reservations = Reservations::default();
     }

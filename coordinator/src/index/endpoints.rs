@@ -1,4 +1,4 @@
-//! Internal endpoints of clusters: which have the same address or router id.
+//! Internal endpoints of clusters, and the clusters that share an address or a router id.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,23 +9,24 @@ use ipnet::IpNet;
 use super::groups::Groups;
 use crate::key::Key;
 
-/// None is ordered before it.
+/// The lowest address in the order of addresses.
 const LOWEST: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Each cluster with an internal endpoint.
+/// The clusters with an internal endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
     known: HashMap<Key, Internal>,
-    /// As the hosts of each report it.
+    /// The network of each cluster, as its hosts report it.
     networks: HashMap<Key, IpNet>,
     by_address: Groups<(IpAddr, i32), Key>,
-    /// Ordered by address: those of one network lie together.
+    /// Ordered by address, so that the endpoints of one network lie together.
     by_router_id: BTreeSet<(i32, IpAddr, Key)>,
 }
 
 impl Endpoints {
-    /// The clusters that had or have the same address and port, or the same router id
-    /// in a network of the usual size or in their own, where that changes.
+    /// Sets the endpoint of a cluster. The answer has the clusters that shared or share its address
+    /// and port, and those with its router id in a network of the usual size or in their own
+    /// network. It is empty if the endpoint did not change.
     pub(super) fn set_endpoint(&mut self, cluster: &Key, endpoint: Option<Internal>) -> BTreeSet<Key> {
         let former = if let Some(endpoint) = endpoint {
             self.known.insert(cluster.clone(), endpoint)
@@ -36,8 +37,7 @@ impl Endpoints {
         if former == endpoint {
             return BTreeSet::new();
         }
-        let address = |endpoint: Internal| (endpoint.address, endpoint.port);
-        let (old, new) = (former.map(address), endpoint.map(address));
+        let (old, new) = (former.map(address_of), endpoint.map(address_of));
         self.by_address.replace_group(old.as_ref(), new.as_ref(), cluster);
         let entry = |endpoint: Internal| (endpoint.router_id, endpoint.address, cluster.clone());
         if let Some(former) = former {
@@ -49,7 +49,8 @@ impl Endpoints {
         near.chain(places.flat_map(|place| self.find_observers(place))).collect()
     }
 
-    /// The network of a cluster with an endpoint: endpoints that come into it concern the cluster.
+    /// Sets the network of a cluster with an endpoint, so that endpoints that come into the network
+    /// concern the cluster.
     pub(super) fn set_network(&mut self, cluster: &Key, network: Option<IpNet>) {
         let network = network.filter(|_| self.known.contains_key(cluster));
         match network {
@@ -58,18 +59,20 @@ impl Endpoints {
         };
     }
 
-    /// The clusters with its router id whose network its address is in.
+    /// The clusters with the router id of an endpoint whose network contains its address.
     fn find_observers(&self, place: Internal) -> impl Iterator<Item = Key> {
         let id = place.router_id;
         let same_id = self.by_router_id.range((id, LOWEST, Key::new("", ""))..);
         let same_id = same_id.take_while(move |(other, _, _)| *other == id);
-        let sees = move |key: &Key| self.networks.get(key).is_some_and(|net| net.contains(&place.address));
-        same_id.map(|(_, _, key)| key).filter(move |key| sees(key)).cloned()
+        let keys = same_id.map(|(_, _, key)| key);
+        keys.filter(move |key| self.networks.get(*key).is_some_and(|net| net.contains(&place.address)))
+            .cloned()
     }
 
-    /// The clusters with its address and port, and those of `network` with its router id.
+    /// The clusters with the address and port of an endpoint, and those of `network` with its
+    /// router id.
     pub(super) fn find_neighbours(&self, endpoint: Internal, network: Option<IpNet>) -> BTreeSet<Key> {
-        let address = (endpoint.address, endpoint.port);
+        let address = address_of(endpoint);
         let same_address = self.by_address.group_members(&address).cloned();
         let id = endpoint.router_id;
         let same_id = network.into_iter().flat_map(|network| {
@@ -80,6 +83,10 @@ impl Endpoints {
         });
         same_address.chain(same_id.map(|(_, _, key)| key.clone())).collect()
     }
+}
+
+fn address_of(endpoint: Internal) -> (IpAddr, i32) {
+    (endpoint.address, endpoint.port)
 }
 
 #[cfg(test)]

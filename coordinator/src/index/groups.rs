@@ -1,6 +1,5 @@
-//! Sets by key, without empty ones. They are hashed: a look-up in an ordered set
-//! compares more keys the larger it is, each of them two strings elsewhere in
-//! memory.
+//! Sets by key, without empty ones. The sets are hashed, because a look-up in a large ordered set
+//! compares many keys, and each key is two strings elsewhere in memory.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -15,7 +14,7 @@ impl<K, V> Default for Groups<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
-    /// Whether it was not a member before.
+    /// Adds a member, and tells whether the set did not contain it before.
     pub(crate) fn insert_member(&mut self, key: &K, value: &V) -> bool {
         self.0.entry(key.clone()).or_default().insert(value.clone())
     }
@@ -29,7 +28,6 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
         }
     }
 
-    /// Moves `value` from the group `old` to the group `new`.
     pub(crate) fn replace_group(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
         if old == new {
             return;
@@ -42,7 +40,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
         }
     }
 
-    /// In no order.
+    /// The members in no order.
     pub(crate) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> + Clone {
         self.0.get(key).into_iter().flatten()
     }
@@ -66,7 +64,7 @@ impl<K, V> Default for Partition<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Partition<K, V> {
-    /// Moves a member to a group; the answer is the one it was in.
+    /// Moves a member to a group, and gives its former group.
     pub(crate) fn set_group(&mut self, member: &V, group: Option<&K>) -> Option<K> {
         let old = match group {
             Some(group) => self.group_of.insert(member.clone(), group.clone()),
@@ -80,12 +78,12 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Partition<K, V> {
         self.group_of.get(member)
     }
 
-    /// In no order.
+    /// The members of a group, in no order.
     pub(crate) fn group_members(&self, group: &K) -> impl Iterator<Item = &V> + Clone {
         self.groups.group_members(group)
     }
 
-    /// Of all groups, in no order.
+    /// The members of all groups, in no order.
     pub(crate) fn members(&self) -> impl Iterator<Item = &V> {
         self.group_of.keys()
     }

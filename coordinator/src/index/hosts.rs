@@ -9,7 +9,7 @@ use super::machines::MachineFacts;
 use super::{Inner, Triggers};
 use crate::key::{Key, Kind};
 
-/// What a host is found by.
+/// The facts by which a host is found.
 struct Facts {
     claim: Option<(String, Key)>,
     cluster: Option<Key>,
@@ -31,7 +31,7 @@ impl Facts {
 
 impl Inner {
     pub(super) fn update_host(&mut self, host: &Key, record: Option<&Arc<HostRecord>>) -> Triggers {
-        // All maps get the strings of the first event.
+        // All maps share the strings of the first event, because keys are many.
         let host = &self.hosts.get_key_value(host).map_or(host, |(known, _)| known).clone();
         let old_record = match record {
             Some(record) => self.hosts.insert(host.clone(), record.clone()),
@@ -62,10 +62,9 @@ impl Inner {
     }
 }
 
-/// Whether a fact changed that decides which pool holds the host.
+/// Tells whether a fact changed that decides which pool holds the host.
 fn is_pool_fact_changed(old: Option<&Arc<HostRecord>>, new: Option<&Arc<HostRecord>>) -> bool {
-    let facts = |record: Option<&Arc<HostRecord>>| {
-        record.map(|record| (record.pool.clone(), record.claim.is_some(), record.is_deleting))
-    };
-    facts(old) != facts(new)
+    let [old, new] = [old, new]
+        .map(|record| record.map(|record| (&record.pool, record.claim.is_some(), record.is_deleting)));
+    old != new
 }

@@ -1,5 +1,4 @@
-//! Machines by host, cluster and pool; what they wait for and what is reserved
-//! for them.
+//! Machines by host, cluster and pool, with their waits and reservations.
 
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
@@ -10,10 +9,10 @@ use coordinator_core::demand::baremetal_machine::named_host;
 use coordinator_core::pool::{Availability, Roster};
 use kube::ResourceExt as _;
 
-use super::{Called, Inner, MemberWish, Triggers, Wait};
+use super::{Inner, MemberWish, Triggers, Wait, Wake};
 use crate::key::{Key, Kind};
 
-/// What a machine is found by, and what its host depends on.
+/// The facts by which a machine is found, and on which its host depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MachineFacts {
     host: Option<Key>,
@@ -37,7 +36,7 @@ impl MachineFacts {
         }
     }
 
-    /// The Cluster whose control plane it is of.
+    /// The Cluster of a control-plane machine.
     pub(super) fn control_plane_of(&self) -> Option<&Key> {
         self.cluster.as_ref().filter(|_| self.is_control_plane)
     }
@@ -47,15 +46,15 @@ impl MachineFacts {
     }
 }
 
-/// What the machines and hosts of a Cluster depend on.
+/// The facts on which the machines and hosts of a Cluster depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterFacts {
     is_paused: bool,
     registry: Option<String>,
     is_provisioned: bool,
-    /// It names an infrastructure object, of whatever kind.
+    /// True if the Cluster names an infrastructure object of any kind.
     has_infrastructure: bool,
-    /// Its `BaremetalCluster`.
+    /// The `BaremetalCluster` of the Cluster.
     pub(super) infrastructure: Option<Key>,
 }
 
@@ -78,7 +77,7 @@ pub(crate) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
     Some(Key::of(cluster).in_namespace_of(&own.name))
 }
 
-/// Whether a member is being cleaned that the machines of a wish wait for.
+/// Tells whether a member is being cleaned that machines with this wish wait for.
 fn is_returning(roster: Option<&Roster>, wish: &MemberWish) -> bool {
     roster.is_some_and(|roster| roster.find_returning(&wish.as_wish()).is_some())
 }
@@ -90,28 +89,24 @@ impl Inner {
             None => self.machines.remove(machine),
         };
         let (before, after) = (old.as_ref(), facts);
-        let host = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.host.clone());
-        let cluster = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.cluster.clone());
-        let pool = |facts: Option<&MachineFacts>| facts.map(|facts| facts.pool.clone());
-        self.machines_by_host.replace_group(host(before).as_ref(), host(after).as_ref(), machine);
-        self.machines_by_cluster.replace_group(cluster(before).as_ref(), cluster(after).as_ref(), machine);
-        self.machines_by_pool.replace_group(pool(before).as_ref(), pool(after).as_ref(), machine);
-        let control_plane =
-            |facts: Option<&MachineFacts>| facts.and_then(MachineFacts::control_plane_of).cloned();
-        let (former, latter) = (control_plane(before), control_plane(after));
-        self.control_planes.replace_group(former.as_ref(), latter.as_ref(), machine);
+        let hosts = [before, after].map(|facts| facts?.host.as_ref());
+        let clusters = [before, after].map(|facts| facts?.cluster.as_ref());
+        let pools = [before, after].map(|facts| Some(&facts?.pool));
+        let control_planes = [before, after].map(|facts| facts?.control_plane_of());
+        self.machines_by_host.replace_group(hosts[0], hosts[1], machine);
+        self.machines_by_cluster.replace_group(clusters[0], clusters[1], machine);
+        self.machines_by_pool.replace_group(pools[0], pools[1], machine);
+        self.control_planes.replace_group(control_planes[0], control_planes[1], machine);
         let mut triggers = Triggers::default();
         if facts.is_some() {
             triggers.add(Kind::BaremetalMachine, [machine.clone()]);
         }
         if old.as_ref() != facts {
-            for cluster in [&former, &latter].into_iter().flatten() {
+            for cluster in control_planes.into_iter().flatten() {
                 triggers.add(Kind::BaremetalCluster, self.infrastructure_of(cluster));
             }
-            triggers.add(Kind::MachineInventory, host(before));
-            triggers.add(Kind::MachineInventory, host(after));
-            let is_deleting = |facts: Option<&MachineFacts>| facts.is_some_and(MachineFacts::is_deleting);
-            if is_deleting(before) != is_deleting(after) {
+            triggers.add(Kind::MachineInventory, hosts.into_iter().flatten().cloned());
+            if before.is_some_and(MachineFacts::is_deleting) != after.is_some_and(MachineFacts::is_deleting) {
                 self.update_held_members(machine, &mut triggers);
             }
             triggers.add(Kind::MachineInventory, self.hosts_held_by(machine));
@@ -131,7 +126,7 @@ impl Inner {
         self.hosts_by_claim.group_members(&claim).cloned().collect()
     }
 
-    /// What a machine does with its host has changed.
+    /// Updates the members that a machine holds, because its use of them changed.
     fn update_held_members(&mut self, machine: &Key, triggers: &mut Triggers) {
         for host in self.hosts_held_by(machine) {
             self.update_member(&host, triggers);
@@ -152,18 +147,18 @@ impl Inner {
         triggers
     }
 
-    /// A machine is gone that had reserved a host, or may have been called for one that is still free.
+    /// Offers the host that a deleted machine had reserved, or for which it was woken in vain.
     fn offer_next(&mut self, machine: &Key, facts: Option<&MachineFacts>, triggers: &mut Triggers) {
         if self.reservations.host_of(machine).is_some() {
             self.release_reservation(machine, triggers);
         } else if let Some(facts) = facts.filter(|facts| facts.host.is_none()) {
-            let called = self.waiting.take_for_host(&facts.pool, |_| true, |_| Called::None);
-            triggers.add(Kind::BaremetalMachine, called);
+            let woken = self.waiting.wake_waiters(&facts.pool, |_| true, |_| Wake::None);
+            triggers.add(Kind::BaremetalMachine, woken);
         }
     }
 
-    /// The whole cluster is reconciled when a fact changes that it depends on,
-    /// not with every status.
+    /// The whole Cluster is reconciled only if a fact changed that its objects depend on, because
+    /// most events change the status alone.
     pub(super) fn update_cluster(&mut self, cluster: &Key, facts: Option<ClusterFacts>) -> Triggers {
         let is_changed = self.clusters.get(cluster) != facts.as_ref();
         let infrastructure = facts.as_ref().and_then(|facts| facts.infrastructure.clone());
@@ -196,21 +191,19 @@ impl Inner {
         self.waiting.set_wait(machine, wait);
     }
 
-    /// Machines that wait for a member to come back, where none does any more.
+    /// Wakes the machines that wait for a member to return, if none returns any more.
     pub(super) fn end_returns(&mut self, pool: &Key, triggers: &mut Triggers) {
         let roster = self.rosters.get(pool);
-        triggers.add(
-            Kind::BaremetalMachine,
-            self.waiting.take_for_return(pool, |wish| !is_returning(roster, wish)),
-        );
+        triggers
+            .add(Kind::BaremetalMachine, self.waiting.wake_returns(pool, |wish| !is_returning(roster, wish)));
     }
 
-    /// A deleted machine reserves nothing.
+    /// Reserves a host; a deleted machine reserves nothing.
     pub(super) fn reserve_host(&mut self, host: &Key, machine: &Key) -> bool {
         self.machines.contains_key(machine) && self.reservations.insert_reservation(host, machine)
     }
 
-    /// A machine that waits for a member may have the host now.
+    /// Releases the reservation of a machine and offers the host to a machine that waits.
     pub(super) fn release_reservation(&mut self, machine: &Key, triggers: &mut Triggers) {
         let Some(host) = self.reservations.release_machine(machine) else { return };
         let pools: Vec<Key> = self.pools_by_member.group_members(&host).cloned().collect();
@@ -222,19 +215,22 @@ impl Inner {
         }
     }
 
-    /// A member can be claimed.
+    /// Wakes machines for a member that can be claimed.
     pub(super) fn offer_member(&mut self, pool: &Key, host: &Key, triggers: &mut Triggers) {
         let record = self.hosts.get(host);
         let domain = record.and_then(|record| record.failure_domain());
         let group = record.and_then(|record| record.reuse_group.as_ref());
         let roster = self.rosters.get(pool);
-        // Once none comes back, those that do not get it may take any.
-        let returns = |wish: &MemberWish| match is_returning(roster, wish) {
-            false => Called::All,
-            true if wish.reuse_group.as_ref() == group && wish.fits(domain) => Called::First,
-            true => Called::None,
-        };
-        let called = self.waiting.take_for_host(pool, |wish| wish.fits(domain), returns);
-        triggers.add(Kind::BaremetalMachine, called);
+        // Once no member returns, the machines that waited for one may take any member.
+        let woken = self.waiting.wake_waiters(
+            pool,
+            |wish| wish.fits(domain),
+            |wish| match is_returning(roster, wish) {
+                false => Wake::All,
+                true if wish.reuse_group.as_ref() == group && wish.fits(domain) => Wake::One,
+                true => Wake::None,
+            },
+        );
+        triggers.add(Kind::BaremetalMachine, woken);
     }
 }

@@ -1,4 +1,4 @@
-//! Which Metal3 objects concern each other.
+//! The Metal3 objects that concern each other.
 
 pub mod clusters;
 mod host_addresses;
@@ -35,8 +35,8 @@ use crate::index::{Triggers, Waiting};
 use crate::key::{Key, Kind, Namespace, Presence};
 use slots::Slots;
 
-/// Before the names of Cluster API's claims where both kinds of claims are kept; no object
-/// has it in its name.
+/// The prefix of the names of Cluster API's claims in maps of both kinds of claims; no object has
+/// it in its name.
 const ADDRESS_CLAIM: &str = "ipaddressclaim/";
 
 /// The index of the process. Clones are the same one.
@@ -50,18 +50,18 @@ struct Inner {
     clusters: Clusters,
     indexes: Slots<i64>,
     data_by_claim: HashMap<Key, Key>,
-    /// Templates, by the one whose indexes they share.
+    /// Templates, by the template whose indexes they share.
     templates_by_group: Partition<Key, Key>,
     hosts_by_inventory: Partition<Key, Key>,
     /// Hosts that are kept for successors, by Cluster.
     kept_by_cluster: Partition<Key, Key>,
-    /// `Metal3Cluster`s, by Cluster: their names may differ.
+    /// `Metal3Cluster`s by Cluster, because their names may differ.
     infrastructures: Partition<Key, Key>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
-    /// By the `Metal3MachineTemplate` that Cluster API cloned them from.
+    /// Machines by the `Metal3MachineTemplate` from which Cluster API cloned them.
     machines_by_template: Partition<Key, Key>,
-    /// By the Machine of Cluster API that owns both.
+    /// Remediations by the Machine of Cluster API that owns both.
     remediations_by_owner: Partition<Key, Key>,
     machines: HashMap<Key, MachineFacts>,
     reservations: Reservations,
@@ -78,17 +78,17 @@ struct SeenKinds {
     data_templates: Seen,
 }
 
-/// What a machine is found by, and what its data depends on.
+/// The facts by which a machine is found, and on which its data depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineFacts {
     host: Option<Key>,
     cluster: Option<Key>,
-    /// Its Machine of Cluster API.
+    /// The Machine of Cluster API that owns the machine.
     owner: Option<Key>,
     generation: Option<i64>,
 }
 
-/// Where addresses are kept by claims of both kinds.
+/// The place of a claim of Cluster API among the claims of both kinds.
 pub(crate) fn slot_of_address_claim(claim: &Key) -> Key {
     claim.in_namespace_of(&format!("{ADDRESS_CLAIM}{}", claim.name))
 }
@@ -113,7 +113,7 @@ impl Metal3Index {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pool that is changed concerns all of its claims.
+    /// A changed pool concerns all of its claims.
     pub(crate) fn apply_ip_pool(&self, pool: &IPPool, presence: Presence) -> Triggers {
         let key = Key::of(pool);
         let mut inner = self.write_inner();
@@ -147,7 +147,7 @@ impl Metal3Index {
         Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPAddressClaim, key)]))
     }
 
-    /// What Cluster API's claim was given concerns that claim.
+    /// The address for a claim of Cluster API concerns this claim.
     #[allow(clippy::unused_self)] // The table of kinds names methods.
     pub(crate) fn apply_given_address(&self, address: &GivenAddress, _: Presence) -> Triggers {
         Triggers::from_iter([(
@@ -177,8 +177,9 @@ impl Metal3Index {
         used.into_iter().map(|(address, claim)| (address, name(&claim))).collect()
     }
 
-    /// Reserves the address that `choose` finds for a claim of `machine`, unless the claim
-    /// has one. `choose` asks which addresses are taken, and which the hosts of others use.
+    /// Reserves the address that `choose` finds for a claim of `machine`, unless the claim has one.
+    /// `choose` gets two functions: one tells whether an address is taken, the other which host of
+    /// another machine uses it.
     pub(crate) fn choose_address<E>(
         &self,
         (pool, claim): (&Key, &Key),
@@ -193,15 +194,15 @@ impl Metal3Index {
         inner.addresses.choose(pool, claim, |is_taken| choose(is_taken, &used_by))
     }
 
-    /// An inventory concerns the hosts that name it; where it gave up an address, the claims
-    /// that wait for one.
+    /// An inventory concerns the hosts that name it. If it gave up an address, it also concerns the
+    /// claims that wait for one.
     pub(crate) fn apply_inventory(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let key = Key::of(inventory);
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
         let host = host.filter(|_| presence == Presence::Exists);
         let addresses = host.into_iter().flat_map(|host| &host.addresses);
         let addresses: BTreeSet<_> = addresses.filter_map(|address| address.parse().ok()).collect();
-        // Most events change no address: they take no lock that others wait for.
+        // Most events change no address, so that they take no lock for which others wait.
         let is_same = *self.read_inner().host_addresses.of_host(&key) == addresses;
         let has_freed = !is_same && self.write_inner().host_addresses.set_host(&key, addresses);
         let inner = self.read_inner();
@@ -215,7 +216,7 @@ impl Metal3Index {
 
 /// Templates, claims on their indexes, and data.
 impl Metal3Index {
-    /// A template that is changed concerns the claims on its indexes.
+    /// A changed template concerns the claims on its indexes.
     pub(crate) fn apply_data_template(&self, template: &Metal3DataTemplate, presence: Presence) -> Triggers {
         let key = Key::of(template);
         let group = (presence == Presence::Exists).then(|| key.in_namespace_of(&group_of_template(template)));
@@ -241,8 +242,7 @@ impl Metal3Index {
         Triggers::from_iter([(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)])
     }
 
-    /// Data concerns its claim, the machine of that, and the templates of its
-    /// indexes.
+    /// Data concerns its claim, the machine of the claim, and the templates of its index.
     pub(crate) fn apply_data(&self, data: &Metal3Data, presence: Presence) -> Triggers {
         let key = Key::of(data);
         let claim = key.in_namespace_of(&data.spec.claim.name);
@@ -262,12 +262,11 @@ impl Metal3Index {
         Triggers::from_iter(subjects.chain([(Kind::Metal3Data, key), (Kind::Metal3Machine, claim)]))
     }
 
-    /// The data of a claim.
     pub fn data_of_claim(&self, claim: &Key) -> Option<Key> {
         self.read_inner().data_by_claim.get(claim).cloned()
     }
 
-    /// Indexes in use, with their claims.
+    /// The indexes in use, with their claims.
     pub fn used_indexes(&self, group: &Key) -> Vec<(i64, Key)> {
         self.read_inner().indexes.objects_of(group)
     }

@@ -1,4 +1,4 @@
-//! Rosters, and which members no pool holds.
+//! Rosters of pools, and the members that no pool holds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,13 @@ use super::machines::MachineFacts;
 use super::{Inner, Triggers};
 use crate::key::{Key, Kind};
 
+fn list_members(pool: &Key, roster: Option<&Roster>) -> BTreeSet<Key> {
+    let names = roster.into_iter().flat_map(Roster::member_names);
+    names.map(|name| pool.in_namespace_of(name)).collect()
+}
+
 impl Inner {
-    /// Only a change of the members costs as much as there are members.
+    /// Only a change of the list of members costs as much as there are members.
     pub(super) fn update_pool(&mut self, key: &Key, pool: &Arc<MachineInventoryPool>) -> Triggers {
         let mut triggers = Triggers::default();
         triggers.add(Kind::MachineInventoryPool, [key.clone()]);
@@ -37,15 +42,12 @@ impl Inner {
         }
         let is_selecting = roster.as_ref().is_some_and(Roster::has_selector);
         self.note_pool(key, roster.as_ref().map(|roster| &**roster.pool()), is_selecting, triggers);
-        let listed = |roster: &Roster| -> BTreeSet<Key> {
-            roster.member_names().map(|name| key.in_namespace_of(name)).collect()
-        };
-        let new = roster.as_ref().map(listed).unwrap_or_default();
+        let new = list_members(key, roster.as_ref());
         let old_roster = match roster {
             Some(roster) => self.rosters.insert(key.clone(), roster),
             None => self.rosters.remove(key),
         };
-        let old = old_roster.as_ref().map(listed).unwrap_or_default();
+        let old = list_members(key, old_roster.as_ref());
         for host in old.difference(&new) {
             self.pools_by_member.remove_member(host, key);
             self.set_unheld(key, host, false);
@@ -72,7 +74,7 @@ impl Inner {
         }
     }
 
-    /// The pool is found by its cluster, and by its namespace where it selects hosts.
+    /// Finds the pool by its cluster, and by its namespace if the pool selects hosts.
     fn note_pool(
         &mut self,
         key: &Key,
@@ -80,9 +82,8 @@ impl Inner {
         is_selecting: bool,
         triggers: &mut Triggers,
     ) {
-        let cluster = |pool: &MachineInventoryPool| key.in_namespace_of(&pool.spec.cluster_name);
-        let old = self.rosters.get(key).map(|roster| cluster(roster.pool()));
-        let new = pool.map(cluster);
+        let [old, new] = [self.rosters.get(key).map(|roster| &**roster.pool()), pool]
+            .map(|pool| Some(key.in_namespace_of(&pool?.spec.cluster_name)));
         self.pools_by_cluster.replace_group(old.as_ref(), new.as_ref(), key);
         for cluster in [old, new].iter().flatten() {
             self.trigger_infrastructure(cluster, triggers);
@@ -94,7 +95,7 @@ impl Inner {
         }
     }
 
-    /// The pools of the Clusters of a `BaremetalCluster`, where this has changed.
+    /// The pools of the Clusters of a `BaremetalCluster` whose endpoint changed.
     pub(super) fn note_endpoint(
         &mut self,
         infrastructure: &Key,
@@ -114,7 +115,7 @@ impl Inner {
         triggers.add(Kind::BaremetalCluster, facts.and_then(|facts| facts.infrastructure.clone()));
     }
 
-    /// After a change of a host: which pools select it.
+    /// Updates the pools that select a host, after a change of the host.
     fn update_selection(&mut self, host: &Key, triggers: &mut Triggers) {
         let pools: Vec<Key> = self.selecting_pools.group_members(&host.namespace).cloned().collect();
         for pool in pools {
@@ -134,7 +135,7 @@ impl Inner {
         }
     }
 
-    /// After a change of a host: its state in the pools that have it.
+    /// Updates a host in the pools that have it, after a change of the host.
     pub(super) fn update_member(&mut self, host: &Key, triggers: &mut Triggers) {
         self.update_selection(host, triggers);
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
@@ -152,7 +153,7 @@ impl Inner {
         self.update_holder(host, triggers);
     }
 
-    /// The former availability and the one now, when it or a trait changed.
+    /// The former and the present availability, if it or a trait changed.
     fn update_availability(
         &mut self,
         pool: &Key,
@@ -188,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Whether the pools that list `host` may take it.
+    /// Updates whether the pools that list `host` may take it.
     fn update_holder(&mut self, host: &Key, triggers: &mut Triggers) {
         let is_unheld = self.hosts.get(host).is_some_and(|record| self.is_unheld(host, record));
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
@@ -200,8 +201,8 @@ impl Inner {
         }
     }
 
-    /// No pool holds it, or one that does not list it any more; then only a
-    /// host without a claim is taken over.
+    /// A host may be taken if no pool holds it. If a pool holds it and does not list it any more,
+    /// the host may be taken only without a claim.
     fn is_unheld(&self, host: &Key, record: &HostRecord) -> bool {
         let is_listed =
             |holder: &str| self.pools_by_member.contains_member(host, &host.in_namespace_of(holder));
@@ -212,7 +213,7 @@ impl Inner {
             }
     }
 
-    /// Whether the member was not unheld before and is now.
+    /// Tells whether the member has become one that no pool holds.
     fn set_unheld(&mut self, pool: &Key, member: &Key, is_unheld: bool) -> bool {
         if is_unheld {
             return self.unheld.insert_member(pool, &member.name);

@@ -1,8 +1,8 @@
 //! Live replicas, by the Leases that they renew.
 //!
-//! Only changes of a Lease count, on the monotonic clock of this process: the
-//! clocks of other nodes are never compared. While the own Lease is not seen to
-//! change either, the watch has no event, and no replica is declared dead.
+//! Only changes of a Lease count, on the monotonic clock of this process, because the clocks of
+//! other nodes are never compared. While the own Lease is not seen to change either, the watch
+//! gives no events, and no replica is declared dead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::key::{Kind, Presence};
 use crate::lease::{read_lifetime, replica};
 
-/// How often expired Leases are looked for.
+/// The interval between two searches for expired Leases.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Determines whether a replica is alive. Clones are the same one.
@@ -34,20 +34,20 @@ pub struct ReplicaTracker {
 
 #[derive(Debug)]
 struct State {
-    /// By name of the Lease.
+    /// Leases by name.
     leases: HashMap<String, Observed>,
-    /// Replicas that were found dead, and since when.
+    /// Replicas that were found dead.
     dead: HashMap<String, Death>,
-    /// When observation began, or began again after an interruption.
+    /// The time when observation began, or began again after an interruption.
     observing_since: Instant,
 }
 
-/// A Lease as it was seen to change last.
+/// A Lease at its last change.
 #[derive(Clone, Debug)]
 struct Observed {
     holder: String,
     spec: LeaseSpec,
-    /// Digests of the base ISOs that it announces.
+    /// Digests of the announced base ISOs.
     bases: BTreeSet<String>,
     expires: Instant,
 }
@@ -69,7 +69,7 @@ impl ReplicaTracker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an event of a Lease; the replicas that it shows to be dead.
+    /// Records an event of a Lease, and gives the replicas that died.
     pub(crate) fn observe_lease(&self, lease: &Lease, presence: Presence) -> Vec<String> {
         let now = Instant::now();
         let mut state = self.lock_state();
@@ -98,8 +98,8 @@ impl ReplicaTracker {
         replaced.map(|old| old.holder).into_iter().collect()
     }
 
-    /// Since when a replica is dead; `None` while it is alive, or while nothing
-    /// can be known. A replica without a Lease is dead since this was noticed.
+    /// The time since which a replica is dead; `None` while it is alive, or while nothing can be
+    /// known. A replica without a Lease is dead since this was noticed.
     pub fn died_at(&self, replica: &str) -> Option<Timestamp> {
         let now = Instant::now();
         let mut state = self.lock_state();
@@ -116,7 +116,8 @@ impl ReplicaTracker {
         Some(self.clock.now().saturating_sub(elapsed).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// What the other live replicas announce. While nothing can be known, none is dead.
+    /// The base ISOs that the other live replicas announce. While nothing can be known, no replica
+    /// is dead.
     pub fn list_others(&self) -> Vec<ReplicaBases> {
         let now = Instant::now();
         let state = self.lock_state();
@@ -164,12 +165,12 @@ impl ReplicaTracker {
 }
 
 impl State {
-    /// Whether the own Lease is seen to be renewed.
+    /// Tells whether the own Lease is seen to be renewed.
     fn is_observing(&self, own: &str, now: Instant) -> bool {
         self.leases.values().any(|lease| lease.holder == own && lease.expires > now)
     }
 
-    /// Moves expired Leases to the dead; one that is renewed comes back.
+    /// Moves expired Leases to the dead; a Lease that is renewed comes back.
     fn find_expired(&mut self, now: Instant) {
         for lease in self.leases.values().filter(|lease| lease.expires <= now) {
             let death = Death { since: lease.expires, is_announced: false };

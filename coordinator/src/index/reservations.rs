@@ -1,11 +1,10 @@
-//! Hosts that are about to be claimed.
-
-use crate::key::Key;
 use std::collections::HashMap;
 
-/// Hosts that machines have chosen and not claimed yet. Without them, machines
-/// that are created at once would all choose the same host. They only save
-/// writes: the claim decides.
+use crate::key::Key;
+
+/// Hosts that machines have chosen and not claimed yet. Without reservations, machines that are
+/// created at once would all choose the same host. They only save writes, because the claim
+/// decides.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     machines: HashMap<Key, Key>,
@@ -17,7 +16,7 @@ impl Reservations {
         self.machines.get(host).is_some_and(|holder| holder != machine)
     }
 
-    /// Refused where another machine has the host. A machine has one reservation.
+    /// Reserves a host, unless another machine has it. A machine has one reservation.
     pub(crate) fn insert_reservation(&mut self, host: &Key, machine: &Key) -> bool {
         if self.is_taken(host, machine) {
             return false;
@@ -28,12 +27,10 @@ impl Reservations {
         true
     }
 
-    /// The host that is reserved for it.
     pub(crate) fn host_of(&self, machine: &Key) -> Option<&Key> {
         self.hosts.get(machine)
     }
 
-    /// The host that was reserved for it.
     pub(crate) fn release_machine(&mut self, machine: &Key) -> Option<Key> {
         let host = self.hosts.remove(machine)?;
         self.machines.remove(&host);

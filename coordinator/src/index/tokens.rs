@@ -1,4 +1,4 @@
-//! Registrations by token: the one that is asked for and the one that is shown.
+//! Registrations by token: the token of the spec and the one that the status shows.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::groups::Groups;
 use crate::key::Key;
 
-/// SHA-256: an index keeps no secret.
+/// SHA-256 of a token, because an index keeps no secret.
 type Token = [u8; 32];
 
 #[derive(Debug, Default)]
@@ -18,14 +18,14 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// The other registrations that had or have one of its tokens, where those change.
+    /// Sets the tokens of a registration. The answer has the other registrations with a token that
+    /// was added or removed.
     pub(super) fn set_tokens(
         &mut self,
         key: &Key,
         registration: Option<&MachineRegistration>,
     ) -> BTreeSet<Key> {
-        let new: BTreeSet<Token> =
-            registration.map(|found| tokens_of(found).map(hash).collect()).unwrap_or_default();
+        let new: BTreeSet<Token> = registration.into_iter().flat_map(tokens_of).map(hash).collect();
         let old = self.known.remove(key).unwrap_or_default();
         for token in old.difference(&new) {
             self.registrations.remove_member(token, key);

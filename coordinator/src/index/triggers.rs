@@ -63,7 +63,6 @@ impl Router {
         self.0.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Has the objects reconciled.
     pub fn send_keys(&self, triggers: Triggers) {
         let queues = self.0.read().unwrap_or_else(PoisonError::into_inner);
         for (kind, key) in triggers {

@@ -1,23 +1,25 @@
 //! Machines that wait for a host, or for an entry of the image catalog.
 
-use crate::key::Key;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use coordinator_core::pool::Wish;
 
-/// What a machine waits for; `W` says which hosts it takes.
+use crate::key::Key;
+
+/// The wait of a machine; `W` is its wish for a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait<W> {
-    /// It is being decided: whatever changes meanwhile may concern it.
+    /// The machine is being decided, so that any change may concern it.
     Decision,
-    /// A host that its group held and that comes back. Meanwhile it leaves alone what is free.
+    /// A host of the machine's group that is being cleaned. Meanwhile the machine takes no free
+    /// host.
     Return(W),
     Host(W),
-    /// An entry of the image catalog, or something else that is no host.
+    /// An entry of the image catalog, or anything else that is no host.
     Catalog,
 }
 
-/// Which members of its pool a machine takes. Those of one group wait for the same ones.
+/// The members of its pool that a machine takes. Machines of one group wait for the same members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemberWish {
     pub failure_domain: Option<String>,
@@ -29,24 +31,24 @@ impl MemberWish {
         Wish { failure_domain: self.failure_domain.as_deref(), reuse_group: self.reuse_group.as_deref() }
     }
 
-    /// Whether a member in `domain` may be taken.
+    /// Tells whether a member in `domain` may be taken.
     pub(super) fn fits(&self, domain: Option<&str>) -> bool {
         self.failure_domain.is_none() || self.failure_domain.as_deref() == domain
     }
 }
 
-/// How many of those that wait for the same a host concerns.
+/// The number of machines with one wish that are woken for a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Called {
+pub(crate) enum Wake {
     None,
-    First,
+    One,
     All,
 }
 
-/// Each waiting machine, by the pool or the namespace of its hosts. A host that becomes free is for
-/// one of those that wait for the same: the cost of an event grows with the number of different
-/// wishes, and not with that of machines. Only where no host comes back any more, all that waited
-/// for one are called.
+/// Waiting machines, by the pool or the namespace of their hosts. A free host is for one of the
+/// machines with the same wish, so that the cost of an event grows with the number of different
+/// wishes and not with that of machines. All machines that wait for the return of a host are woken
+/// once no host returns any more.
 #[derive(Debug)]
 pub(crate) struct Waiting<W> {
     known: HashMap<Key, (Key, Wait<W>)>,
@@ -84,52 +86,53 @@ impl<W: Clone + Ord> Waiting<W> {
         }
     }
 
-    /// Whom a host concerns that became free. Of those that wait for the same it is the first one,
-    /// which then waits no longer: the next host is for the next one. `returns` says whom of those
-    /// that wait for one to come back.
-    pub(crate) fn take_for_host(
+    /// Wakes machines for a host that became free: the first machine with each wish that the host
+    /// fits. A woken machine waits no longer, so that the next host wakes the next machine.
+    /// `returns` tells how many machines are woken that wait for the return of a host.
+    pub(crate) fn wake_waiters(
         &mut self,
         place: &Key,
         fits: impl Fn(&W) -> bool,
-        returns: impl Fn(&W) -> Called,
+        returns: impl Fn(&W) -> Wake,
     ) -> BTreeSet<Key> {
-        let mut called = BTreeSet::new();
+        let mut woken = BTreeSet::new();
         for (wait, machines) in self.by_place.get(place).into_iter().flatten() {
-            let extent = match wait {
-                Wait::Decision => Called::All,
+            let wake = match wait {
+                Wait::Decision => Wake::All,
                 Wait::Return(wish) => returns(wish),
-                Wait::Host(wish) if fits(wish) => Called::First,
-                Wait::Host(_) | Wait::Catalog => Called::None,
+                Wait::Host(wish) if fits(wish) => Wake::One,
+                Wait::Host(_) | Wait::Catalog => Wake::None,
             };
-            match extent {
-                Called::None => {}
-                Called::First => called.extend(machines.first().cloned()),
-                Called::All => called.extend(machines.iter().cloned()),
+            match wake {
+                Wake::None => {}
+                Wake::One => woken.extend(machines.first().cloned()),
+                Wake::All => woken.extend(machines.iter().cloned()),
             }
         }
-        self.end_waits(&called);
-        called
+        self.end_waits(&woken);
+        woken
     }
 
-    /// Those that wait for a host to come back, and for whom `is_over`: they may take any.
-    pub(crate) fn take_for_return(&mut self, place: &Key, is_over: impl Fn(&W) -> bool) -> BTreeSet<Key> {
+    /// Wakes the machines that wait for the return of a host and for which `is_over` is true; they
+    /// may take any host.
+    pub(crate) fn wake_returns(&mut self, place: &Key, is_over: impl Fn(&W) -> bool) -> BTreeSet<Key> {
         let waits = self.by_place.get(place).into_iter().flatten();
         let returns = waits.filter(|(wait, _)| matches!(wait, Wait::Return(wish) if is_over(wish)));
-        let called = returns.flat_map(|(_, machines)| machines.iter().cloned()).collect();
-        self.end_waits(&called);
-        called
+        let woken = returns.flat_map(|(_, machines)| machines.iter().cloned()).collect();
+        self.end_waits(&woken);
+        woken
     }
 
-    fn end_waits(&mut self, called: &BTreeSet<Key>) {
-        for machine in called {
+    fn end_waits(&mut self, woken: &BTreeSet<Key>) {
+        for machine in woken {
             if !matches!(self.known.get(machine), Some((_, Wait::Decision))) {
                 self.set_wait(machine, None);
             }
         }
     }
 
-    /// Those that an entry of the catalog may concern.
-    pub(crate) fn for_catalog(&self) -> BTreeSet<Key> {
+    /// The machines that an entry of the catalog may concern.
+    pub(crate) fn find_catalog_waiters(&self) -> BTreeSet<Key> {
         let by_wait = self.by_place.values().flatten();
         let concerned = by_wait.filter(|(wait, _)| matches!(wait, Wait::Decision | Wait::Catalog));
         concerned.flat_map(|(_, machines)| machines.iter().cloned()).collect()
@@ -173,17 +176,17 @@ mod tests {
             waiting.set_wait(&key(name), Some((key(pool), wait)));
         }
         let mut take_with =
-            |domain, returns| waiting.take_for_host(&key("p1"), |wish| wish.fits(domain), |_| returns);
-        let mut take = |domain| take_with(domain, Called::None);
+            |domain, returns| waiting.wake_waiters(&key("p1"), |wish| wish.fits(domain), |_| returns);
+        let mut take = |domain| take_with(domain, Wake::None);
         assert_eq!(take(Some("d1")), keys(["any-1", "d1-1", "decided", "group-1"]));
         assert_eq!(take(Some("d1")), keys(["any-2", "d1-2", "decided"]));
         assert_eq!(take(None), keys(["decided"]), "no member is for the one in d2");
         assert_eq!(take(Some("d2")), keys(["d2-1", "decided"]));
-        assert_eq!(take_with(None, Called::First), keys(["decided", "return-1"]));
-        assert_eq!(take_with(None, Called::All), keys(["decided", "return-2", "return-3"]));
-        assert_eq!(waiting.for_catalog(), keys(["decided", "image"]));
+        assert_eq!(take_with(None, Wake::One), keys(["decided", "return-1"]));
+        assert_eq!(take_with(None, Wake::All), keys(["decided", "return-2", "return-3"]));
+        assert_eq!(waiting.find_catalog_waiters(), keys(["decided", "image"]));
         waiting.set_wait(&key("again"), Some((key("p1"), Wait::Return(MemberWish::default()))));
-        assert_eq!(waiting.take_for_return(&key("p1"), |_| true), keys(["again"]));
+        assert_eq!(waiting.wake_returns(&key("p1"), |_| true), keys(["again"]));
         for name in ["decided", "image", "other", "unknown"] {
             waiting.set_wait(&key(name), None);
         }

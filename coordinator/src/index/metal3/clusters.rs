@@ -1,4 +1,4 @@
-//! Which Cluster an object belongs to, and what rests while that is paused.
+//! The Cluster of an object, and the objects that rest while their Cluster is paused.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ pub trait OfCluster: OfKind + Resource<DynamicType = ()> + Sized {
         None
     }
 
-    /// Its Cluster: of its spec, else of its label.
+    /// The Cluster of the spec, or else that of the label.
     fn find_cluster(&self) -> Option<Key> {
         let label = self.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let name = self.cluster_in_spec().or(label).filter(|name| !name.is_empty())?;
@@ -64,7 +64,7 @@ impl Clusters {
         self.members.set_group(&(K::KIND, Key::of(object)), cluster.as_ref());
     }
 
-    /// What goes on, where a pause has ended.
+    /// The objects that continue, because a pause has ended.
     pub(super) fn apply_cluster(&mut self, cluster: &Key, is_paused: bool) -> Vec<(Kind, Key)> {
         if is_paused {
             self.paused.insert(cluster.clone());

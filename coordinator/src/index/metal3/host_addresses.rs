@@ -1,4 +1,4 @@
-//! Which addresses hosts report.
+//! The addresses that hosts report.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::index::groups::Groups;
 use crate::key::Key;
 
-/// By inventory, and back.
+/// Addresses by inventory, and inventories by address.
 #[derive(Debug, Default)]
 pub(super) struct HostAddresses {
     addresses: HashMap<Key, BTreeSet<IpAddr>>,
@@ -14,9 +14,9 @@ pub(super) struct HostAddresses {
 }
 
 impl HostAddresses {
-    /// What a host has now; whether it gave an address up.
+    /// Sets the addresses of a host, and tells whether it gave up an address.
     pub(super) fn set_host(&mut self, host: &Key, addresses: BTreeSet<IpAddr>) -> bool {
-        let old = self.addresses.remove(host).unwrap_or_default();
+        let old = self.of_host(host).clone();
         for address in old.difference(&addresses) {
             self.hosts.remove_member(address, host);
         }
@@ -24,6 +24,7 @@ impl HostAddresses {
             self.hosts.insert_member(address, host);
         }
         let has_freed = !old.is_subset(&addresses);
+        self.addresses.remove(host);
         if !addresses.is_empty() {
             self.addresses.insert(host.clone(), addresses);
         }
@@ -35,7 +36,7 @@ impl HostAddresses {
         self.addresses.get(host).unwrap_or(NONE)
     }
 
-    /// The name of another host than `own` that has the address.
+    /// The name of another host than `own` with the address.
     pub(super) fn find_other(&self, namespace: &str, address: IpAddr, own: Option<&Key>) -> Option<String> {
         let mut hosts = self.hosts.group_members(&address);
         hosts

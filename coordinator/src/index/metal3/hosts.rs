@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 
 use super::{Inner, MachineFacts, Metal3Index, of_kind};
 use crate::index::reservations::Reservations;
-use crate::index::{Called, Triggers, Wait};
+use crate::index::{Triggers, Wait, Wake};
 use crate::key::{Key, Kind, Presence, find_owner};
 
 impl Inner {
@@ -35,25 +35,28 @@ impl Inner {
         self.waiting.set_wait(machine, known.map(|wait| (machine.in_namespace_of(""), wait)));
     }
 
-    /// Machines that wait for a host that was kept: it may be so no longer.
+    /// Wakes the machines that wait for a kept host, because it may be kept no longer.
     fn end_return(&mut self, host: &Key, group: &str) -> BTreeSet<Key> {
-        self.waiting.take_for_return(&host.in_namespace_of(""), |wish| wish.is_of_group(group))
+        self.waiting.wake_returns(&host.in_namespace_of(""), |wish| wish.is_of_group(group))
     }
 
-    /// Machines that may take a host, where it is available.
+    /// Wakes machines for a host, if it is available.
     fn offer_host(&mut self, host: &Key) -> BTreeSet<Key> {
         let roster = self.rosters.get(&host.namespace);
         let offered = roster.and_then(|roster| roster.find_offered(&host.name));
         let Some(offered) = offered else { return BTreeSet::new() };
-        // Those that do not get it may take any.
-        let returns = |wish: &HostWish| match offered.kept_for {
-            Some(group) if wish.is_of_group(group) && wish.fits(offered.labels) => Called::All,
-            _ => Called::None,
-        };
-        self.waiting.take_for_host(&host.in_namespace_of(""), |wish| wish.fits(offered.labels), returns)
+        // The machines that do not get the host may take any host.
+        self.waiting.wake_waiters(
+            &host.in_namespace_of(""),
+            |wish| wish.fits(offered.labels),
+            |wish| match offered.kept_for {
+                Some(group) if wish.is_of_group(group) && wish.fits(offered.labels) => Wake::All,
+                _ => Wake::None,
+            },
+        )
     }
 
-    /// The machine names its host: it needs no other one that was reserved for it.
+    /// A machine that names its host does not need another host that was reserved for it.
     fn note_choice(&mut self, machine: &Key, host: Option<&Key>) -> BTreeSet<Key> {
         match (host, self.reservations.host_of(machine)) {
             (Some(host), Some(reserved)) if host != reserved => self.release_reservation(machine),
@@ -61,13 +64,13 @@ impl Inner {
         }
     }
 
-    /// Gives up what is reserved for a machine: others may have it.
+    /// Releases the reservation of a machine, and offers its host to others.
     fn release_reservation(&mut self, machine: &Key) -> BTreeSet<Key> {
         let host = self.reservations.release_machine(machine);
-        host.map(|host| self.offer_host(&host)).unwrap_or_default()
+        host.map_or_else(BTreeSet::new, |host| self.offer_host(&host))
     }
 
-    /// Data of these claims, each of which has the name of its machine.
+    /// The data of claims, each of which has the name of its machine.
     fn data_of_claims<'a>(&self, claims: impl IntoIterator<Item = &'a Key>) -> Vec<Key> {
         claims.into_iter().filter_map(|claim| self.data_by_claim.get(claim).cloned()).collect()
     }
@@ -76,28 +79,29 @@ impl Inner {
         self.infrastructures.group_members(cluster).cloned().collect()
     }
 
-    /// Remediations of these machines.
     fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
         let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
         owners.flat_map(|owner| self.remediations_by_owner.group_members(owner)).cloned().collect()
     }
 }
 
-/// Whether its plan waits for a Secret.
+/// Tells whether the plan of a host waits for a Secret.
 fn waits_for_secret(host: &BareMetalHost) -> bool {
     let conditions = host.status.iter().flat_map(|status| &status.conditions);
     let reason = Reason::BootstrapWaiting.as_str();
     conditions.into_iter().any(|condition| condition.status == "False" && condition.reason == reason)
 }
 
-/// The Cluster that a `Metal3Cluster` is of.
+/// The Cluster of a `Metal3Cluster`.
 pub(crate) fn cluster_of_infrastructure(infrastructure: &Metal3Cluster) -> Option<Key> {
-    let owner = find_owner(infrastructure, "Cluster");
-    let labelled = || infrastructure.labels().get(label::CLUSTER_NAME);
-    owner.or_else(|| Some(Key::of(infrastructure).in_namespace_of(labelled()?)))
+    let owner = find_owner(infrastructure, kind::CLUSTER);
+    owner.or_else(|| {
+        let labelled = infrastructure.labels().get(label::CLUSTER_NAME)?;
+        Some(Key::of(infrastructure).in_namespace_of(labelled))
+    })
 }
 
-/// Annotation of what Cluster API clones, with the name of the template.
+/// The annotation of cloned objects, with the name of the template.
 const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
 /// The template that a machine was cloned from.
@@ -107,8 +111,8 @@ pub(crate) fn template_of_machine(machine: &Metal3Machine) -> Option<Key> {
 
 /// Hosts, and the machines that use them.
 impl Metal3Index {
-    /// A host concerns the machine that uses it; one that can be chosen now concerns
-    /// the machines that wait. Public for the benchmark of the index.
+    /// A host concerns the machine that uses it. If it can be chosen now, it also concerns machines
+    /// that wait. Public for the benchmark of the index.
     pub fn apply_host(&self, host: &BareMetalHost, presence: Presence) -> Triggers {
         let key = Key::of(host);
         let exists = presence == Presence::Exists;
@@ -125,18 +129,18 @@ impl Metal3Index {
             host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == kind::METAL3_MACHINE);
         let is_used = consumer.is_some();
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
-        // No watch tells that a rendered Secret is gone; a host that needs it does.
+        // No watch tells that a rendered Secret is missing, but a host that needs the Secret does.
         let data = if waits_for_secret(host) { inner.data_of_claims(&machines) } else { vec![] };
         if host.spec.consumer_ref.is_some() || !exists {
             inner.reservations.release_host(&key);
         }
         if let Some(change) = change {
             machines.extend(inner.offer_host(&key));
-            // Those that did not get it were called when it became available.
+            // The machines that did not get the host were woken when it became available.
             let ended = change.was_kept_for.filter(|_| !is_used);
-            machines.extend(ended.map(|group| inner.end_return(&key, &group)).unwrap_or_default());
+            machines.extend(ended.into_iter().flat_map(|group| inner.end_return(&key, &group)));
         }
-        // Its inventory may have other hosts that name it.
+        // The inventory of the host may have other hosts that name it.
         let beside: Vec<_> = [&old, &inventory]
             .into_iter()
             .flatten()
@@ -149,7 +153,7 @@ impl Metal3Index {
             hosts.chain(of_kind(Kind::Metal3Machine, machines)).chain(of_kind(Kind::Metal3Data, data));
         let mut triggers =
             Triggers::from_iter(subjects.chain(of_kind(Kind::Metal3Remediation, remediations)));
-        // What holds the claim of its inventory is gone.
+        // The host held the claim of its inventory.
         triggers.add(Kind::MachineInventory, old.filter(|_| !exists));
         triggers
     }
@@ -159,7 +163,7 @@ impl Metal3Index {
         let facts = (presence == Presence::Exists).then(|| MachineFacts {
             host: machine::named_host(machine).map(|name| key.in_namespace_of(name)),
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
-            owner: find_owner(machine, "Machine"),
+            owner: find_owner(machine, kind::MACHINE),
             generation: machine.metadata.generation,
         });
         let mut inner = self.write_inner();
@@ -173,28 +177,29 @@ impl Metal3Index {
         let template = template_of_machine(machine).filter(|_| facts.is_some());
         inner.machines_by_template.set_group(&key, template.as_ref());
         if facts.is_some() {
-            let called = inner.note_choice(&key, new.host.as_ref());
+            let woken = inner.note_choice(&key, new.host.as_ref());
             let remediations = inner.remediations_of([&key]);
-            // Its data may have waited for its host, or for its Machine; a changed spec has the
-            // Secrets looked for, as in CAPM3.
+            // The data of the machine may have waited for its host or for its Machine. After a
+            // change of the spec the Secrets are looked for, as in CAPM3.
             let data = if old == new { vec![] } else { inner.data_of_claims([&key]) };
             let subjects =
                 of_kind(Kind::Metal3Remediation, remediations).chain(of_kind(Kind::Metal3Data, data));
             return Triggers::from_iter(
-                subjects.chain(of_kind(Kind::Metal3Machine, called)).chain([(Kind::Metal3Machine, key)]),
+                subjects.chain(of_kind(Kind::Metal3Machine, woken)).chain([(Kind::Metal3Machine, key)]),
             );
         }
         inner.waiting.set_wait(&key, None);
-        let mut called = inner.release_reservation(&key);
-        if called.is_empty() && old.host.is_none() {
-            // It may have been called for a host that is still free.
-            let next = inner.waiting.take_for_host(&key.in_namespace_of(""), |_| true, |_| Called::None);
-            called.extend(next);
+        let mut woken = inner.release_reservation(&key);
+        if woken.is_empty() && old.host.is_none() {
+            // The machine may have been woken for a host that is still free.
+            let next = inner.waiting.wake_waiters(&key.in_namespace_of(""), |_| true, |_| Wake::None);
+            woken.extend(next);
         }
-        let called = of_kind(Kind::Metal3Machine, called);
-        // The last machine of a cluster: its Metal3Cluster may go.
+        let woken = of_kind(Kind::Metal3Machine, woken);
+        // The Metal3Cluster may be deleted after the last machine of its Cluster.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
-        Triggers::from_iter(of_kind(Kind::Metal3Cluster, infrastructures.unwrap_or_default()).chain(called))
+        let infrastructures = of_kind(Kind::Metal3Cluster, infrastructures.into_iter().flatten());
+        Triggers::from_iter(infrastructures.chain(woken))
     }
 
     /// A template concerns the machines that were cloned from it.
@@ -220,13 +225,13 @@ impl Metal3Index {
     /// A remediation concerns itself alone.
     pub(crate) fn apply_remediation(&self, remediation: &Metal3Remediation, presence: Presence) -> Triggers {
         let key = Key::of(remediation);
-        let owner = find_owner(remediation, "Machine").filter(|_| presence == Presence::Exists);
+        let owner = find_owner(remediation, kind::MACHINE).filter(|_| presence == Presence::Exists);
         self.write_inner().remediations_by_owner.set_group(&key, owner.as_ref());
         Triggers::from_iter([(Kind::Metal3Remediation, key)])
     }
 
-    /// A Cluster concerns its infrastructure, and its machines when what they depend on is changed;
-    /// when its pause ends, all that belongs to it.
+    /// A Cluster concerns its infrastructure, and its machines if a fact changed that they depend
+    /// on. When its pause ends, it concerns all objects of the Cluster.
     pub(crate) fn apply_cluster(&self, cluster: &capi::Cluster, presence: Presence) -> Triggers {
         let key = Key::of(cluster);
         let reference = cluster.spec.infrastructure_ref.as_ref();
@@ -265,27 +270,26 @@ impl Metal3Index {
         let cluster = cluster.filter(|_| presence == Presence::Exists);
         let former = self.write_inner().infrastructures.set_group(&key, cluster.as_ref());
         let machines = cluster.or(former).map(|cluster| self.machines_of_cluster(&cluster));
-        let machines = of_kind(Kind::Metal3Machine, machines.unwrap_or_default());
+        let machines = of_kind(Kind::Metal3Machine, machines.into_iter().flatten());
         Triggers::from_iter(machines.chain([(Kind::Metal3Cluster, key)]))
     }
 
-    /// An entry of the image catalog may be what machines wait for.
+    /// Machines may wait for an entry of the image catalog.
     pub(crate) fn apply_catalog(&self) -> Triggers {
-        Triggers::from_iter(of_kind(Kind::Metal3Machine, self.read_inner().waiting.for_catalog()))
+        Triggers::from_iter(of_kind(Kind::Metal3Machine, self.read_inner().waiting.find_catalog_waiters()))
     }
 
-    /// Machines of a Cluster.
     pub fn machines_of_cluster(&self, cluster: &Key) -> Vec<Key> {
         self.read_inner().machines_by_cluster.group_members(cluster).cloned().collect()
     }
 
-    /// What a machine waits for. To be called with [`Wait::Decision`] before the stores are read.
+    /// Sets the wait of a machine. The wait is [`Wait::Decision`] before the stores are read, so
+    /// that no event is missed.
     pub(crate) fn set_wait(&self, machine: &Key, wait: Option<Wait<HostWish>>) {
         self.write_inner().set_wait(machine, wait);
     }
 
-    /// Reserves the host that is chosen until it is claimed. Public for the benchmark of
-    /// the index.
+    /// Reserves the chosen host until it is claimed. Public for the benchmark of the index.
     pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine, now: Timestamp) -> Choice {
         let key = Key::of(machine);
         let mut inner = self.write_inner();
@@ -302,18 +306,19 @@ impl Metal3Index {
         }
         let host = chosen?;
         let host_key = key.in_namespace_of(&host);
-        // One that names the machine already is its own, whichever machine reserved it.
+        // A host that names the machine already belongs to it, whichever machine reserved the host
+        // here.
         inner.reservations.release_host(&host_key);
         inner.reservations.insert_reservation(&host_key, &key);
         Ok(host)
     }
 
-    /// Releases every reservation: another replica led meanwhile.
+    /// Releases every reservation, because another replica led meanwhile.
     pub(crate) fn release_all(&self) {
         self.write_inner().reservations = Reservations::default();
     }
 
-    /// Gives up what is reserved for a machine: others may have it.
+    /// Releases the reservation of a machine, and offers its host to others.
     pub(crate) fn release_host(&self, machine: &Key) -> Triggers {
         Triggers::from_iter(of_kind(Kind::Metal3Machine, self.write_inner().release_reservation(machine)))
     }

@@ -1,18 +1,19 @@
-//! What others depend on of an object, as it was seen last: most events are of its status alone, and
-//! concern nothing else.
+//! The facts of objects on which others depend, at their last event. Most events change the status
+//! alone, which concerns no other object.
 
-use crate::key::{Key, Presence};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use kube::Resource;
 
-/// Objects of one kind, with a hash of what was seen.
+use crate::key::{Key, Presence};
+
+/// The objects of one kind, with a hash of their facts.
 #[derive(Debug, Default)]
 pub(super) struct Seen(HashMap<Key, u64>);
 
 impl Seen {
-    /// Whether spec, metadata or `more` of the object differ from what was seen last.
+    /// Tells whether spec, metadata or `more` of the object changed since its last event.
     pub(super) fn note_change(
         &mut self,
         object: &impl Resource,

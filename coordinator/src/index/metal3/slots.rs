@@ -1,8 +1,8 @@
-//! What of each pool is in use: addresses of `IPPool`s, indexes of templates.
+//! The values of each pool that are in use: addresses of `IPPool`s, indexes of templates.
 //!
-//! A claim takes a value by creating an object whose name follows from it; that
-//! is what decides. Reservations only keep claims that are reconciled at once
-//! from trying the same value.
+//! A claim takes a value by creating an object whose name follows from the value, and only this
+//! creation decides. Reservations keep claims that are reconciled at once from trying the same
+//! value.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -20,13 +20,13 @@ pub(super) struct Slots<V> {
     waiting_by_namespace: Groups<Namespace, Key>,
 }
 
-/// One pool: who holds what.
+/// The holders of the values of one pool.
 #[derive(Debug)]
 struct Pool<V> {
-    /// Objects that exist, with their claims.
+    /// Values of existing objects, with their claims.
     taken: HashMap<V, (Key, Key)>,
     taken_by: Groups<Key, V>,
-    /// What claims have chosen: one value each.
+    /// Chosen values, one for each claim.
     reserved: HashMap<V, Key>,
     reserved_by: HashMap<Key, V>,
     claims: BTreeSet<Key>,
@@ -57,7 +57,8 @@ impl<V> Default for Slots<V> {
 }
 
 impl<V: Clone + Eq + Hash> Pool<V> {
-    /// Releases what a claim has reserved, but for `kept`; whether it had another value.
+    /// Releases the reservation of a claim unless its value is `kept`, and tells whether there was
+    /// another value.
     fn release(&mut self, claim: &Key, kept: Option<&V>) -> bool {
         if self.reserved_by.get(claim).is_none_or(|value| Some(value) == kept) {
             return false;
@@ -66,7 +67,7 @@ impl<V: Clone + Eq + Hash> Pool<V> {
         value.is_some_and(|value| self.reserved.remove(&value).is_some())
     }
 
-    /// The value of another claim stays its own.
+    /// Reserves a value for a claim, unless another claim has the value.
     fn reserve(&mut self, claim: &Key, value: V) {
         self.release(claim, Some(&value));
         if self.reserved.contains_key(&value) {
@@ -78,8 +79,7 @@ impl<V: Clone + Eq + Hash> Pool<V> {
 }
 
 impl<V: Clone + Eq + Hash> Slots<V> {
-    /// A claim, its pool and what it has chosen. Gives the claims that may have a
-    /// value now.
+    /// Sets the pool and the chosen value of a claim. Gives the claims that may have a value now.
     pub(super) fn update_claim(&mut self, claim: &Key, facts: Option<(Key, Option<V>)>) -> BTreeSet<Key> {
         let old = match &facts {
             Some(facts) => self.claims.insert(claim.clone(), facts.clone()),
@@ -96,7 +96,7 @@ impl<V: Clone + Eq + Hash> Slots<V> {
                     entry.release(claim, None)
                 }
                 Some((_, Some(chosen))) => entry.release(claim, Some(chosen)),
-                // What was reserved and is not written yet stays.
+                // A reservation that is not written yet stays.
                 Some((_, None)) => false,
             };
             if has_freed {
@@ -124,8 +124,8 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         }
     }
 
-    /// An object that holds a value: its pool, its claim, the value. Gives the
-    /// claims that it concerns.
+    /// Sets the pool, the claim and the value of an object. Gives the claims that the change
+    /// concerns.
     pub(super) fn update_object(&mut self, object: &Key, facts: Option<(Key, Key, V)>) -> BTreeSet<Key> {
         let old = match &facts {
             Some(facts) => self.objects.insert(object.clone(), facts.clone()),
@@ -155,9 +155,8 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         concerned
     }
 
-    /// Claims of a pool.
     pub(super) fn claims_of(&self, pool: &Key) -> BTreeSet<Key> {
-        self.pools.get(pool).map(|pool| pool.claims.clone()).unwrap_or_default()
+        self.pools.get(pool).map_or_else(BTreeSet::new, |pool| pool.claims.clone())
     }
 
     fn waiting_claims(&self, pool: &Key) -> BTreeSet<Key> {
@@ -175,8 +174,8 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         taken.map(|(value, (_, claim))| (value.clone(), claim.clone())).collect()
     }
 
-    /// The value that an object already holds for a claim, else the one that
-    /// `choose` finds, which is reserved.
+    /// The value that an object already holds for a claim, or else the value that `choose` finds,
+    /// which is reserved.
     pub(super) fn choose<E>(
         &mut self,
         pool: &Key,
