@@ -1,5 +1,5 @@
-//! The agent that hosts are sent: one file, signed by the coordinator's
-//! authority, which hosts trust already.
+//! The agent that hosts receive: one file, signed by the coordinator's authority, which hosts trust
+//! already.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use semver::Version;
 
 use crate::ca::{Authority, CaError};
 
-/// Why no agent is served to hosts. Seed ISOs may still carry it.
+/// The cause for which no agent is served to hosts. Seed ISOs may still bring the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentFileError {
     #[error("cannot read the agent of --agent-path {path}", path = path.display())]
@@ -38,13 +38,13 @@ pub struct AgentFile {
 }
 
 impl AgentFile {
-    /// Reads and signs it.
+    /// Reads the file and signs it.
     pub fn read(path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
-        let failed = |source| AgentFileError::Read { path: path.to_owned(), source };
-        Self::sign(fs::read(path).map_err(failed)?, path, authority)
+        let bytes =
+            fs::read(path).map_err(|source| AgentFileError::Read { path: path.to_owned(), source })?;
+        Self::sign(bytes, path, authority)
     }
 
-    /// Signs what is in `path`.
     pub fn sign(bytes: Vec<u8>, path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
         let unusable = || AgentFileError::Unusable { path: path.to_owned() };
         let mark = AgentMark::find(&bytes).filter(|mark| Version::parse(&mark.version).is_ok());
@@ -56,7 +56,7 @@ impl AgentFile {
         Ok(Self { announcement: AgentUpdate { version, architecture, size, checksum, signature }, bytes })
     }
 
-    /// What is announced to hosts.
+    /// The announcement to hosts.
     pub fn announcement(&self) -> &AgentUpdate {
         &self.announcement
     }
@@ -69,7 +69,7 @@ impl AgentFile {
     }
 }
 
-/// The platform of the agent in a file; `None` where the file does not say so.
+/// The platform of the agent in a file; `None` if the file names none.
 pub fn read_platform(path: &Path) -> Option<Platform> {
     let mark = AgentMark::find(&fs::read(path).ok()?)?;
     Platform::of_architecture(&mark.architecture)

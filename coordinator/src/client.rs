@@ -1,5 +1,5 @@
-//! The client of the API server: every request has a deadline and is counted, and
-//! waits when the API server asks for it.
+//! The client of the API server: every request has a deadline, is counted, and waits when the API
+//! server asks for it.
 
 mod hold;
 
@@ -18,16 +18,16 @@ use tower::{BoxError, Layer, Service};
 use self::hold::Holds;
 use crate::metrics::Metrics;
 
-/// From the request to the end of the response; a watch has as long only until
-/// its response begins, and an idle timeout of kube-runtime's from then on.
+/// The time from the request to the end of the response. For a watch it ends with the beginning of
+/// the response, and an idle timeout of kube-runtime follows.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most that a workload cluster may answer: its control plane is not trusted. A page of
-/// its Nodes is a few MiB.
+/// Most bytes of an answer of a workload cluster, whose control plane is not trusted. A page of its
+/// Nodes is a few MiB.
 const WORKLOAD_BYTES: usize = 16 << 20;
 
-/// A client by the environment: kubeconfig or service account. Its requests are counted
-/// in `metrics`.
+/// A client for the kubeconfig or service account of the environment. Its requests are counted in
+/// `metrics`.
 ///
 /// # Errors
 /// When neither is usable.
@@ -53,13 +53,12 @@ pub fn build_client(config: Config, metrics: Option<Metrics>) -> Result<Client, 
 
 fn build_with(mut config: Config, layer: &DeadlineLayer) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // A retry within the client would hide the API server's answer for minutes:
-    // every caller retries, and shows why.
+    // A retry within the client would hide the API server's answer for minutes; every caller
+    // retries and shows the cause.
     config.default_retry = false;
     Ok(ClientBuilder::try_from(config)?.with_layer(layer).build())
 }
 
-/// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("neither a kubeconfig nor a service account is usable")]
@@ -78,10 +77,10 @@ pub struct DeadlineExceeded;
 #[error("the answer of the API server is larger than {} MiB", WORKLOAD_BYTES >> 20)]
 pub struct TooLarge;
 
-/// What is around the requests of a client.
+/// The settings around the requests of a client.
 #[derive(Clone, Debug, Default)]
 pub struct DeadlineLayer {
-    /// Where requests are counted.
+    /// The metrics that count requests.
     metrics: Option<Metrics>,
     holds: Holds,
     /// Most bytes of a response.
@@ -127,7 +126,7 @@ where
         let (verb, resource) = describe_request(request.method(), request.uri());
         let (is_watch, metrics, holds) = (verb == "watch", self.metrics.clone(), self.holds.clone());
         let bytes_left = self.most_bytes;
-        // Sent when it is polled.
+        // The request is sent when the response is polled.
         let response = self.inner.call(request);
         Box::pin(async move {
             holds.wait(&resource).await;
@@ -148,7 +147,8 @@ where
     }
 }
 
-/// Verb and resource of a request, as Kubernetes names them; never a name of an object.
+/// Verb and resource of a request, as Kubernetes names them. A name of an object is never part of
+/// them, because it is unbounded.
 fn describe_request(method: &Method, uri: &Uri) -> (&'static str, String) {
     let parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
     let below = match parts.as_slice() {
@@ -162,8 +162,8 @@ fn describe_request(method: &Method, uri: &Uri) -> (&'static str, String) {
         [plural, rest @ ..] => ((*plural).to_owned(), !rest.is_empty()),
         [] => ("none".to_owned(), true),
     };
-    let query = uri.query().unwrap_or_default();
-    let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    let mut query = uri.query().into_iter().flat_map(|query| query.split('&'));
+    let is_watch = query.any(|pair| matches!(pair, "watch=true" | "watch=1"));
     let verb = match *method {
         Method::GET if is_watch => "watch",
         Method::GET if name => "get",
@@ -203,10 +203,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for DeadlineBody
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
-            let counted = |frame: Result<Frame<Bytes>, B::Error>| {
-                frame.map_err(Into::into).and_then(|frame| self.count_bytes(frame))
-            };
-            return Poll::Ready(frame.map(counted));
+            return Poll::Ready(frame.map(|frame| self.count_bytes(frame.map_err(Into::into)?)));
         }
         match self.expiry.as_mut().map(|expiry| expiry.as_mut().poll(context)) {
             Some(Poll::Ready(())) => Poll::Ready(Some(Err(DeadlineExceeded.into()))),

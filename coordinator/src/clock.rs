@@ -1,4 +1,4 @@
-//! The one source of the time of day: tests inject their own.
+//! The one source of the time of day, so that tests can inject their own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,10 @@ impl Clock {
         Self::new(Timestamp::now)
     }
 
-    /// A clock that asks `source`.
     pub fn new(source: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(source))
     }
 
-    /// The time of now.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }

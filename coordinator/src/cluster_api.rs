@@ -1,4 +1,4 @@
-//! Which version of Cluster API's kinds is served.
+//! The version at which the kinds of Cluster API are served.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use kube::Client;
 use crate::telemetry::chain;
 use crate::watch::ApiVersions;
 
-/// Interval of looking for Cluster API until it is installed.
+/// Interval between looks for Cluster API until it is installed.
 const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval of looking for another version.
+/// Interval between looks for another version.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The kinds at `version`.
@@ -19,8 +19,7 @@ pub fn at_version(version: &str) -> ApiVersions {
     ApiVersions { machine: capi::machine(version), cluster: capi::cluster_resource(version) }
 }
 
-/// Waits until Cluster API is installed; the best served version that can be
-/// read.
+/// Waits until Cluster API is installed, and gives the best served version that can be read.
 pub async fn wait_for_version(client: &Client) -> &'static str {
     loop {
         match client.list_api_groups().await {
@@ -34,8 +33,8 @@ pub async fn wait_for_version(client: &Client) -> &'static str {
     }
 }
 
-/// Ends when `version` is not the best served one any more; the answer is the
-/// best one. An API server that does not answer changes nothing.
+/// Waits until another version than `version` is the best served one, and gives that version. An
+/// API server that does not answer changes nothing.
 pub async fn wait_for_change(client: &Client, version: &str) -> &'static str {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
@@ -51,9 +50,8 @@ pub async fn wait_for_change(client: &Client, version: &str) -> &'static str {
 }
 
 fn best_version(served: APIGroupList) -> Option<&'static str> {
-    let group = served.groups.into_iter().find(|group| group.name == capi::GROUP);
-    let served = group.map(|group| group.versions).unwrap_or_default();
-    capi::VERSIONS.into_iter().find(|version| served.iter().any(|other| other.version == *version))
+    let group = served.groups.into_iter().find(|group| group.name == capi::GROUP)?;
+    capi::VERSIONS.into_iter().find(|version| group.versions.iter().any(|other| other.version == *version))
 }
 
 fn log_missing() {
@@ -65,7 +63,7 @@ fn log_missing() {
 }
 
 fn log_unknown(error: &kube::Error) {
-    tracing::warn!(error = %chain(error), "the served kinds are not known; the question is repeated");
+    tracing::warn!(error = %chain(error), "API discovery failed, retrying");
 }
 
 #[cfg(test)]

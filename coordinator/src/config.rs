@@ -20,16 +20,16 @@ pub struct Config {
     /// name or address of the server certificate.
     #[arg(long, env = "SERVER_URL", value_parser = parse_server_url)]
     pub server_url: String,
-    /// Where gRPC and ISO downloads are served.
+    /// Address of gRPC and ISO downloads.
     #[arg(long, env = "LISTEN", default_value = "[::]:8443")]
     pub listen: SocketAddr,
-    /// Where health and metrics are served, without TLS.
+    /// Address of health and metrics, without TLS.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
     /// Namespace of the coordinator: its CA and its Leases.
     #[arg(long, env = "POD_NAMESPACE")]
     pub own_namespace: String,
-    /// Watches this namespace alone; may be repeated. Without it every namespace is
+    /// Watches only this namespace; may be repeated. Without the flag every namespace is
     /// watched, which needs `all-namespaces.yaml`; with it, a `RoleBinding` in each
     /// (`one-namespace.yaml`) is enough.
     #[arg(
@@ -66,14 +66,14 @@ pub struct Config {
     /// Further names and addresses of the server certificate.
     #[arg(long = "server-name", env = "SERVER_NAMES", value_delimiter = ',')]
     pub server_names: Vec<String>,
-    /// Where base ISOs are kept.
+    /// Directory of base ISOs.
     #[arg(long, env = "CACHE_DIRECTORY", default_value = "/var/cache/baremetal-coordinator")]
     pub cache_directory: PathBuf,
     /// The static agent (`make agent`): every seed ISO brings it, for live
     /// systems and images that do not carry it.
     #[arg(long, env = "AGENT_PATH")]
     pub agent_path: Option<PathBuf>,
-    /// How log lines are written.
+    /// Format of log lines.
     #[arg(long, env = "LOGGING_FORMAT", value_enum, default_value = "text")]
     pub logging_format: LoggingFormat,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub struct Config {
     pub connections: ConnectionLimits,
 }
 
-/// Which kinds of Cluster API Provider Metal3 are served.
+/// The kinds of Cluster API Provider Metal3 that are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Metal3 {
     #[default]
@@ -91,18 +91,18 @@ pub enum Metal3 {
     Full,
 }
 
-/// What of the port one address, one host, and all together may take.
+/// Limits of the port for one address, one host, and all together.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct ConnectionLimits {
     /// Open connections of one address (of a /64 in IPv6). Each host that is known
     /// at the address adds four to this and the next two limits.
     #[arg(long, env = "SOURCE_CONNECTIONS", default_value = "1024")]
     pub source_connections: usize,
-    /// Of these, connections without a client certificate: registrations and ISO
-    /// downloads. Raise it where many new hosts share an address.
+    /// Open connections of one address without a client certificate: registrations
+    /// and ISO downloads. Raise it if many new hosts share an address.
     #[arg(long, env = "SOURCE_ANONYMOUS", default_value = "256")]
     pub source_anonymous: usize,
-    /// Of these, connections whose TLS handshake is not complete.
+    /// Open connections of one address whose TLS handshake is not complete.
     #[arg(long, env = "SOURCE_HANDSHAKES", default_value = "64")]
     pub source_handshakes: usize,
     /// Connections without a client certificate from all addresses at which no host
@@ -116,11 +116,11 @@ pub struct ConnectionLimits {
     /// from the others.
     #[arg(long, env = "HANDSHAKES", default_value = "256")]
     pub handshakes: usize,
-    /// How long a connection may take to its `ClientHello`, and again to the end of
-    /// the handshake.
+    /// Longest time of a connection until its `ClientHello`, and again until the end
+    /// of the handshake.
     #[arg(long, env = "HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = parse_duration)]
     pub handshake_timeout: Duration,
-    /// How long after its handshake a connection may take to its first request.
+    /// Longest time of a connection between its handshake and its first request.
     #[arg(long, env = "FIRST_REQUEST_TIMEOUT", default_value = "10s", value_parser = parse_duration)]
     pub first_request_timeout: Duration,
     /// A connection without a client certificate and without a request is closed
@@ -135,7 +135,7 @@ pub struct ConnectionLimits {
     /// quarter of them.
     #[arg(long, env = "REGISTRATIONS", default_value = "64")]
     pub registrations: usize,
-    /// How long a call may take, but for the stream of a host.
+    /// Longest duration of a call, except for the stream of a host.
     #[arg(long, env = "CALL_TIMEOUT", default_value = "30s", value_parser = parse_duration)]
     pub call_timeout: Duration,
 }
@@ -159,7 +159,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Where the image catalog is.
+/// The place of the image catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogName {
     pub namespace: Option<String>,
@@ -167,7 +167,6 @@ pub struct CatalogName {
 }
 
 impl Config {
-    /// Where the image catalog is.
     pub fn catalog_key(&self) -> Key {
         let namespace = self.image_catalog.namespace.as_ref().unwrap_or(&self.own_namespace);
         Key::new(&**namespace, &*self.image_catalog.name)
@@ -207,10 +206,8 @@ fn parse_server_url(text: &str) -> Result<String, String> {
 
 fn url_host(url: &str) -> &str {
     let authority = url.trim_start_matches("https://");
-    match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    }
+    let (address, end) = authority.strip_prefix('[').map_or((authority, ':'), |address| (address, ']'));
+    address.split_once(end).map_or(address, |(host, _)| host)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::Instrument as _;
 
-use crate::key::{Key, StoreKey as _, for_each_kind};
+use crate::key::{Key, for_each_kind, object_ref};
 use crate::store::{Class, StoreError};
 use crate::telemetry::chain;
 use backlog::Backlog;
@@ -115,7 +115,7 @@ async fn run_controller<K, F>(
     Controller::for_stream(stream::pending(), store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_all_on(stream::once(std::future::ready(())))
-        .reconcile_on(keys.map(|key| key.object_ref(())))
+        .reconcile_on(keys.map(|key| object_ref(&key, ())))
         .run(run, |object, error, context| handle_failure(&*object, error, &context), context)
         .for_each(|result| {
             if let Err(controller::Error::ObjectNotFound(reference)) = result {

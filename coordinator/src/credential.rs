@@ -1,5 +1,5 @@
-//! `TPM2_MakeCredential` without a TPM: a secret that only the TPM which holds
-//! both keys can read ("TPM 2.0 Library", part 1, 24).
+//! `TPM2_MakeCredential` without a TPM: makes a secret that only the TPM with both keys can read
+//! ("TPM 2.0 Library", part 1, 24).
 
 use aes::Aes128;
 use aes::cipher::KeyIvInit as _;
@@ -10,14 +10,14 @@ use rsa::rand_core::CryptoRngCore;
 use rsa::sha2::Sha256;
 use rsa::{BigUint, Oaep, RsaPublicKey};
 
-/// Bytes of the seed: as many as the hash of the padding has.
+/// Bytes of the seed, equal to those of the hash of the padding.
 const SEED_BYTES: usize = 32;
 const CIPHER_KEY_BITS: u32 = 128;
 const CIPHER_KEY_BYTES: usize = 16;
 const HASH_BITS: u32 = 256;
 const EXPONENT: u32 = 65_537;
 
-/// For `TPM2_ActivateCredential`, without the lengths in front.
+/// The arguments of `TPM2_ActivateCredential`, without the lengths in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     /// Contents of a `TPM2B_ID_OBJECT`.
@@ -26,11 +26,11 @@ pub struct Credential {
     pub encrypted_secret: Vec<u8>,
 }
 
-/// Encrypts `secret` for the endorsement key with that modulus; its TPM hands it
-/// out where it also holds the key with that name.
+/// Encrypts `secret` for the endorsement key with that modulus. Its TPM decrypts the secret only if
+/// it also holds the key with that name.
 ///
 /// # Errors
-/// When the modulus is none.
+/// When the modulus is not valid.
 pub fn make_credential(
     modulus: &[u8; RSA_BYTES],
     name: &[u8],
@@ -49,7 +49,7 @@ pub fn make_credential(
     Ok(Credential { id_object: [&with_length(tag.as_ref()), &identity[..]].concat(), encrypted_secret })
 }
 
-/// `TPM2B_DIGEST`, AES-128-CFB with a zero vector: the key is used once.
+/// `TPM2B_DIGEST`, AES-128-CFB with a zero vector, because the key is used once.
 fn encrypt_identity(seed: &[u8], name: &[u8], secret: &[u8]) -> Vec<u8> {
     let derived = derive_key(seed, b"STORAGE\0", name, CIPHER_KEY_BITS);
     let mut key = [0; CIPHER_KEY_BYTES];

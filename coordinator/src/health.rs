@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`, in the clear: nothing secret is here.
+//! `/healthz`, `/readyz` and `/metrics` without TLS, because they show no secret.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,7 +9,7 @@ use axum::routing::get;
 
 use crate::metrics::Metrics;
 
-/// Whether hosts can be served, and if not why.
+/// Readiness to serve hosts, with the reason if there is none.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<RwLock<Option<String>>>);
 

@@ -18,7 +18,7 @@ pub enum Place {
     Everywhere,
     /// All watched namespaces, at the version that Cluster API serves.
     Versioned,
-    /// One namespace, and there only the objects that the coordinator uses.
+    /// A single namespace, and there only the objects that the coordinator uses.
     Selected,
     /// All watched namespaces, with `--metal3=hosts` or `--metal3=full`.
     Metal3Hosts,
@@ -103,15 +103,9 @@ impl Kind {
     }
 }
 
-/// Look-ups in stores of kube-runtime.
-pub trait StoreKey {
-    fn object_ref<K: Lookup>(&self, kind: K::DynamicType) -> ObjectRef<K>;
-}
-
-impl StoreKey for Key {
-    fn object_ref<K: Lookup>(&self, kind: K::DynamicType) -> ObjectRef<K> {
-        ObjectRef::new_with(&self.name, kind).within(&self.namespace)
-    }
+/// The reference to an object for stores and controllers of kube-runtime.
+pub fn object_ref<K: Lookup>(key: &Key, kind: K::DynamicType) -> ObjectRef<K> {
+    ObjectRef::new_with(&key.name, kind).within(&key.namespace)
 }
 
 /// The object of a kind that owns `object`.

@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
         end.send_replace(true);
     });
     let code = serve_until(config, traces.clone(), shutdown).await;
-    // An error is a panic, which was shown.
+    // The task fails only by a panic, which was shown.
     let _ = tokio::task::spawn_blocking(move || traces.send_rest()).await;
     code
 }

@@ -1,4 +1,4 @@
-//! What Prometheus reads: counts and times with bounded labels, recorded where they happen.
+//! The metrics for Prometheus: counts and times with bounded labels, recorded where they happen.
 
 pub mod catalogue;
 mod hosts;
@@ -23,9 +23,9 @@ use crate::key::Presence;
 use crate::store::Class;
 use catalogue::Entry;
 
-/// Seconds of what requests take.
+/// Buckets of the duration of requests, in seconds.
 const REQUEST_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
-/// Seconds of what happens on hosts.
+/// Buckets of the duration of steps on hosts, in seconds.
 const HOST_BUCKETS: [f64; 11] = [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
 
 type Label = (&'static str, Cow<'static, str>);
@@ -39,14 +39,14 @@ struct Labelled<const N: usize, M> {
 }
 
 impl<const N: usize, M: Clone> Labelled<N, M> {
-    /// The metric of these values, which are of a few, or the label is unbounded.
+    /// The metric of these label values. They come from a small set, so that the label is bounded.
     fn of(&self, values: [impl Into<Value>; N]) -> M {
         let mut names = self.names.into_iter();
         self.family.get_or_create_owned(&values.map(|value| (names.next().unwrap_or_default(), value.into())))
     }
 }
 
-/// All metrics of the process. Clones are the same ones.
+/// All metrics of the process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
@@ -106,8 +106,8 @@ impl Default for Inner {
 }
 
 impl Inner {
-    /// Alerts ask for the increase of these: the first plan is one from 0 to 1 only where
-    /// an earlier scrape had the 0.
+    /// Alerts ask for the increase of these counters, and the first plan is an increase only if an
+    /// earlier scrape had the 0.
     fn create_plan_series(&self) {
         for kind in [PlanKind::Reprovision, PlanKind::Clean, PlanKind::Custom].map(PlanKind::as_str) {
             self.plans.of([kind, "applied", ""]);
@@ -118,7 +118,7 @@ impl Inner {
     }
 }
 
-/// Metrics are registered under the names and texts of the catalogue.
+/// Registers each metric under its name and text in the catalogue.
 struct Registration(Registry);
 
 impl Registration {
@@ -134,13 +134,15 @@ impl Registration {
     {
         let family = Family::new_with_constructor(make);
         self.0.register(entry.name, entry.meaning, family.clone());
-        let name = |index: usize| entry.labels.get(index).map_or("", |label| label.0);
-        Labelled { names: array::from_fn(name), family }
+        Labelled {
+            names: array::from_fn(|index| entry.labels.get(index).map_or("", |label| label.0)),
+            family,
+        }
     }
 }
 
 impl Metrics {
-    /// Counts a host by what its inventory says now.
+    /// Counts a host by the facts of its inventory.
     pub fn record_host(&self, inventory: &MachineInventory, presence: Presence) {
         let Some(change) = self.0.known_hosts.record_change(inventory, presence) else { return };
         for (host, step) in [(change.old, -1), (change.new, 1)] {
@@ -152,22 +154,22 @@ impl Metrics {
         }
     }
 
-    /// How many streams this replica serves.
+    /// Sets the number of streams of this replica.
     pub fn set_sessions(&self, count: usize) {
         self.0.sessions.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Whether this replica runs the controllers.
+    /// Shows whether this replica runs the controllers.
     pub fn set_leader(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
     }
 
-    /// When the authority expires.
+    /// Sets the time when the authority expires.
     pub fn set_authority_expiry(&self, at: Timestamp) {
         self.0.authority_expiry.set(at.as_second());
     }
 
-    /// Counts the end of a plan; `problem` is why it failed.
+    /// Counts the end of a plan; `problem` is the cause of a failure.
     pub fn count_plan(&self, kind: PlanKind, problem: Option<&Problem>, took: Option<Duration>) {
         let result = if problem.is_some() { "failed" } else { "applied" };
         let reason = problem.map_or("", |problem| problem.reason.as_str());
@@ -177,23 +179,23 @@ impl Metrics {
         }
     }
 
-    /// Records how long a step took on a host.
+    /// Records the duration of a step on a host.
     pub fn observe_step(&self, step: &'static str, is_done: bool, took: Duration) {
         let result = if is_done { "done" } else { "failed" };
         self.0.step_duration.of([step, result]).observe(took.as_secs_f64());
     }
 
-    /// Counts a refused host; `reason` is one of a few, or the label is unbounded.
+    /// Counts a refused host; `reason` comes from a small set, so that the label is bounded.
     pub fn count_refused(&self, reason: &'static str) {
         self.0.refusals.of([reason]).inc();
     }
 
-    /// Counts a connection that was rejected or closed; `reason` as above.
+    /// Counts a connection that was rejected or closed; `reason` comes from a small set.
     pub fn count_connection(&self, reason: &'static str) {
         self.0.connection_failures.of([reason]).inc();
     }
 
-    /// How many objects of a kind wait for their reconcile.
+    /// Sets the number of objects of a kind that wait for their reconcile.
     pub fn set_queue_depth(&self, kind: &'static str, depth: usize) {
         self.0.queue_depth.of([kind]).set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
@@ -203,12 +205,11 @@ impl Metrics {
         self.0.reconcile_duration.of([kind, result]).observe(took.as_secs_f64());
     }
 
-    /// Counts a reconcile that failed.
     pub fn count_failure(&self, kind: &'static str, class: Class) {
         self.0.reconcile_failures.of([kind, class.into()]).inc();
     }
 
-    /// Shows a kind that is watched, with no object that does not parse.
+    /// Shows a watched kind before any object does not parse.
     pub fn create_unparsable(&self, kind: &'static str) {
         self.0.unparsable_objects.of([kind]);
     }
@@ -224,7 +225,6 @@ impl Metrics {
         self.0.api_requests.of([Cow::Borrowed(verb), Cow::Owned(resource), code]).inc();
     }
 
-    /// The text that Prometheus reads.
     pub fn encode_text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;

@@ -1,4 +1,4 @@
-//! Bytes and durations, as flags have them.
+//! Bytes and durations in the form of flags.
 
 use std::time::Duration;
 

@@ -47,10 +47,9 @@ use crate::watch::{ApiVersions, Cache, ChangeHandlers, Observer, start_watches};
 use crate::workload::WorkloadClients;
 use crate::{cluster_api, listener};
 
-/// Pause after a first write of the replica's Lease that failed.
+/// The pause after a failed first write of the replica's Lease.
 const LEASE_RETRY: Duration = Duration::from_secs(2);
 
-/// Why the coordinator stops.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("cannot listen on {address}")]
@@ -69,7 +68,7 @@ pub enum RunError {
     VersionChanged { old: &'static str, new: &'static str },
 }
 
-/// What a coordinator is assembled from.
+/// The parts from which a coordinator is assembled.
 #[derive(Clone)]
 pub struct Setup {
     pub config: Config,
@@ -86,14 +85,14 @@ pub struct Setup {
 pub struct Parts {
     /// TLS of the port.
     pub acceptor: Acceptor,
-    /// What the port answers.
+    /// The routes of the port.
     pub routes: listener::Routes,
-    /// For [`controllers::lead_controllers`].
+    /// The context for [`controllers::lead_controllers`].
     pub context: Context,
     pub sessions: Arc<SessionTable>,
     /// Identity of this process among its replicas.
     pub replica: String,
-    /// The watches; they end when it is dropped.
+    /// The watches; they end when the set is dropped.
     pub tasks: JoinSet<()>,
 }
 
@@ -122,8 +121,8 @@ pub async fn run_coordinator(
     serve_tasks(setup, parts?, port, version, shutdown).await
 }
 
-/// Serves hosts and takes part in the election until `shutdown`, or until
-/// Cluster API is served at another version.
+/// Serves hosts and takes part in the election until `shutdown`, or until Cluster API is served at
+/// another version.
 async fn serve_tasks(
     setup: Setup,
     parts: Parts,
@@ -138,7 +137,7 @@ async fn serve_tasks(
     let lease = ReplicaLease::new(leases.clone(), &config.instance, replica.clone(), clock.clone());
     let announced = isos.clone();
     let lease = lease.with_bases(move || announced.announce_bases());
-    if unless_ended(&shutdown, write_first(&lease)).await.is_none() {
+    if unless_ended(&shutdown, create_replica_lease(&lease)).await.is_none() {
         return Ok(());
     }
     let (stop, stopping) = watch::channel(false);
@@ -159,20 +158,20 @@ async fn serve_tasks(
     changed.map_or(Ok(()), |new| Err(RunError::VersionChanged { old: version, new }))
 }
 
-/// A session must not name a replica that has no Lease.
-async fn write_first(lease: &ReplicaLease) {
+/// Writes the Lease of the replica, because a session must not name a replica without a Lease.
+async fn create_replica_lease(lease: &ReplicaLease) {
     while let Err(error) = lease.renew_lease().await {
-        tracing::warn!(error = %chain(&error), "the Lease of this replica was not written; it is retried");
+        tracing::warn!(error = %chain(&error), "cannot write the Lease of this replica, retrying");
         tokio::time::sleep(LEASE_RETRY).await;
     }
 }
 
-/// Runs the controllers whenever this replica leads.
+/// Runs the controllers while this replica leads.
 async fn follow_leadership(context: Context, mut leadership: watch::Receiver<bool>) {
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         let mut changes = leadership.clone();
         let lost = async move {
-            // An error is an election that ended.
+            // The wait fails only if the election ended.
             let _ = changes.wait_for(|leads| !*leads).await;
         };
         context.metrics.set_leader(true);
@@ -181,14 +180,14 @@ async fn follow_leadership(context: Context, mut leadership: watch::Receiver<boo
     }
 }
 
-/// Seed ISOs that this replica may be asked for.
+/// Prepares the seed ISOs that this replica may be asked for.
 async fn prepare_isos(isos: Arc<SeedIsos>, shutdown: Shutdown) {
     unless_ended(&shutdown, isos.keep_prepared()).await;
 }
 
 async fn serve_health(port: TcpListener, routes: axum::Router) {
     if let Err(error) = axum::serve(port, routes).await {
-        tracing::error!(%error, "health is not served any more");
+        tracing::error!(%error, "health endpoint stopped");
     }
 }
 
@@ -196,8 +195,7 @@ async fn bind_listener(address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
 }
 
-/// Starts the watches, waits until they have listed everything, and reads or
-/// creates the authority.
+/// Starts the watches, waits until they have listed all kinds, and reads or creates the authority.
 pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let Setup { config, client, metrics, clock, .. } = setup;
     let replica = name_replica(&config.instance);
@@ -263,7 +261,7 @@ async fn fill_cache(setup: &Setup, handlers: &ChangeHandlers, tasks: &mut JoinSe
     cache
 }
 
-/// Its certificate is renewed as long as the tasks run.
+/// Opens the acceptor, whose certificate is renewed as long as the tasks run.
 fn open_acceptor(
     setup: &Setup,
     authority: &Arc<Authority>,
@@ -276,7 +274,8 @@ fn open_acceptor(
     Ok(acceptor)
 }
 
-/// A restart of the container has the name of the pod again, not its streams.
+/// A restarted container has the name of its pod again, so that a random suffix keeps its streams
+/// apart from the former ones.
 fn name_replica(instance: &str) -> String {
     let suffix = uuid::Uuid::new_v4().simple().to_string();
     format!("{instance}-{}", &suffix[..8])
@@ -298,7 +297,8 @@ fn follow_inventories(
     })
 }
 
-/// Seed images carry the networks of single hosts.
+/// Has seed images reconciled when the networks of single hosts change, because the images contain
+/// them.
 async fn publish_networks(networks: Arc<HostNetworks>, index: Index, router: Router) {
     let wake = |changed: &BTreeSet<(String, String)>| {
         for (namespace, name) in changed {
@@ -329,11 +329,13 @@ fn build_rpc(
         .with_traces(setup.traces.clone())
 }
 
-/// A coordinator without it still carries out plans.
+/// Reads the agent for hosts. Without an agent the coordinator still carries out plans.
 fn read_agent(config: &Config, authority: &Authority) -> Option<Arc<AgentFile>> {
     let read = AgentFile::read(config.agent_path.as_ref()?, authority);
-    let noted = read.inspect_err(|error| tracing::warn!(error = chain(error), "hosts are sent no agent"));
-    noted.ok().map(Arc::new)
+    let read = read.inspect_err(|error| {
+        tracing::warn!(error = chain(error), "cannot read the agent, hosts get none");
+    });
+    read.ok().map(Arc::new)
 }
 
 fn open_isos(

@@ -1,8 +1,8 @@
-//! The only code that writes to Kubernetes: one file for each object.
+//! The writers of our own objects and of the Secrets that belong to them, one file for each object.
 //!
-//! Every change of ownership or plan is one write with a `resourceVersion`
-//! precondition: leader election is for economy, never for safety. A change of
-//! an object that was changed since it was read fails with [`Class::Conflict`].
+//! Every change of ownership or plan is one write with a `resourceVersion` precondition, because
+//! leader election saves work but does not make writes safe. A change of an object that was changed
+//! since it was read fails with [`Class::Conflict`].
 
 pub mod bootstrap_secret;
 pub mod host;
@@ -15,29 +15,31 @@ pub mod registration_token;
 pub mod secret;
 pub mod status;
 
+use std::fmt::Debug;
+
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::key::Kind;
+use crate::key::{Kind, Namespace};
 
-/// How often a write is tried against other writers of the same object.
+/// The number of attempts of a write against other writers of the same object.
 const TRIES: usize = 5;
 
-/// What to do about an error.
+/// The retry after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Class {
-    /// The object has changed: reconcile again at once.
+    /// The object has changed, so that the reconcile is repeated at once.
     Conflict,
     Transient,
-    /// A retry is of no use until something changes.
+    /// A retry does not help until something changes.
     Terminal,
 }
 
-/// A request that did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The API server answered with an error, or not at all.
@@ -49,7 +51,7 @@ pub enum StoreError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The object does not exist, or is another one of its name.
+    /// The object does not exist, or another object has its name.
     #[error("{kind} {name} is gone")]
     Gone { kind: &'static str, name: String },
     /// Other writers changed the object at each try.
@@ -58,7 +60,7 @@ pub enum StoreError {
     /// The object was changed since it was read.
     #[error("{kind} {name} was changed since it was read")]
     Changed { kind: &'static str, name: String },
-    /// What the object stands for cannot be reached.
+    /// The cluster or part that the object names cannot be reached.
     #[error("{kind} {name} cannot be used: {why}")]
     Unusable { kind: &'static str, name: String, why: String },
     /// An object of the name exists and belongs to something else.
@@ -67,7 +69,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What to do about it.
     pub fn class(&self) -> Class {
         match self {
             Self::Request { source, .. } => classify(source),
@@ -77,7 +78,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the object has to be read again.
+    /// Tells whether the object has to be read again.
     pub fn is_changed(&self) -> bool {
         matches!(self, Self::Changed { .. })
     }
@@ -97,11 +98,10 @@ impl StoreError {
     }
 }
 
-/// What to do about an error of Kubernetes.
 pub fn classify(error: &kube::Error) -> Class {
     match error {
         kube::Error::Api(status) => match status.code {
-            // 404: deleted meanwhile, and the next reconcile sees that.
+            // The object was deleted meanwhile (404), which the next reconcile sees.
             404 | 409 => Class::Conflict,
             400 | 403 | 405 | 413 | 415 | 422 => Class::Terminal,
             _ => Class::Transient,
@@ -118,11 +118,26 @@ pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
 
-/// The namespace is being deleted: nothing can be created in it.
+/// Tells whether the namespace is being deleted, so that nothing can be created in it.
 fn is_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     status.is_forbidden() && causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// An object of a namespace.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+{
 }
 
 /// The kind of an object, for messages.
@@ -130,21 +145,23 @@ pub fn kind_name<K>() -> &'static str {
     std::any::type_name::<K>().rsplit("::").next().unwrap_or("object")
 }
 
+/// The API of a kind in the namespace of `object`.
+pub(crate) fn open_api<K>(client: &Client, object: &impl ResourceExt) -> Api<K>
+where
+    K: Resource<DynamicType: Default, Scope = NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), &Namespace::of(object))
+}
+
 /// Merges `patch` into an object, with its `resourceVersion` as precondition.
-pub(crate) async fn patch<K>(
+pub(crate) async fn patch<K: Object>(
     client: &Client,
     object: &K,
     verb: &'static str,
     mut patch: Value,
-) -> Result<K, StoreError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
+) -> Result<K, StoreError> {
     patch["metadata"]["resourceVersion"] = json!(object.resource_version());
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let api: Api<K> = open_api(client, object);
     let name = object.name_any();
     let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     written.map_err(StoreError::request(verb, kind_name::<K>(), &name))

@@ -1,21 +1,19 @@
-//! Logs.
-
 use std::error::Error;
 use std::fmt::Write as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LoggingFormat {
     /// `key=value`.
     #[default]
     Text,
-    /// One object in each line, its spans beside it.
+    /// Each line is an object with its spans.
     Json,
 }
 
-/// Logs to stderr, filtered by `RUST_LOG` (default: `info`).
+/// Writes logs to stderr, filtered by `RUST_LOG` (default: `info`).
 pub fn start_logging(format: LoggingFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let lines =
@@ -26,7 +24,7 @@ pub fn start_logging(format: LoggingFormat) {
     }
 }
 
-/// An error with all its causes in one line: logged once, at the top.
+/// An error with all its causes in one line. An error is logged once, where it ends.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

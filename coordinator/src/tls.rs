@@ -1,8 +1,8 @@
-//! The TLS end of the one port: own acceptor, because a proof of identity is
-//! bound to the exporter of its session, which no framework hands on.
+//! The TLS end of the one port. The acceptor is our own, because a proof of identity is bound to
+//! the exporter of its session, which no framework passes on.
 //!
-//! TLS 1.3 only, no resumption (a resumed session would outlive the
-//! certificate that opened it), client certificates verified when shown.
+//! TLS 1.3 only; no resumption, because a resumed session would outlive the certificate that opened
+//! it; client certificates are verified when shown.
 
 use std::fmt;
 use std::io;
@@ -26,33 +26,33 @@ use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use crate::ca::{Authority, Peer, PeerError, ServerIdentity};
 use crate::clock::Clock;
 
-/// Why a connection did not come about.
+/// The cause for which no connection was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The configuration does not fit together.
+    /// The configuration is contradictory.
     #[error("cannot set up TLS")]
     Setup(#[source] rustls::Error),
     /// The authority cannot verify any client.
     #[error("cannot set up the verification of client certificates")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
-    /// Refused by one of the two ends.
+    /// Either end refused the handshake.
     #[error("the handshake failed")]
     Handshake(#[source] io::Error),
     #[error("the session has no keying material")]
     Exporter(#[source] rustls::Error),
-    /// Our certificate, yet it names no host.
+    /// The authority signed the certificate, which names no host.
     #[error("the client certificate is not a host's")]
     Peer(#[source] PeerError),
 }
 
-/// What an open registration waits for: valid once, on this connection only.
+/// The challenge of an open registration, valid once and on this connection only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Challenge {
-    /// What the host must sign.
+    /// The bytes that the host signs.
     pub nonce: Nonce,
     /// Public key named in Begin, PKIX DER.
     pub public_key: Vec<u8>,
-    /// How the host holds it; of a TPM not proven yet.
+    /// The class of the key; that of a TPM is not proven yet.
     pub class: KeyClass,
     /// The TPM that must answer.
     pub tpm: Option<Opened>,
@@ -64,12 +64,11 @@ struct Inner {
     exporter: Exporter,
     peer: Option<Peer>,
     remote: SocketAddr,
-    /// Boxed: no connection with a certificate has one.
+    /// The challenge is boxed, because no connection with a certificate has one.
     challenge: Mutex<Option<Box<Challenge>>>,
 }
 
-/// One TLS connection, as the handlers see it; in the extensions of every
-/// request.
+/// A TLS connection, in the extensions of every request.
 #[derive(Clone)]
 pub struct Session(Arc<Inner>);
 
@@ -90,28 +89,28 @@ impl Session {
         &self.0.exporter
     }
 
-    /// The host, when it showed a certificate.
+    /// The host, if it showed a certificate.
     pub fn peer(&self) -> Option<&Peer> {
         self.0.peer.as_ref()
     }
 
-    /// The other end, for logs.
+    /// The address of the other end, for logs.
     pub fn remote(&self) -> SocketAddr {
         self.0.remote
     }
 
-    /// Opens a challenge; an older one is worth nothing any more.
+    /// Opens a challenge; an older one is not valid any more.
     pub fn set_challenge(&self, challenge: Challenge) {
         *self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(challenge));
     }
 
-    /// Takes the open challenge: a second proof finds none.
+    /// Takes the open challenge, so that a second proof finds none.
     pub fn take_challenge(&self) -> Option<Challenge> {
         self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner).take().map(|challenge| *challenge)
     }
 }
 
-/// The server certificate of now; replaced while connections are open.
+/// The present server certificate; it may be replaced while connections are open.
 #[derive(Debug)]
 struct Current(RwLock<Arc<CertifiedKey>>);
 
@@ -121,7 +120,7 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// Client certificates are verified by the time at which they are signed.
+/// Client certificates are verified at the time of the clock that signs them.
 impl TimeProvider for Clock {
     fn current_time(&self) -> Option<UnixTime> {
         let seconds = u64::try_from(self.now().as_second()).ok()?;
@@ -149,7 +148,7 @@ fn certified_key(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError
 }
 
 impl Acceptor {
-    /// Sets up TLS: `identity` is shown, `authority` verifies the hosts, at the time of `clock`.
+    /// Sets up TLS: `identity` is shown, and `authority` verifies the hosts at the time of `clock`.
     pub fn new(authority: &Authority, identity: ServerIdentity, clock: Clock) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let mut roots = RootCertStore::empty();
@@ -182,7 +181,7 @@ impl Acceptor {
     /// Completes a handshake.
     ///
     /// # Errors
-    /// [`TlsError`] when no connection came about.
+    /// [`TlsError`] if no connection was opened.
     pub async fn finish_handshake<S>(
         &self,
         hello: StartHandshake<S>,

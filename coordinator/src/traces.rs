@@ -1,5 +1,4 @@
-//! Spans of machines, sent by OTLP over gRPC to the collector that
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` names.
+//! Spans of machines, sent by OTLP over gRPC to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`.
 
 use std::env;
 use std::sync::Arc;
@@ -16,19 +15,19 @@ use tonic::transport::ClientTlsConfig;
 use crate::telemetry::chain;
 
 const SERVICE: &str = "baremetal-coordinator";
-/// What the SDK calls a service without a name.
+/// The name that the SDK gives to a service without a name.
 const UNNAMED: &str = "unknown_service";
 
-/// Where spans go; nowhere by default. Clones are the same.
+/// The destination of spans; none by default. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Arc<BatchSpanProcessor>>);
 
 impl Traces {
-    /// Sends to the collector that the environment names, if any, from inside the
-    /// runtime. What the collector does not take is dropped: a bounded queue.
+    /// Sends to the collector of the environment, if there is one, from inside the runtime. Spans
+    /// that the collector does not take are dropped, because the queue is bounded.
     ///
     /// # Errors
-    /// When its URL cannot be used.
+    /// When the URL of the collector cannot be used.
     pub fn from_environment(instance: &str) -> Result<Self, ExporterBuildError> {
         if env::var("OTEL_SDK_DISABLED").is_ok_and(|disabled| disabled.eq_ignore_ascii_case("true")) {
             return Ok(Self::default());
@@ -50,8 +49,8 @@ impl Traces {
         Ok(Self(Some(Arc::new(processor))))
     }
 
-    /// Queues the span that `make` gives, which is not asked without a collector; `None` is
-    /// one of a machine without a UID.
+    /// Queues the span that `make` gives. Without a collector `make` is not called. `None` belongs
+    /// to a machine without a UID.
     pub fn record_span(&self, make: impl FnOnce() -> Option<Span>) {
         let Some(processor) = &self.0 else { return };
         if let Some(span) = make() {
@@ -59,7 +58,7 @@ impl Traces {
         }
     }
 
-    /// Sends what is queued, and waits for it. It blocks.
+    /// Sends the queued spans and blocks until they are sent.
     pub fn send_rest(&self) {
         let Some(processor) = &self.0 else { return };
         if let Err(error) = processor.shutdown() {
@@ -68,7 +67,7 @@ impl Traces {
     }
 }
 
-/// Shows in a log line which trace it belongs to.
+/// Adds the id of the trace to log lines.
 pub fn note_trace(trace: Option<TraceId>) {
     if let Some(trace) = trace {
         tracing::Span::current().record("trace_id", tracing::field::display(trace));
@@ -96,7 +95,7 @@ fn to_data(span: Span) -> SpanData {
     SpanData {
         span_context: SpanContext::new(trace, id(span.id), TraceFlags::SAMPLED, false, TraceState::default()),
         parent_span_id: span.parent.map_or(SpanId::INVALID, id),
-        // Its replica may be another one.
+        // The parent may come from another replica.
         parent_span_is_remote: span.parent.is_some(),
         span_kind: SpanKind::Internal,
         name: span.name.into(),

@@ -1,4 +1,4 @@
-//! One watch per kind for the whole process, or per kind and watched namespace: stores that all
+//! The watches of the process, one per kind, or one per kind and watched namespace: stores that all
 //! parts read, and the index of the objects that concern each other.
 //!
 //! Secrets are never watched. Every replica keeps its stores filled, so that a new leader starts
@@ -25,7 +25,7 @@ use kube::core::ApiResource;
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 
-use crate::key::{Key, Kind, StoreKey};
+use crate::key::{Key, Kind, object_ref};
 use listing::Unlisted;
 
 pub use handlers::{ChangeHandlers, Observer, Watched};
@@ -81,7 +81,7 @@ impl Cache {
 
     pub fn get<K: Watched>(&self, key: &Key) -> Option<Arc<K>> {
         let stored = self.find_stored::<K>()?;
-        stored.objects.get(&key.object_ref(stored.kind.clone()))
+        stored.objects.get(&object_ref(key, stored.kind.clone()))
     }
 
     pub fn image_catalog(&self) -> Option<Arc<ConfigMap>> {

@@ -1,7 +1,7 @@
 //! Workload clusters, reached by their kubeconfig Secrets.
 //!
-//! The Secret is read each time, so that a new kubeconfig is used at once; the
-//! client stays as long as the content of the Secret does.
+//! The Secret is read each time, so that a new kubeconfig is used at once. A client is kept as long
+//! as the content of its Secret does not change.
 
 mod endpoint;
 mod holder;
@@ -34,17 +34,17 @@ use endpoint::Asked;
 pub use holder::LEASE as HOLDER_LEASE;
 pub use kubeconfig::KubeconfigError;
 
-/// After the name of the Cluster; Cluster API's own name and key.
+/// Suffix and key of Cluster API; the name begins with that of the Cluster.
 const SECRET_SUFFIX: &str = "-kubeconfig";
 const SECRET_KEY: &str = "value";
-/// Clients that are kept; the one that was used least recently goes first.
+/// Number of kept clients; the least recently used client is removed first.
 const CLIENTS: usize = 64;
-/// Questions to workload clusters at a time: those that do not answer must not
-/// take every reconcile.
+/// Questions to workload clusters at a time, so that clusters that do not answer do not take every
+/// reconcile.
 const QUESTIONS: usize = 8;
-/// A cluster that did not answer is not asked again for this long.
+/// The time for which a cluster that did not answer is not asked again.
 const SILENCE: Duration = Duration::from_secs(30);
-/// All pages of a list together.
+/// The deadline of all pages of a list together.
 const LIST_DEADLINE: Duration = Duration::from_secs(20);
 const PAGE: u32 = 100;
 
@@ -59,7 +59,7 @@ struct Inner {
     connect: Connector,
     known: Mutex<HashMap<Key, Known>>,
     endpoints: Mutex<HashMap<Key, Asked>>,
-    /// Which host each Lease of a workload cluster names.
+    /// The host that the Lease of each workload cluster names.
     holders: Mutex<HashMap<Key, String>>,
     questions: Semaphore,
 }
@@ -91,7 +91,7 @@ impl WorkloadClients {
     /// Asks the cluster for Nodes.
     ///
     /// # Errors
-    /// When the Secret cannot be read. What the workload cluster lacks is an answer.
+    /// When the Secret cannot be read. A silent workload cluster is an answer.
     pub async fn read_nodes(
         &self,
         management: &Client,
@@ -103,7 +103,7 @@ impl WorkloadClients {
             Ok(client) => client,
             Err(problem) => return Ok(NodesRead::Unavailable(problem)),
         };
-        // An error is a semaphore that is closed, which this one never is.
+        // `acquire` only fails on a closed semaphore; this one is never closed.
         let _question = self.0.questions.acquire().await.ok();
         if let Some(problem) = self.recent_failure(&cluster) {
             return Ok(NodesRead::Unavailable(problem));
@@ -155,7 +155,7 @@ impl WorkloadClients {
         written.map(drop).map_err(StoreError::request(verb, "Node", &node.name))
     }
 
-    /// Deletes a Node; one that is gone is deleted.
+    /// Deletes a Node; a missing Node counts as deleted.
     pub async fn delete_node(
         &self,
         management: &Client,
@@ -173,7 +173,7 @@ impl WorkloadClients {
         }
     }
 
-    /// The Cluster was deleted.
+    /// Forgets a deleted Cluster.
     pub fn forget_cluster(&self, cluster: &Key) {
         self.lock_known().remove(cluster);
         self.lock_endpoints().remove(cluster);
@@ -195,7 +195,7 @@ impl WorkloadClients {
         opened.map(Api::all).map_err(unusable)
     }
 
-    /// The client of the kubeconfig as it is now.
+    /// The client of the present kubeconfig.
     async fn open_client(
         &self,
         management: &Client,
@@ -271,7 +271,7 @@ impl WorkloadClients {
             cluster = &*cluster.name,
             problem = problem.text(),
             retry_in = ?SILENCE,
-            "a workload cluster did not answer"
+            "workload cluster did not answer"
         );
         if let Some(known) = self.lock_known().get_mut(cluster) {
             known.failure = Some((Instant::now() + SILENCE, problem.clone()));
@@ -287,7 +287,7 @@ fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
     )
 }
 
-/// The one of the name; or those of the selector where it leaves one, else all.
+/// The Node of the name; or the Node of the selector, if that leaves one; or all Nodes.
 async fn find_nodes(client: &Client, search: &NodeSearch) -> Result<Vec<NodeFacts>, kube::Error> {
     if let Some(node) = &search.node {
         return list_nodes(client, ListParams::default().fields(&format!("metadata.name={node}"))).await;

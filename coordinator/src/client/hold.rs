@@ -7,16 +7,16 @@ use std::time::Duration;
 use http::{HeaderMap, header};
 use tokio::time::{Instant, sleep_until};
 
-/// A server may ask for more; a caller is not kept longer without an answer that it can show.
+/// The longest wait. A server may ask for more, but a caller needs an answer that it can show.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
-/// Until when requests wait, by resource: the election goes on while the API server
-/// takes no Events.
+/// The times until which requests wait, by resource, so that the election continues while the API
+/// server takes no Events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Holds {
-    /// Takes `Retry-After` out of an answer about `resource`.
+    /// Reads `Retry-After` from an answer about `resource`.
     pub(super) fn note(&self, resource: &str, answer: &HeaderMap) {
         let Some(hold) = read_retry_after(answer) else { return };
         tracing::warn!(
@@ -30,8 +30,8 @@ impl Holds {
         *entry = until.max(*entry);
     }
 
-    /// Waits as long as requests for `resource` are held back. Answers to other requests may
-    /// prolong that: then this one is sent, and has an answer of its own.
+    /// Waits as long as requests for `resource` are held back. If answers to other requests prolong
+    /// that beyond the longest wait, this request is sent and gets an answer of its own.
     pub(super) async fn wait(&self, resource: &str) {
         let end = Instant::now() + LONGEST_HOLD;
         while let Some(until) = self.held_until(resource).filter(|_| Instant::now() < end) {
@@ -50,7 +50,7 @@ impl Holds {
     }
 }
 
-/// In seconds: Kubernetes sends no dates.
+/// Reads seconds only, because Kubernetes sends no dates.
 fn read_retry_after(answer: &HeaderMap) -> Option<Duration> {
     let seconds = answer.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_HOLD)).filter(|hold| !hold.is_zero())

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::key::Key;
 use crate::metrics::Metrics;
 
-/// Shown in the metrics, and gone with the leadership.
+/// The metrics show it while this replica leads.
 #[derive(Debug)]
 pub(super) struct Backlog {
     kind: &'static str,
@@ -20,12 +20,11 @@ impl Backlog {
         Self { kind, metrics, waiting: Mutex::default() }
     }
 
-    /// An event triggered the object.
     pub(super) fn note_queued(&self, key: Key) {
         self.change(|waiting| waiting.insert(key));
     }
 
-    /// Its reconcile has begun, or it does not exist.
+    /// The reconcile of the object has begun, or the object does not exist.
     pub(super) fn note_begun(&self, key: &Key) {
         self.change(|waiting| waiting.remove(key));
     }

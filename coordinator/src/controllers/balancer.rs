@@ -30,10 +30,10 @@ struct Claimed {
     network_device: Option<String>,
 }
 
-/// What became of the duties of a cluster's hosts.
+/// The state of the duties of a cluster's hosts.
 #[derive(Debug, Default)]
 pub(super) struct Distributed {
-    /// Nothing where the load balancer is none of the hosts.
+    /// Empty if hosts do not hold the load balancer.
     pub conditions: Vec<ConditionUpdate>,
     /// The host that holds the address.
     pub holder: Option<String>,
@@ -51,7 +51,8 @@ pub(super) async fn distribute_duties(
     let claimed = gather_claimed(context, cluster, owner);
     let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
     let network = find_network(internal, &candidates);
-    // Before the look at the others: one that comes meanwhile is not missed.
+    // The network is set before the neighbours are read, so that a cluster that comes meanwhile is
+    // seen.
     context.index.set_network(&Key::of(cluster), network);
     let neighbours = context.index.find_neighbours(internal, network).into_iter();
     let neighbours: Vec<_> =
@@ -70,9 +71,11 @@ pub(super) async fn distribute_duties(
             "duty for the load balancer announced"
         );
     }
-    // A host whose place is gone holds nothing.
-    let is_member = |name: &str| decision.members.iter().any(|member| member.host == name);
-    for (name, _) in decision.problems.iter().filter(|(name, _)| !is_member(name)) {
+    // A host that lost its place holds nothing.
+    for (name, _) in &decision.problems {
+        if decision.members.iter().any(|member| member.host == *name) {
+            continue;
+        }
         let found = claimed.iter().find(|claimed| claimed.record.name.as_str() == name);
         if let Some(found) = found {
             dismiss_host(context, &found.inventory, &found.record).await?;
@@ -84,7 +87,7 @@ pub(super) async fn distribute_duties(
     })
 }
 
-/// Ends the duty of a host that is no member any more; `false` when it has none.
+/// Ends the duty of a host that is no member any more; `false` if the host has none.
 pub(super) async fn dismiss_host(
     context: &Context,
     inventory: &MachineInventory,
@@ -98,8 +101,8 @@ pub(super) async fn dismiss_host(
     Ok(true)
 }
 
-/// Whether the host is of a control plane: its machine is one, names it, and does
-/// not give it back.
+/// Tells whether the host is a control-plane host: its machine is one, names the host, and does not
+/// release it.
 pub(super) fn is_member(context: &Context, machine: &BaremetalMachine, record: &HostRecord) -> bool {
     let claims = record.claim.as_ref().is_some_and(|claim| {
         claim.kind == KIND && machine.metadata.name.as_deref() == Some(claim.baremetal_machine.as_str())
@@ -132,13 +135,12 @@ fn gather_claimed(context: &Context, cluster: &BaremetalCluster, owner: &Key) ->
         .filter_map(|machine| {
             let host = named_host(&machine)?;
             let key = Key::of(&*machine);
-            let beside = |name: &str| Key::new(&*key.namespace, name);
-            let inventory = context.cache.get::<MachineInventory>(&beside(host.as_str()))?;
+            let inventory = context.cache.get::<MachineInventory>(&key.in_namespace_of(host.as_str()))?;
             let record =
                 HostRecord::parse(&inventory).filter(|record| is_member(context, &machine, record))?;
-            let pool = context
-                .cache
-                .get::<MachineInventoryPool>(&beside(&machine.spec.machine_inventory_pool_ref.name));
+            let pool = context.cache.get::<MachineInventoryPool>(
+                &key.in_namespace_of(&machine.spec.machine_inventory_pool_ref.name),
+            );
             let member = pool.as_ref().and_then(|pool| {
                 pool.spec.machine_inventories.iter().find(|member| member.name == record.name.as_str())
             });

@@ -1,5 +1,5 @@
-//! `BaremetalCluster`: the endpoint, from the spec or the load balancer, and who
-//! holds the address of an internal one.
+//! `BaremetalCluster`: the endpoint from the spec or the load balancer, and the holder of an
+//! internal endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use super::reconciled::{Failure, Reconciled};
 use crate::key::{Key, OfKind as _, find_owner};
 use crate::store::{self, Class, StoreError, status};
 
-/// What a reconcile did and saw, for the status.
+/// The effects and observations of a reconcile, for the status.
 struct Applied {
     conditions: Vec<ConditionUpdate>,
     /// The host that holds the address.
     holder: Option<String>,
     observed: Observed,
-    /// When the endpoint is to be asked again.
+    /// The time after which the endpoint is asked again.
     next: Option<Duration>,
 }
 
@@ -39,7 +39,7 @@ impl Reconciled for BaremetalCluster {
             return Ok(Action::await_change());
         }
         let applied = apply_decision(&context, &cluster, owner.as_deref(), &decision).await?;
-        // The change comes back as an event, and with it the status.
+        // The change comes back as an event and is shown then.
         let Some(applied) = applied else { return Ok(Action::await_change()) };
         let now = context.clock.now();
         let failed = show_holder(&context, owner.as_deref(), &applied, now).await.err();
@@ -49,7 +49,7 @@ impl Reconciled for BaremetalCluster {
         // Status is written even if the holder Lease could not be written.
         if let Some(error) = failed.as_ref().filter(|error| error.class() != Class::Conflict) {
             let failed = describe_failure(error);
-            let stored = cluster.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+            let stored = cluster.status.as_ref().map_or(&[][..], |status| &status.conditions);
             set_failure(&mut projected.conditions, stored, &failed, generation, now);
         }
         let written = status::write_status(&context.client, &*cluster, &projected).await?;
@@ -72,7 +72,7 @@ impl Reconciled for BaremetalCluster {
     }
 }
 
-/// Writes the endpoint, for which the answer is `None`; else announces the duties of hosts, and
+/// Writes the endpoint, for which the answer is `None`. Otherwise announces the duties of hosts and
 /// asks the endpoint.
 async fn apply_decision(
     context: &Context,
@@ -95,7 +95,8 @@ async fn apply_decision(
     Ok(Some(Applied { conditions, holder, observed, next }))
 }
 
-/// Only where an API server answers at the endpoint.
+/// Names the holder of the endpoint in a Lease of the workload cluster, if an API server answers
+/// there.
 async fn show_holder(
     context: &Context,
     owner: Option<&Cluster>,
@@ -107,13 +108,13 @@ async fn show_holder(
     context.workloads.show_holder(&context.client, &Key::of(owner), holder, now).await
 }
 
-/// What the status shows beside the decision, and when the endpoint is to be asked again.
+/// The observations for the status, and the time after which the endpoint is asked again.
 async fn observe_cluster(
     context: &Context,
     decision: &Decision,
     owner: Option<&Cluster>,
 ) -> Result<(Observed, Option<Duration>), StoreError> {
-    let Some(owner) = owner else { return Ok(Default::default()) };
+    let Some(owner) = owner else { return Ok((Observed::default(), None)) };
     let key = Key::of(owner);
     let domains = context.index.failure_domains(&key);
     let mut observed = Observed {

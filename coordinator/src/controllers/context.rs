@@ -1,4 +1,4 @@
-//! What the controllers share.
+//! The parts of the process that the controllers share.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::traces::Traces;
 use crate::watch::{ApiVersions, Cache};
 use crate::workload::WorkloadClients;
 
-/// What every controller has at hand. Clones share everything.
+/// Clones share everything.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
@@ -33,20 +33,21 @@ pub struct Context {
     pub traces: Traces,
     pub replicas: ReplicaTracker,
     pub clock: Clock,
-    /// Where hosts reach the coordinator.
+    /// The URL at which hosts reach the coordinator.
     pub server_url: String,
     pub isos: Arc<SeedIsos>,
     pub versions: ApiVersions,
     pub backoffs: Backoffs,
     pub pool_writes: Throttle,
     pub workloads: WorkloadClients,
-    /// Value of the label of the objects that are reconciled; all where it is `None`.
+    /// The value of the label of the objects that are reconciled. Without a value all objects are
+    /// reconciled.
     pub watch_filter: Option<String>,
     pub router: Router,
 }
 
 impl Context {
-    /// Whether an object of Cluster API is for this coordinator.
+    /// Tells whether an object of Cluster API is for this coordinator.
     pub fn serves(&self, object: &impl ResourceExt) -> bool {
         let wanted = self.watch_filter.as_ref();
         wanted.is_none_or(|wanted| object.labels().get(label::WATCH_FILTER) == Some(wanted))
@@ -57,7 +58,7 @@ impl Context {
         self.cache.get(&find_owner(object, kind::MACHINE)?)
     }
 
-    /// Whether an object rests, because it or its Cluster is paused, or because it was moved away.
+    /// Tells whether an object is paused by itself or by its Cluster, or was moved away.
     pub fn is_paused(&self, object: &impl OfCluster) -> bool {
         let cluster = object.find_cluster().and_then(|key| self.cache.get::<Cluster>(&key));
         coordinator_core::cluster::is_paused(object, cluster.as_deref())

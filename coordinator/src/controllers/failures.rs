@@ -1,19 +1,15 @@
 //! The texts and conditions that show a failed effect.
 
-use std::fmt::Debug;
-
 use coordinator_api::conditions::{ConditionUpdate, set_conditions};
 use coordinator_core::assignment::effect_failed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use kube::core::object::HasStatus;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::context::Context;
 use crate::key::OfKind;
-use crate::store::{StoreError, status};
+use crate::store::{Object, StoreError, status};
 use crate::telemetry::chain;
 
 /// The condition of a failed effect.
@@ -35,18 +31,12 @@ pub(super) async fn show_condition<K>(
     conditions: impl FnOnce(&mut K::Status) -> &mut Vec<Condition>,
 ) -> Result<(), StoreError>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + HasStatus<Status: Clone + Default + Serialize>
-        + OfKind
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize,
+    K: Object + OfKind + HasStatus<Status: Clone + Default + Serialize>,
 {
     if error.is_status_write(K::KIND) {
         return Ok(());
     }
-    let mut projected = object.status().cloned().unwrap_or_default();
+    let mut projected = object.status().map_or_else(K::Status::default, K::Status::clone);
     let (failed, generation, now) = (describe_failure(error), object.meta().generation, context.clock.now());
     set_conditions(conditions(&mut projected), &[failed], generation, now);
     status::write_status(&context.client, object, &projected).await.map(drop)

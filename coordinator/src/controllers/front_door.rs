@@ -1,8 +1,7 @@
-//! One reconcile for every kind of machine that asks for hosts.
+//! The reconcile of every kind of machine that asks for hosts.
 //!
-//! A front door reads its own objects into a demand and projects the state of
-//! the machine into its own status; everything between is here: gather,
-//! decide, apply one effect, write the status.
+//! A front door reads its own objects into a demand and projects the state of the machine into its
+//! own status. Everything between is shared: gather, decide, apply one effect, write the status.
 
 mod effects;
 mod guard;
@@ -15,6 +14,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
+use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::demand::{Demand, Want};
 use coordinator_core::host::HostRecord;
 use coordinator_core::problem::{Blocker, Severity};
@@ -33,9 +33,8 @@ use super::reconciled::Failure;
 use crate::clock::time_until;
 use crate::index::{MemberWish, Wait};
 use crate::key::{Key, OfKind};
-use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
-use crate::store::{Class, StoreError, plan_record, secret, status};
+use crate::store::{Class, Object, StoreError, plan_record, secret, status};
 use crate::traces::note_trace;
 
 pub(super) use guard::Guard;
@@ -44,12 +43,12 @@ pub(super) use guard::Guard;
 pub(super) const VALUE: &str = "value";
 /// Secrets and Nodes that one decision may ask for.
 const READS: usize = 6;
-/// A machine without a host looks again after this long. A member that becomes available is
-/// offered to one machine, which may not take it; and the counts of its message change.
+/// A machine without a host is decided again after this time. A member that becomes available is
+/// offered to one machine, which may not take it, and the counts in its message change.
 pub(super) const EXHAUSTED_RECHECK: Duration = Duration::from_secs(30);
 
 /// A kind of machine that asks for hosts.
-pub(super) trait FrontDoor: Machine + OfKind + Serialize + Send + Sync + 'static {
+pub(super) trait FrontDoor: Object + OfKind + Send + Sync + 'static {
     type Status: Serialize + Send;
 
     /// Keys of the Secret with the bootstrap data; the first one that exists is read.
@@ -64,11 +63,14 @@ pub(super) trait FrontDoor: Machine + OfKind + Serialize + Send + Sync + 'static
     /// Reads the demand and the inventory that the machine names.
     fn gather_inputs(&self, context: &Context) -> Gathered;
 
+    /// The fields of the machine that a claim needs.
+    fn read_claiming(&self, context: &Context) -> ClaimingMachine;
+
     /// The status that shows `state`.
     fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered)
     -> Self::Status;
 
-    /// Reason and message of the condition `Ready` as it is.
+    /// Reason and message of the stored condition `Ready`.
     fn ready_reason(&self) -> Option<(String, String)>;
 
     /// The change by which the machine records its providerID.
@@ -76,13 +78,13 @@ pub(super) trait FrontDoor: Machine + OfKind + Serialize + Send + Sync + 'static
         json!({ "spec": { "providerID": provider_id.as_str() } })
     }
 
-    /// What the machine forgets of a host when it has given it back.
+    /// The change by which the machine forgets a released host.
     fn release_change(&self) -> Value {
         json!({})
     }
 }
 
-/// What a decision is made of.
+/// The facts of a decision.
 pub(super) struct Gathered {
     pub demand: Demand,
     pub inventory: Option<Arc<MachineInventory>>,
@@ -96,12 +98,12 @@ impl Gathered {
         Self { demand, inventory, host, now }
     }
 
-    /// Whether the machine is to give its host back, and something holds that.
+    /// Tells whether something holds the release of the host.
     pub(super) fn is_stuck(&self) -> bool {
         // A pause is over some time, of all machines of the Cluster at once.
         let hold = self.demand.hold.as_ref().filter(|hold| hold.problem.reason != Reason::Paused);
-        let has_problem = || self.host.as_ref().is_some_and(|host| host.find_problem(self.now).is_some());
-        matches!(self.demand.want, Want::Release) && (hold.is_some() || has_problem())
+        let problem = self.host.as_ref().and_then(|host| host.find_problem(self.now));
+        matches!(self.demand.want, Want::Release) && (hold.is_some() || problem.is_some())
     }
 
     fn situation<'a>(&'a self, secrets: &'a Secrets) -> Situation<'a> {
@@ -163,7 +165,7 @@ async fn apply_outcome<K: FrontDoor>(
     Applied { outcome: Some(outcome), result }
 }
 
-/// Secrets that were read for a decision, with what a write to them needs.
+/// Secrets that were read for a decision, with the preconditions of writes to them.
 #[derive(Default)]
 struct ReadSecrets {
     plan: Option<StoredSecret>,
@@ -274,7 +276,7 @@ async fn write_state<K: FrontDoor>(
     Ok(())
 }
 
-/// An Event for what an operator has to act on, once per cause.
+/// Writes an Event if an operator has to act, once per cause.
 async fn announce_blocker<K: FrontDoor>(
     context: &Context,
     machine: &K,

@@ -22,14 +22,15 @@ use coordinator_core::plan::custom::read_custom;
 use coordinator_core::problem::Problem;
 use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
-use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
 
+use super::balancer;
 use super::context::Context;
 use super::failures::describe_failure;
+use super::front_door::FrontDoor;
 use super::plans::{describe_release, write_plan};
 use super::reconciled::{Failure, Reconciled};
-use super::{balancer, machine, metal3};
 use crate::clock::time_until;
 use crate::key::{Key, Kind};
 use crate::store::plan_record::{self, StoredSecret};
@@ -65,7 +66,7 @@ async fn reconcile_host(
     })
 }
 
-/// Decides and applies the effect, or writes the conditions where there is none.
+/// Decides and applies the effect, or writes the conditions if there is no effect.
 async fn act_once(
     context: &Context,
     inventory: &Arc<MachineInventory>,
@@ -88,9 +89,9 @@ async fn act_once(
                 (Type::CustomPlanAccepted, outcome.custom),
                 (Type::Rebooted, outcome.reboot),
             ];
-            let told =
+            let updates =
                 problems.into_iter().filter_map(|(kind, problem)| Some(problem?.condition_false(kind)));
-            host::write_conditions(&context.client, inventory, told, gathered.now).await?;
+            host::write_conditions(&context.client, inventory, updates, gathered.now).await?;
         }
     }
     Ok(outcome.wake)
@@ -101,11 +102,11 @@ struct Gathered<'a> {
     inventory: &'a MachineInventory,
     record: HostRecord,
     machine: Option<ClaimingMachine>,
-    /// The machine is one of a control plane, whose hosts may be load balancers.
+    /// The machine is a control-plane machine, whose hosts may be load balancers.
     is_member: bool,
     is_paused: bool,
     is_cluster_missing: bool,
-    /// The claim is of a kind or an object that this coordinator does not serve.
+    /// This coordinator serves neither the kind nor the object of the claim.
     is_foreign: bool,
     replica_died: Option<Timestamp>,
     now: Timestamp,
@@ -113,26 +114,31 @@ struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     fn read(context: &Context, inventory: &'a MachineInventory, record: HostRecord, now: Timestamp) -> Self {
-        let beside = |name: &str| Key::new(&*record.namespace, name);
+        let key = Key::of(inventory);
         let claim = record.claim.as_ref();
-        let baremetal =
-            claim.and_then(|claim| context.cache.get::<BaremetalMachine>(&beside(&claim.baremetal_machine)));
+        let baremetal = claim.and_then(|claim| {
+            context.cache.get::<BaremetalMachine>(&key.in_namespace_of(&claim.baremetal_machine))
+        });
         let baremetal = baremetal.filter(|_| claim.is_some_and(|claim| claim.kind == KIND));
         let is_member =
             baremetal.as_ref().is_some_and(|machine| balancer::is_member(context, machine, &record));
         let is_filtered = baremetal.as_ref().is_some_and(|machine| !context.serves(&**machine));
-        let machine =
-            claim.and_then(|claim| find_claiming(context, claim, &beside(&claim.baremetal_machine)));
+        let machine = claim
+            .and_then(|claim| find_claiming(context, claim, &key.in_namespace_of(&claim.baremetal_machine)));
         let named_cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
-        let owner_cluster = named_cluster.and_then(|name| context.cache.get::<Cluster>(&beside(name)));
+        let owner_cluster =
+            named_cluster.and_then(|name| context.cache.get::<Cluster>(&key.in_namespace_of(name)));
         let is_cluster_missing = named_cluster.is_some() && owner_cluster.is_none();
         let is_paused = cluster::is_paused(inventory, owner_cluster.as_deref())
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
-        let is_host = |kind: &str| kind == BARE_METAL_HOST && context.cache.watches(Kind::BareMetalHost);
-        let is_foreign =
-            is_filtered || claim.is_some_and(|claim| claim.kind != KIND && !is_host(&claim.kind));
+        let is_foreign = is_filtered
+            || claim.is_some_and(|claim| match claim.kind.as_str() {
+                KIND => false,
+                BARE_METAL_HOST => !context.cache.watches(Kind::BareMetalHost),
+                _ => true,
+            });
         Self {
             inventory,
             record,
@@ -146,9 +152,9 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Its duty for a load balancer ends: the claim is gone or given up, or its machine
-    /// gives the host back. A machine that is not found may be restored, and so may that of a
-    /// node which is not of the claim.
+    /// The duty for a load balancer ends if the claim ended or was abandoned, or if the machine
+    /// releases the host. A machine that is not found may be restored, and so may the machine of a
+    /// node that is not of the claim.
     fn is_dismissed(&self) -> bool {
         if self.record.owner_other_than(&self.record.claim_text()).is_some() {
             return false;
@@ -158,8 +164,8 @@ impl<'a> Gathered<'a> {
         is_over && !self.is_paused && end_duty(self.record.load_balancer.as_ref(), 0).is_some()
     }
 
-    /// Decides; what follows from a machine's absence is decided again on what
-    /// the API server has, since the cache may be stale.
+    /// Decides. A decision that follows from the absence of a machine is made again on an answer of
+    /// the API server, because the cache may be stale.
     async fn decide_outcome(
         &mut self,
         context: &Context,
@@ -203,23 +209,29 @@ impl<'a> Gathered<'a> {
         let Some(claim) = &self.record.claim else { return Ok(()) };
         let key = Key::new(&*self.record.namespace, &*claim.baremetal_machine);
         self.machine = if claim.kind == BARE_METAL_HOST {
-            metal3::host::look_up(context, key).await?
+            look_up::<BareMetalHost>(context, &key).await?
         } else {
-            machine::look_up(context, key).await?
+            look_up::<BaremetalMachine>(context, &key).await?
         };
         self.is_paused |= self.machine.as_ref().is_some_and(|machine| machine.is_paused);
         Ok(())
     }
 }
 
-/// The machine of a claim, as the cache has it.
+/// The machine of a claim, in the cache.
 fn find_claiming(context: &Context, claim: &Claim, key: &Key) -> Option<ClaimingMachine> {
     if claim.kind == BARE_METAL_HOST {
-        let host = context.cache.get::<BareMetalHost>(key)?;
-        return Some(metal3::host::read_claiming(context, &host));
+        return Some(context.cache.get::<BareMetalHost>(key)?.read_claiming(context));
     }
-    let machine = context.cache.get::<BaremetalMachine>(key)?;
-    Some(machine::read_claiming(context, &machine))
+    Some(context.cache.get::<BaremetalMachine>(key)?.read_claiming(context))
+}
+
+/// The machine of a claim, in the API server.
+async fn look_up<K: FrontDoor>(context: &Context, key: &Key) -> Result<Option<ClaimingMachine>, StoreError> {
+    let api: Api<K> = Api::namespaced(context.client.clone(), &key.namespace);
+    let found = api.get_opt(&key.name).await;
+    let found = found.map_err(StoreError::request("get", K::KIND.name(), &key.name))?;
+    Ok(found.map(|machine| machine.read_claiming(context)))
 }
 
 async fn apply_effect(
@@ -274,7 +286,7 @@ async fn release_host(context: &Context, inventory: &MachineInventory) -> Result
     Ok(())
 }
 
-/// Once: the allocation state is what remains of it.
+/// Marks an orphan once, because the allocation state shows that it was marked.
 async fn mark_orphaned(
     context: &Context,
     inventory: &MachineInventory,

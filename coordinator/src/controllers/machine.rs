@@ -6,21 +6,18 @@ use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
-use coordinator_api::names::{kind, label};
+use coordinator_api::names::label;
 use coordinator_core::assignment::State;
 use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::{Inputs, named_host, project_status, read_demand};
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
 use super::front_door::{self, FrontDoor, Gathered, Guard, VALUE};
 use super::reconciled::{Failure, Reconciled};
 use crate::key::Key;
-use crate::store::StoreError;
 
 impl FrontDoor for BaremetalMachine {
     type Status = BaremetalMachineStatus;
@@ -33,13 +30,13 @@ impl FrontDoor for BaremetalMachine {
 
     fn gather_inputs(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
-        let beside = |name: &str| Key::new(&*key.namespace, name);
         let owner = context.find_owner(self);
         let cluster = self.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
-        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&beside(name)));
+        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&key.in_namespace_of(name)));
         let named = named_host(self);
-        let inventory = named.and_then(|host| context.cache.get::<MachineInventory>(&beside(host.as_str())));
+        let inventory =
+            named.and_then(|host| context.cache.get::<MachineInventory>(&key.in_namespace_of(host.as_str())));
         let catalog = context.cache.image_catalog();
         let pool = &self.spec.machine_inventory_pool_ref.name;
         let demand = context.index.with_roster(&key, pool, |roster, is_reserved| {
@@ -56,6 +53,12 @@ impl FrontDoor for BaremetalMachine {
         let gathered = Gathered::new(demand, inventory, context.clock.now());
         context.router.send_keys(context.index.set_stuck(&key, gathered.is_stuck()));
         gathered
+    }
+
+    fn read_claiming(&self, context: &Context) -> ClaimingMachine {
+        let cluster = self.labels().get(label::CLUSTER_NAME).map(|name| Key::of(self).in_namespace_of(name));
+        let cluster = cluster.and_then(|key| context.cache.get::<Cluster>(&key));
+        ClaimingMachine { host: named_host(self), is_paused: cluster::is_paused(self, cluster.as_deref()) }
     }
 
     fn project_status(
@@ -81,26 +84,4 @@ impl Reconciled for BaremetalMachine {
         Guard::begin(&context, Key::of(&*machine)).abandon();
         Ok(Action::await_change())
     }
-}
-
-/// Looks up the machine of a claim in the API server itself.
-pub(super) fn look_up(
-    context: &Context,
-    key: Key,
-) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
-    async move {
-        let api: Api<BaremetalMachine> = Api::namespaced(context.client.clone(), &key.namespace);
-        let found = api.get_opt(&key.name).await;
-        let found = found.map_err(StoreError::request("get", kind::BAREMETAL_MACHINE, &key.name))?;
-        Ok(found.map(|machine| read_claiming(context, &machine)))
-    }
-    .boxed()
-}
-
-/// Fields of a machine that a claim needs.
-pub(super) fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingMachine {
-    let cluster = machine.labels().get(label::CLUSTER_NAME);
-    let namespace = machine.namespace().unwrap_or_default();
-    let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&Key::new(namespace, name.as_str())));
-    ClaimingMachine { host: named_host(machine), is_paused: cluster::is_paused(machine, cluster.as_deref()) }
 }

@@ -1,4 +1,4 @@
-//! Effects on a host that both engines have: a plan, and the words for a release.
+//! Effects on a host that both engines have.
 
 use coordinator_api::conditions::join_text;
 use coordinator_api::inventory::MachineInventory;
@@ -10,8 +10,9 @@ use super::context::Context;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{StoreError, host, plan_record};
 
-/// Stores and announces a plan record of a host. The inventory comes first: where another replica
-/// has acted since it was read, the Secret, which may hold a plan that was announced, stays as it is.
+/// Stores and announces a plan record of a host. The inventory is written first, so that a Secret
+/// with an announced plan does not change if another replica has acted since the inventory was
+/// read.
 pub(super) async fn write_plan(
     context: &Context,
     inventory: &MachineInventory,
@@ -30,11 +31,13 @@ pub(super) async fn write_plan(
         context.events.publish(inventory, lost.reason, &note).await;
     }
     let now = context.clock.now();
-    let announce = |status: &mut _| facts::record_announcement(status, plan, now);
-    host::change_status(&context.client, &begun, now, announce).await
+    host::change_status(&context.client, &begun, now, |status| {
+        facts::record_announcement(status, plan, now);
+    })
+    .await
 }
 
-/// What a host that is released is now.
+/// The note of a released host.
 pub(super) fn describe_release(inventory: &MachineInventory, available: &str) -> String {
     let record = HostRecord::parse(inventory);
     match record.as_ref().and_then(HostRecord::foreign_owner) {

@@ -1,5 +1,5 @@
-//! `MachineInventoryPool`: counted from its roster, and the members that no
-//! pool holds are taken.
+//! `MachineInventoryPool`: writes the counts of its roster, and takes the members that no pool
+//! holds.
 
 use std::sync::Arc;
 
@@ -56,14 +56,14 @@ impl Reconciled for MachineInventoryPool {
         let Some((pool, mut projected)) = projected.filter(|_| !error.is_status_write(Self::KIND)) else {
             return Ok(());
         };
-        let stored = pool.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+        let stored = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
         let (failed, generation) = (describe_failure(error), pool.metadata.generation);
         conditions::set_failure(&mut projected.conditions, stored, &failed, generation, now);
         status::write_status(&context.client, &*pool, &projected).await.map(drop)
     }
 }
 
-/// Whether hosts of the Cluster are to hold the address of its endpoint, once that is known.
+/// Tells whether hosts of the Cluster are to hold its endpoint, once that is known.
 fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> {
     let cluster = cluster?;
     cluster.spec.infrastructure_ref.as_ref()?;
@@ -72,7 +72,7 @@ fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> 
     Some(load_balancer::holds_endpoint(&infrastructure.spec))
 }
 
-/// One that changes meanwhile is decided again with its event.
+/// A member that changes meanwhile is decided again with its event.
 async fn take_members(pool: &Key, context: &Context) -> Result<(), StoreError> {
     for member in context.index.unheld_members(pool) {
         match take_member(pool, &member, context).await {
@@ -98,8 +98,8 @@ async fn take_member(pool: &Key, member: &str, context: &Context) -> Result<(), 
     Ok(())
 }
 
-/// Whether a pool lists the member. One that the cache lacks may be one that
-/// does not parse.
+/// Tells whether a pool lists the member. A pool that the cache lacks may be one that does not
+/// parse.
 async fn is_holding(pool: &Key, member: &str, context: &Context) -> Result<bool, StoreError> {
     let listed = context.index.read_roster(pool, |roster| roster.member(member).is_some());
     if let Some(listed) = listed {

@@ -1,4 +1,4 @@
-//! `MachineRegistration`: a token in a Secret, and a URL.
+//! `MachineRegistration`: makes sure that the Secret with the token exists, and shows token and URL.
 
 use std::sync::Arc;
 
@@ -17,11 +17,10 @@ use super::context::Context;
 use super::failures::show_condition;
 use super::reconciled::{Failure, Reconciled};
 use crate::clock::time_until;
+use crate::key::Key;
 use crate::store::registration_token::{self, Token};
 use crate::store::{StoreError, status};
 
-/// Makes sure that the token's Secret exists, and shows token and URL.
-///
 impl Reconciled for MachineRegistration {
     async fn reconcile(registration: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
         if registration.metadata.deletion_timestamp.is_some() {
@@ -29,7 +28,7 @@ impl Reconciled for MachineRegistration {
         }
         if let Some(other) = find_duplicate(&registration, &context) {
             show_duplicate(&registration, &other, &context).await?;
-            // The other one wakes it when it gives the token up.
+            // The other registration concerns this one when it gives up the token.
             return Ok(Action::await_change());
         }
         let stored = registration_token::ensure(&context.client, &registration).await?;
@@ -62,19 +61,21 @@ impl Reconciled for MachineRegistration {
     }
 }
 
-/// An older registration with the token that this one asks for.
+/// An older registration with the token of `spec.token`.
 fn find_duplicate(registration: &MachineRegistration, context: &Context) -> Option<String> {
     let token = registration.spec.token.as_deref()?;
-    let age = |found: &MachineRegistration| {
-        (found.creation_timestamp().map(|time| time.0), found.namespace(), found.name_any())
-    };
     let holders = context.index.registrations_with_token(token).into_iter();
     let mut holders = holders.filter_map(|key| context.cache.get::<MachineRegistration>(&key));
-    let older = holders.find(|found| found.uid() != registration.uid() && age(found) < age(registration))?;
-    Some(format!("{}/{}", older.namespace().unwrap_or_default(), older.name_any()))
+    let older =
+        holders.find(|found| found.uid() != registration.uid() && age_of(found) < age_of(registration))?;
+    Some(Key::of(&*older).to_string())
 }
 
-/// Hosts with the token are those of the other registration.
+fn age_of(registration: &MachineRegistration) -> (Option<Timestamp>, Key) {
+    (registration.creation_timestamp().map(|time| time.0), Key::of(registration))
+}
+
+/// Shows that hosts with the token register with the other registration.
 async fn show_duplicate(
     registration: &MachineRegistration,
     other: &str,
@@ -88,7 +89,7 @@ async fn show_duplicate(
     status::write_status(&context.client, registration, &projected).await.map(drop)
 }
 
-/// Whether hosts can register with it, and which of its fields have no effect.
+/// The conditions that show whether hosts can register, and which fields have no effect.
 pub(crate) fn judged_conditions(registration: &MachineRegistration, now: Timestamp) -> [ConditionUpdate; 4] {
     let judgement = judge_registration(registration);
     let ready = match judgement.refusal() {
@@ -116,8 +117,8 @@ fn with_conditions(
     projected
 }
 
-/// The token is replaced before the annotation is removed: a crash between
-/// replaces it once more, before the status has shown it.
+/// The token is replaced before the annotation is removed. A crash between the two replaces it once
+/// more, before the status has shown it.
 async fn rotate(
     registration: &MachineRegistration,
     stored: Token,

@@ -1,4 +1,4 @@
-//! `SeedImage`: made from a base ISO and one registration, and served.
+//! `SeedImage`: an ISO made from a base ISO and one registration, and served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::seed_iso::{Prepared, SeedIsoError};
 use crate::store::{self, StoreError, status};
 use crate::telemetry::chain;
 
-/// Interval after an error that may end by itself.
+/// The interval after an error that may end by itself.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// How often the Leases of replicas that are waited for are looked at.
+/// The interval between two looks at the Leases of replicas that are waited for.
 const REPLICA_INTERVAL: Duration = Duration::from_secs(2);
-/// A build whose outcome triggered nothing is asked for after this time.
+/// The time after which a build is looked at again whose outcome triggered nothing.
 const BUILD_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Reconciled for SeedImage {
@@ -46,7 +46,7 @@ impl Reconciled for SeedImage {
         let mut projected = seed_image::seed_image_status(&image, &progress, now);
         let catalog = context.cache.image_catalog().and_then(|catalog| catalog.data.clone());
         seed_image::project_fit(&mut projected, &image, &catalog.unwrap_or_default(), now);
-        // The stored status has the answer, and the new token.
+        // The stored status has the answer and the new token.
         if seed_image::is_answered(&image) {
             clear_request(&image, &context).await?;
             // The change comes back as an event.
@@ -56,7 +56,7 @@ impl Reconciled for SeedImage {
         let written = status::write_status(&context.client, &*image, &projected).await?;
         if written.is_some() && before != projected.state {
             let state: &str = projected.state.map_or("", Into::into);
-            tracing::info!(state, "seed image changed its state");
+            tracing::info!(state, "state of seed image changed");
         }
         let wait = retry.or_else(|| seed_image::remaining_lifetime(&image, context.clock.now()));
         Ok(wait.map_or_else(Action::await_change, Action::requeue))
@@ -67,8 +67,8 @@ impl Reconciled for SeedImage {
     }
 }
 
-/// Fetching takes minutes: the reconcile ends, and the outcome triggers the next
-/// one.
+/// Starts the fetch of a base. A fetch takes minutes, so that the reconcile ends and the outcome
+/// triggers the next reconcile.
 fn poll_build(
     image: &Arc<SeedImage>,
     registration: &Arc<MachineRegistration>,
@@ -79,7 +79,7 @@ fn poll_build(
     context.isos.poll_build(image, registration, move || router.send_keys(triggers))
 }
 
-/// How it went, and when to retry.
+/// The progress after a build, and the interval until a retry.
 fn project_build(
     image: &SeedImage,
     built: Result<Prepared, SeedIsoError>,
@@ -91,25 +91,26 @@ fn project_build(
             if !waiting.is_empty() {
                 return (Progress::AwaitReplicas(base, waiting), Some(REPLICA_INTERVAL));
             }
-            let new_token = || uuid::Uuid::new_v4().simple().to_string();
-            let download = seed_image::open_download(image, &context.server_url, (file, base), new_token);
+            let download = seed_image::open_download(image, &context.server_url, (file, base), || {
+                uuid::Uuid::new_v4().simple().to_string()
+            });
             (Progress::Completed(download), None)
         }
         Err(error) => {
             let interval = match &error {
-                // It would be fetched whole each time.
+                // A retry would fetch the whole base each time.
                 error if error.is_fetched_in_vain() => None,
                 error if error.is_terminal() => Some(retry::RETRY_MAX),
                 _ => Some(RETRY_INTERVAL),
             };
-            tracing::warn!(error = chain(&error), retry_in = ?interval, "cannot prepare a seed image");
+            tracing::warn!(error = chain(&error), retry_in = ?interval, "cannot prepare seed image");
             (Progress::Failed(error.reason(), error.status_text()), interval)
         }
     }
 }
 
-/// The `resourceVersion` is the precondition: from a stale cache the next
-/// request of an operator must not be taken for the one that was served.
+/// Clears the request by the `resourceVersion`, so that a newer request of an operator is not taken
+/// for the one that was answered.
 async fn clear_request(image: &SeedImage, context: &Context) -> Result<(), StoreError> {
     let change = json!({ "spec": { "retriggerBuild": false } });
     store::patch(&context.client, image, "clear spec.retriggerBuild of", change).await.map(drop)

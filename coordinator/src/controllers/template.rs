@@ -1,4 +1,4 @@
-//! `BaremetalMachineTemplate`: what a node on a host of its pool would have.
+//! `BaremetalMachineTemplate`: shows the capacity of a node on a host of its pool.
 
 use std::sync::Arc;
 

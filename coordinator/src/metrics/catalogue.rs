@@ -1,29 +1,29 @@
-//! Every metric: its name, what its labels are, what it tells. The exported texts and
-//! `docs/reference/metrics.md` are made from these entries.
+//! The table of metrics: name, labels, meaning. The exported texts and `docs/reference/metrics.md`
+//! are made from its entries.
 
 use strum::IntoStaticStr;
 
-/// What every name begins with.
+/// The prefix of every name.
 pub const PREFIX: &str = "baremetal_coordinator";
 
-/// How the values of a metric are read.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Kind {
-    /// Grows; its name ends in `_total` when it is exported.
+    /// A counter; its exported name ends in `_total`.
     Counter,
-    /// Goes up and down.
+    /// A gauge.
     Gauge,
-    /// Exported as `_bucket`, `_sum` and `_count`.
+    /// A histogram, exported as `_bucket`, `_sum` and `_count`.
     Histogram,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Without prefix and, of a counter, without `_total`.
+    /// The name without prefix and, for a counter, without `_total`.
     pub name: &'static str,
     pub kind: Kind,
-    /// Names of the labels, and their values.
+    /// Names of the labels, with their values.
     pub labels: &'static [(&'static str, &'static str)],
     pub meaning: &'static str,
 }
@@ -150,7 +150,7 @@ pub const AUTHORITY_EXPIRY: Entry = Entry {
     meaning: "when the certificate authority of the coordinator expires, in seconds since 1970",
 };
 
-/// Every metric, in the order of the page.
+/// All metrics, in the order of the page.
 pub const ALL: [Entry; 15] = [
     HOSTS,
     HOSTS_NOT_READY,

@@ -1,4 +1,4 @@
-//! Hosts by state, counted when one changes and never by a look at all.
+//! Hosts by state, counted when a host changes, so that a scrape reads no host.
 
 use crate::key::{Key, Presence};
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 
-/// What a host counts as.
+/// The labels by which a host is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostState {
     pub(super) state: &'static str,
     pub(super) ready: &'static str,
-    /// Why it is not ready.
+    /// The reason for which the host is not ready.
     pub(super) reason: Option<&'static str>,
 }
 
-/// What a change of one host adds to and takes from the counts.
+/// The counts that a change of one host adds to and takes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) old: Option<HostState>,
@@ -24,7 +24,7 @@ pub(super) struct Change {
 }
 
 impl HostState {
-    /// Reads the stored facts; a reason that is none of ours is `Other`.
+    /// Reads the stored facts. A reason that is not ours counts as `Other`.
     fn of(inventory: &MachineInventory) -> Self {
         let conditions = inventory.status.as_ref().map(|status| &status.conditions);
         let ready = conditions.and_then(|all| all.iter().find(|one| one.type_ == Type::Ready.as_str()));
@@ -33,24 +33,21 @@ impl HostState {
             Some("False") => "False",
             Some(_) | None => "Unknown",
         };
-        let reason = || {
-            let known = ready.and_then(|ready| ready.reason.parse::<Reason>().ok());
-            known.map_or("Other", Reason::as_str)
-        };
+        let known = ready.and_then(|ready| ready.reason.parse::<Reason>().ok());
         Self {
             state: inventory.allocation_state().into(),
             ready: status,
-            reason: (status != "True").then(reason),
+            reason: (status != "True").then(|| known.map_or("Other", Reason::as_str)),
         }
     }
 }
 
-/// What each host counts as.
+/// The labels of each host.
 #[derive(Debug, Default)]
 pub(super) struct Hosts(Mutex<HashMap<Key, HostState>>);
 
 impl Hosts {
-    /// Records a change; `None` where nothing changes that is counted.
+    /// Records a change; `None` if no count changes.
     pub(super) fn record_change(&self, inventory: &MachineInventory, presence: Presence) -> Option<Change> {
         let key = Key::of(inventory);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! The certificate authority at the start: a lost one is not replaced while
-//! hosts trust it, nor one that comes from outside.
+//! The certificate authority at the start. A lost one is not replaced while hosts trust it, and
+//! neither is one from outside.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::watch::Cache;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reads the authority, or creates one where no host trusts another and none comes from
-/// outside. Waits for the Secret otherwise.
+/// Reads the authority, or creates one if no host trusts another one and none comes from outside.
+/// Otherwise waits for the Secret.
 pub(super) async fn obtain(setup: &Setup, cache: &Cache) -> Result<Authority, CaError> {
     let secrets: Api<Secret> = Api::namespaced(setup.client.clone(), &setup.config.own_namespace);
     while let Some(reason) = find_obstacle(setup, &secrets, cache).await? {
@@ -31,7 +31,7 @@ pub(super) async fn obtain(setup: &Setup, cache: &Cache) -> Result<Authority, Ca
     Ok(authority)
 }
 
-/// Why no authority may be created, while there is none.
+/// The cause for which no authority may be created, while there is none.
 async fn find_obstacle(
     setup: &Setup,
     secrets: &Api<Secret>,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::preparations::{Occasion, log_unserved};
 use super::{Iso, SeedIsos};
 use crate::base_image::Lease;
-use crate::key::StoreKey as _;
+use crate::key::object_ref;
 
 /// Longest wait of a download for an ISO that its replica is preparing.
 const WAIT: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ impl SeedIsos {
     }
 
     pub(super) fn registration_of(&self, seed: &SeedImage) -> Option<Arc<MachineRegistration>> {
-        self.registrations.get(&seed.registration_key().object_ref(()))
+        self.registrations.get(&object_ref(&seed.registration_key(), ()))
     }
 
     /// `None` while the ISO is not prepared.

@@ -1,5 +1,5 @@
-//! The Secret with the bootstrap data of a machine. It belongs to the bootstrap
-//! provider; one key of it is the coordinator's.
+//! The Secret with the bootstrap data of a machine. It belongs to the bootstrap provider; one key
+//! belongs to the coordinator.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
@@ -8,16 +8,16 @@ use kube::{Client, ResourceExt as _};
 use proto::plan::Secret;
 use serde_json::json;
 
-use super::StoreError;
+use super::{StoreError, open_api};
 
 const KIND: &str = "Secret";
-/// What Cluster API's providers create; the admission policy allows no other.
+/// The type of the Secrets of Cluster API's providers. The admission policy allows no other type.
 const TYPE: &str = "cluster.x-k8s.io/secret";
-/// The bootstrap data as the plan has it.
+/// The bootstrap data in the form of the plan.
 const RESOLVED: &str = "resolved-value";
 
-/// Writes what of the bootstrap data went into the plan beside it; no request when
-/// it is there, when the Secret is not one of Cluster API, or when it cannot be changed.
+/// Writes the bootstrap data of the plan beside the original. Sends no request if the data is
+/// stored, if the Secret is none of Cluster API, or if it cannot be changed.
 pub async fn write_resolved(
     client: &Client,
     secret: &KubeSecret,
@@ -27,7 +27,7 @@ pub async fn write_resolved(
         return Ok(());
     }
     let name = secret.name_any();
-    let api: Api<KubeSecret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
+    let api: Api<KubeSecret> = open_api(client, secret);
     let patch = json!({
         "metadata": { "resourceVersion": secret.resource_version() },
         "data": { RESOLVED: ByteString(resolved.expose().to_vec()) },

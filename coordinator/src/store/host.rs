@@ -15,15 +15,17 @@ use kube::{Client, ResourceExt as _};
 use proto::plan::PlanId;
 use serde_json::{Value, json};
 
-use super::{StoreError, TRIES, diff, is_conflict, is_not_found, status, with_finalizer, without_finalizer};
+use super::{
+    StoreError, TRIES, diff, is_conflict, is_not_found, open_api, status, with_finalizer, without_finalizer,
+};
 
 const KIND: &str = "MachineInventory";
 
-/// Makes the host the machine's own: one compare-and-swap. The finalizer comes
-/// with it: a delete by hand must not lose the record of who owns a host.
+/// Claims the host for a machine by one compare-and-swap. The finalizer is added with the claim, so
+/// that a deletion by hand does not lose the owner of a host.
 ///
 /// # Errors
-/// Conflict when the inventory has changed: another machine may own it.
+/// Conflict if the inventory has changed, because another machine may own it.
 pub async fn claim(
     client: &Client,
     inventory: &MachineInventory,
@@ -51,7 +53,7 @@ pub async fn claim(
     patch(client, inventory, "claim", &annotations, Some(finalizers)).await.map(drop)
 }
 
-/// Updates the UID of a claim whose names hold.
+/// Updates the UID of a claim whose names are right.
 pub async fn adopt(client: &Client, inventory: &MachineInventory, uid: &Uid) -> Result<(), StoreError> {
     let annotations = json!({ annotation::OWNER_UID: uid.as_str() });
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
@@ -64,8 +66,7 @@ pub async fn protect(client: &Client, inventory: &MachineInventory) -> Result<()
     patch(client, inventory, "protect", &json!({}), Some(finalizers)).await.map(drop)
 }
 
-/// Removes the claim. The annotation of the pool stays, as the seeds' systems
-/// have it.
+/// Removes the claim. The annotation of the pool stays, as in the systems that this one replaces.
 pub async fn release(
     client: &Client,
     inventory: &MachineInventory,
@@ -88,7 +89,7 @@ pub async fn release(
     patch(client, inventory, "release", &annotations, Some(finalizers)).await.map(drop)
 }
 
-/// Keeps the owner and gives the host to no machine until it was cleaned.
+/// Keeps the owner, so that no machine gets the host until it is cleaned.
 pub async fn abandon(
     client: &Client,
     inventory: &MachineInventory,
@@ -103,7 +104,7 @@ pub async fn abandon(
     patch(client, inventory, "abandon", &annotations, None).await.map(drop)
 }
 
-/// Records the allocation state. A move waits while a plan is in flight.
+/// Records the allocation state. A `clusterctl move` waits while a plan is in flight.
 pub async fn mark(
     client: &Client,
     inventory: &MachineInventory,
@@ -118,9 +119,9 @@ pub async fn mark(
     patch(client, inventory, "mark", &annotations, None).await.map(drop)
 }
 
-/// Has `clusterctl move` wait for a plan, and records the allocation state where the plan is of a
-/// machine. The plan is named: another one is another version of the inventory, so that nothing is
-/// announced by what was read before.
+/// Lets `clusterctl move` wait for a plan, and records the allocation state if the plan belongs to
+/// a machine. The annotation names the plan, so that another plan changes the version of the
+/// inventory and an announcement on the former version fails.
 pub async fn begin_plan(
     client: &Client,
     inventory: &MachineInventory,
@@ -134,19 +135,19 @@ pub async fn begin_plan(
     patch(client, inventory, "begin a plan on", &annotations, None).await
 }
 
-/// The plan that an operator wants run was announced.
+/// Removes the request for an operator's plan, which was announced.
 pub async fn forget_custom_plan(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::CUSTOM_PLAN: null });
     patch(client, inventory, "end the request of a plan on", &annotations, None).await.map(drop)
 }
 
-/// Another clean of an abandoned host was announced.
+/// Removes the request for another clean of an abandoned host, which was announced.
 pub async fn forget_retry(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::RETRY_PLAN: null });
     patch(client, inventory, "end the request of a clean on", &annotations, None).await.map(drop)
 }
 
-/// Records that a reboot ends this boot of the host, which is asked to from then on.
+/// Records the boot that a reboot ends. From then on the host is asked to reboot.
 pub async fn begin_reboot(
     client: &Client,
     inventory: &MachineInventory,
@@ -156,28 +157,26 @@ pub async fn begin_reboot(
     patch(client, inventory, "request a reboot of", &annotations, None).await.map(drop)
 }
 
-/// The host runs another boot.
+/// Removes the request of a reboot, because the host runs another boot.
 pub async fn finish_reboot(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::REBOOT: null, annotation::REBOOTING_FROM: null });
     patch(client, inventory, "end the request of a reboot of", &annotations, None).await.map(drop)
 }
 
-/// The disk was installed again.
+/// Removes the request of an install, because the disk was installed again.
 pub async fn forget_reinstall(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::REINSTALL: null });
     patch(client, inventory, "end the request of an install on", &annotations, None).await.map(drop)
 }
 
-/// Lets `clusterctl move` go on.
+/// Lets `clusterctl move` continue.
 pub async fn allow_move(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::BLOCK_MOVE: null });
     patch(client, inventory, "allow the move of", &annotations, None).await.map(drop)
 }
 
-/// Records which pool holds the host.
-///
 /// # Errors
-/// Conflict when the inventory has changed: another pool may hold it.
+/// Conflict if the inventory has changed, because another pool may hold it.
 pub async fn hold_in_pool(
     client: &Client,
     inventory: &MachineInventory,
@@ -187,24 +186,23 @@ pub async fn hold_in_pool(
     patch(client, inventory, "record the pool of", &annotations, None).await.map(drop)
 }
 
-/// Makes the inventory that of a `BareMetalHost`: one compare-and-swap. No pool
-/// holds it any more.
+/// Gives the inventory to a `BareMetalHost` by one compare-and-swap. No pool holds it any more.
 ///
 /// # Errors
-/// Conflict when the inventory has changed: another host may own it.
+/// Conflict if the inventory has changed, because another host may own it.
 pub async fn take(client: &Client, inventory: &MachineInventory, host: &str) -> Result<(), StoreError> {
     let annotations = json!({ annotation::OWNER_BARE_METAL_HOST: host, annotation::POOL: null });
     patch(client, inventory, "take", &annotations, None).await.map(drop)
 }
 
-/// Lets pools and other hosts have the inventory.
+/// Gives the inventory back, so that pools and other hosts may have it.
 pub async fn give_back(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::OWNER_BARE_METAL_HOST: null });
     patch(client, inventory, "give back", &annotations, None).await.map(drop)
 }
 
-/// Makes the network that was reported last the intended one, whole: what the
-/// host has no more must not stay.
+/// Makes the whole network that was reported last the intended one, so that parts that the host
+/// lost do not stay.
 pub async fn accept_network(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let mut change = json!({ "metadata": { "annotations": { annotation::ACCEPT_OBSERVED_NETWORK: null } } });
     let observed = inventory.status.as_ref().and_then(|status| status.observed_network.as_ref());
@@ -231,9 +229,8 @@ async fn patch(
     super::patch(client, inventory, verb, json!({ "metadata": metadata })).await
 }
 
-/// Changes the facts of a host, projects its conditions, and writes what
-/// differs: no request when nothing does. `known` may be stale: a conflict
-/// reads the object and applies the change again.
+/// Changes the facts of a host, projects its conditions, and writes the difference, if there is
+/// one. `known` may be stale: after a conflict the object is read and the change is applied again.
 pub async fn update_status(
     client: &Client,
     known: Arc<MachineInventory>,
@@ -241,8 +238,7 @@ pub async fn update_status(
     change: impl Fn(&mut MachineInventoryStatus),
 ) -> Result<Arc<MachineInventory>, StoreError> {
     let name = known.name_any();
-    let inventories: Api<MachineInventory> =
-        Api::namespaced(client.clone(), &known.namespace().unwrap_or_default());
+    let inventories: Api<MachineInventory> = open_api(client, &*known);
     let mut known = known;
     for _ in 0..TRIES {
         let status = project_status(&known, now, &change);
@@ -261,8 +257,8 @@ pub async fn update_status(
     Err(StoreError::Contended { kind: KIND, name })
 }
 
-/// Writes the status once, with the precondition of the object as it was
-/// decided on: a stale decision must not be announced.
+/// Writes the status once, with the precondition of the object that the decision has read, so that
+/// a stale decision is not announced.
 pub async fn change_status(
     client: &Client,
     known: &MachineInventory,
@@ -272,8 +268,8 @@ pub async fn change_status(
     status::write_status(client, known, &project_status(known, now, change)).await.map(drop)
 }
 
-/// Writes the conditions where they differ. `told` replaces what the stored
-/// facts tell.
+/// Writes the conditions that differ. An update of `told` replaces the condition that follows from
+/// the stored facts.
 pub async fn write_conditions(
     client: &Client,
     known: &MachineInventory,
@@ -282,7 +278,7 @@ pub async fn write_conditions(
 ) -> Result<(), StoreError> {
     let mut changed = known.clone();
     project_conditions(&mut changed, told, now);
-    status::write_status(client, known, &changed.status.unwrap_or_default()).await.map(drop)
+    status::write_status(client, known, changed.status.get_or_insert_default()).await.map(drop)
 }
 
 fn project_status(
@@ -296,29 +292,27 @@ fn project_status(
     changed.status.unwrap_or_default()
 }
 
-/// Reads an inventory, which must have the identity `tpm_hash` where one is
-/// given.
+/// Reads an inventory, which must have the identity `tpm_hash` if one is given.
 pub async fn read(
     inventories: &Api<MachineInventory>,
     name: &str,
     tpm_hash: Option<&str>,
 ) -> Result<MachineInventory, StoreError> {
     let found = inventories.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
-    let same = |inventory: &MachineInventory| {
-        tpm_hash.is_none_or(|hash| inventory.spec.tpm_hash.as_deref() == Some(hash))
-    };
-    found.filter(same).ok_or_else(|| StoreError::Gone { kind: KIND, name: name.to_owned() })
+    let found =
+        found.filter(|inventory| tpm_hash.is_none() || inventory.spec.tpm_hash.as_deref() == tpm_hash);
+    found.ok_or_else(|| StoreError::Gone { kind: KIND, name: name.to_owned() })
 }
 
-/// Marks an inventory whose identity two live hosts claim; an operator removes
-/// the mark.
+/// Marks an inventory if two live hosts have its identity. An operator removes the mark.
 pub async fn quarantine(
     inventories: &Api<MachineInventory>,
     known: &MachineInventory,
     why: &str,
 ) -> Result<Arc<MachineInventory>, StoreError> {
     let name = known.name_any();
-    // By UID and not by version: whatever else changed, this mark must stand.
+    // The precondition is the UID and not the version, so that the mark is written whatever else
+    // changed.
     let patch = json!({ "metadata": {
         "uid": known.uid(),
         "annotations": { (annotation::QUARANTINED): why },

@@ -1,7 +1,4 @@
-//! The infrastructure machine, of whatever kind: its choice, its finalizer,
-//! its providerID.
-
-use std::fmt::Debug;
+//! The infrastructure machine of any kind: its choice, its finalizer, its providerID.
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::{annotation, finalizer};
@@ -9,31 +6,18 @@ use coordinator_core::assignment::is_claimed_by;
 use coordinator_core::demand::Demand;
 use coordinator_core::host::HostRecord;
 use coordinator_core::ids::HostName;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{StoreError, patch, with_finalizer, without_finalizer};
+use super::{Object, StoreError, open_api, patch, with_finalizer, without_finalizer};
 
-/// A kind of infrastructure machine.
-pub trait Machine:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
-{
-}
-
-impl<K> Machine for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
-{
-}
-
-/// Records which host the machine will claim, and adds the finalizer. From a
-/// stale cache it cannot choose a second one, nor another one than the host that it
-/// has claimed already.
+/// Records the host that the machine will claim, and adds the finalizer. The precondition prevents
+/// the choice of a second host from a stale cache, and of another host than the one that the
+/// machine has claimed already.
 ///
 /// # Errors
-/// Conflict when the machine has changed, or its claim is there after all.
-pub async fn choose<K: Machine>(
+/// Conflict if the machine has changed, or holds a host already.
+pub async fn choose<K: Object>(
     client: &Client,
     machine: &K,
     demand: &Demand,
@@ -53,18 +37,18 @@ pub async fn choose<K: Machine>(
 ///
 /// # Errors
 /// Conflict when the machine has changed.
-pub async fn protect<K: Machine>(client: &Client, machine: &K) -> Result<(), StoreError> {
+pub async fn protect<K: Object>(client: &Client, machine: &K) -> Result<(), StoreError> {
     let finalizers = with_finalizer(machine.finalizers(), finalizer::BAREMETAL_MACHINE);
     let change = json!({ "metadata": { "finalizers": finalizers } });
     patch(client, machine, "protect", change).await.map(drop)
 }
 
-/// Removes the finalizer, unless the host that the machine names turns out to
-/// be its own: the cache may not have seen the claim yet.
+/// Removes the finalizer, unless the machine holds the host that it names, because the cache may
+/// not have seen the claim yet.
 ///
 /// # Errors
-/// Conflict when the claim is there after all, or the machine has changed.
-pub async fn remove_finalizer<K: Machine>(
+/// Conflict if the machine holds its host, or has changed.
+pub async fn remove_finalizer<K: Object>(
     client: &Client,
     machine: &K,
     demand: &Demand,
@@ -74,30 +58,25 @@ pub async fn remove_finalizer<K: Machine>(
     drop_finalizer(client, machine, change).await
 }
 
-/// Looks in the API server itself whether the machine holds the host that it names.
-async fn check_unclaimed<K: Machine>(
-    client: &Client,
-    machine: &K,
-    demand: &Demand,
-) -> Result<(), StoreError> {
+/// Reads from the API server whether the machine holds the host that it names.
+async fn check_unclaimed<K: Object>(client: &Client, machine: &K, demand: &Demand) -> Result<(), StoreError> {
     let Some(host) = &demand.host else { return Ok(()) };
-    let inventories: Api<MachineInventory> =
-        Api::namespaced(client.clone(), &machine.namespace().unwrap_or_default());
+    let inventories: Api<MachineInventory> = open_api(client, machine);
     let found = inventories.get_opt(host.as_str()).await;
     let found = found.map_err(StoreError::request("get", "MachineInventory", host.as_str()))?;
-    let is_owned = |record: HostRecord| !record.is_abandoned && is_claimed_by(&record, demand);
-    if found.as_ref().and_then(HostRecord::parse).is_some_and(is_owned) {
+    let record = found.as_ref().and_then(HostRecord::parse);
+    if record.is_some_and(|record| !record.is_abandoned && is_claimed_by(&record, demand)) {
         return Err(StoreError::Changed { kind: "MachineInventory", name: host.to_string() });
     }
     Ok(())
 }
 
-/// Removes the finalizer, and makes the change that belongs to it; the caller knows
-/// that no host is lost by it.
+/// Removes the finalizer with the change that belongs to it. The caller makes sure that no host is
+/// lost.
 ///
 /// # Errors
 /// Conflict when the machine has changed.
-pub async fn drop_finalizer<K: Machine>(
+pub async fn drop_finalizer<K: Object>(
     client: &Client,
     machine: &K,
     mut change: Value,
@@ -107,11 +86,11 @@ pub async fn drop_finalizer<K: Machine>(
     patch(client, machine, "remove the finalizer of", change).await.map(drop)
 }
 
-/// Writes the providerID, once, by the change that is the kind's own.
+/// Writes the providerID once, by the change of the kind.
 ///
 /// # Errors
-/// Terminal when the machine has another one.
-pub async fn set_provider_id<K: Machine>(
+/// Terminal if the machine has another providerID.
+pub async fn set_provider_id<K: Object>(
     client: &Client,
     machine: &K,
     change: Value,
@@ -123,7 +102,7 @@ pub async fn set_provider_id<K: Machine>(
 ///
 /// # Errors
 /// Conflict when the machine has changed.
-pub async fn clear_retry<K: Machine>(client: &Client, machine: &K) -> Result<(), StoreError> {
+pub async fn clear_retry<K: Object>(client: &Client, machine: &K) -> Result<(), StoreError> {
     if !machine.annotations().contains_key(annotation::RETRY_PLAN) {
         return Ok(());
     }

@@ -1,7 +1,6 @@
-//! Writes that the Metal3 kinds have in common.
+//! The writes that the Metal3 kinds share.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::data::Metal3Data;
@@ -13,37 +12,26 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{StoreError, is_not_found, kind_name, patch, with_finalizer, without_finalizer};
+use super::{
+    Object, StoreError, is_not_found, kind_name, open_api, patch, with_finalizer, without_finalizer,
+};
+use crate::key::Namespace;
 
 const SECRET: &str = "Secret";
 
-/// A kind that is written here.
-pub trait Kind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
-{
-}
-
-impl<K> Kind for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize
-{
-}
-
-/// Creates an object; the existing one where there is one of its name.
+/// Creates an object; the answer is the existing object of its name, if there is one.
 ///
 /// # Errors
-/// [`StoreError::Request`]; [`StoreError::Gone`] when that one was deleted
-/// meanwhile.
-pub async fn create<K: Kind>(client: &Client, namespace: &str, object: &K) -> Result<Option<K>, StoreError> {
+/// [`StoreError::Request`]; [`StoreError::Gone`] if the existing object was deleted meanwhile.
+pub async fn create<K: Object>(
+    client: &Client,
+    namespace: &str,
+    object: &K,
+) -> Result<Option<K>, StoreError> {
     let (kind, name) = (kind_name::<K>(), object.name_any());
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     match api.create(&PostParams::default(), object).await {
@@ -56,13 +44,13 @@ pub async fn create<K: Kind>(client: &Client, namespace: &str, object: &K) -> Re
     }
 }
 
-/// Deletes an object, and no other of its name; what a finalizer leaves of it.
+/// Deletes an object and no other of its name; the answer is the object that a finalizer keeps.
 ///
 /// # Errors
-/// Conflict when it is another object.
-pub async fn delete<K: Kind>(client: &Client, object: &K) -> Result<Option<K>, StoreError> {
+/// Conflict if another object has the name.
+pub async fn delete<K: Object>(client: &Client, object: &K) -> Result<Option<K>, StoreError> {
     let (kind, name) = (kind_name::<K>(), object.name_any());
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let api: Api<K> = open_api(client, object);
     let preconditions = Preconditions { uid: object.uid(), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match api.delete(&name, &params).await {
@@ -73,7 +61,7 @@ pub async fn delete<K: Kind>(client: &Client, object: &K) -> Result<Option<K>, S
 }
 
 /// Deletes an object that `finalizer` holds.
-pub async fn delete_held<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
+pub async fn delete_held<K: Object>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
     let left = delete(client, object).await?;
     match left.filter(|left| left.finalizers().iter().any(|held| held == finalizer)) {
         Some(left) => drop_finalizer(client, &left, finalizer).await,
@@ -81,28 +69,28 @@ pub async fn delete_held<K: Kind>(client: &Client, object: &K, finalizer: &str) 
     }
 }
 
-/// Makes sure that a Secret with rendered data exists. What was rendered for this
-/// data stays as it is; a Secret of former data is replaced.
+/// Makes sure that a Secret with rendered data exists. A Secret of this data stays as it was
+/// rendered, and a Secret of former data is replaced.
 pub async fn ensure_secret(
     client: &Client,
     data: &Metal3Data,
     name: &str,
     (key, content): (&str, String),
 ) -> Result<(), StoreError> {
-    let namespace = data.namespace().unwrap_or_default();
+    let namespace = Namespace::of(data);
     let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let owner = OwnerReference { controller: Some(true), ..data.owner_ref(&()).unwrap_or_default() };
     let contents = BTreeMap::from([(key.to_owned(), ByteString(content.into_bytes()))]);
     let found = api.get_opt(name).await.map_err(StoreError::request("get", SECRET, name))?;
     if let Some(mut found) = found {
         if found.type_.as_deref() != Some(names::DATA_SECRET) {
-            let why = "was not rendered from a Metal3DataTemplate: delete it, or name the machine otherwise";
+            let why = "was not rendered from a Metal3DataTemplate";
             return Err(StoreError::Taken { kind: SECRET, name: name.to_owned(), why });
         }
         if found.owner_references().iter().any(|known| known.uid == owner.uid) {
             return Ok(());
         }
-        found.metadata.namespace = Some(namespace);
+        found.metadata.namespace = Some(namespace.to_string());
         let change = json!({ "metadata": { "ownerReferences": [owner] }, "data": contents });
         return patch(client, &found, "render again", change).await.map(drop);
     }
@@ -122,23 +110,28 @@ pub async fn ensure_secret(
     created.map(drop).map_err(StoreError::request("create", SECRET, name))
 }
 
-/// Adds a finalizer.
-pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
+pub async fn add_finalizer<K: Object>(
+    client: &Client,
+    object: &K,
+    finalizer: &str,
+) -> Result<(), StoreError> {
     let finalizers = with_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers } });
     patch(client, object, "add the finalizer of", change).await.map(drop)
 }
 
-/// Adds what is missing of a finalizer and labels, unless the object is in deletion; whether it wrote.
-pub async fn hold_labelled<K: Kind>(
+/// Adds a missing finalizer and missing labels, unless the object is being deleted; tells whether
+/// there was a write.
+pub async fn hold_labelled<K: Object>(
     client: &Client,
     object: &K,
     finalizer: &str,
     labels: &BTreeMap<&str, &str>,
 ) -> Result<bool, StoreError> {
-    let has = |(key, value): (&&str, &&str)| object.labels().get(*key).is_some_and(|found| found == value);
     let is_held = object.finalizers().iter().any(|held| held == finalizer);
-    if object.meta().deletion_timestamp.is_some() || is_held && labels.iter().all(has) {
+    let is_labelled =
+        labels.iter().all(|(key, value)| object.labels().get(*key).is_some_and(|known| known == value));
+    if object.meta().deletion_timestamp.is_some() || is_held && is_labelled {
         return Ok(false);
     }
     let finalizers = with_finalizer(object.finalizers(), finalizer);
@@ -146,15 +139,18 @@ pub async fn hold_labelled<K: Kind>(
     patch(client, object, "add finalizer and labels of", change).await.map(|_| true)
 }
 
-/// Removes a finalizer.
-pub async fn drop_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str) -> Result<(), StoreError> {
+pub async fn drop_finalizer<K: Object>(
+    client: &Client,
+    object: &K,
+    finalizer: &str,
+) -> Result<(), StoreError> {
     let finalizers = without_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers } });
     patch(client, object, "remove the finalizer of", change).await.map(drop)
 }
 
-/// Has the owner of a Machine replace it, by the condition that Cluster API's own health
-/// check sets. The Machine is read again: its conditions are written as a whole.
+/// Lets the owner of a Machine replace it, by the condition that Cluster API's own health check
+/// sets. The Machine is read again, because its conditions are written as a whole.
 pub async fn request_replacement(
     client: &Client,
     machine: &Machine,
@@ -163,11 +159,11 @@ pub async fn request_replacement(
 ) -> Result<(), StoreError> {
     const KIND: &str = "Machine";
     let name = machine.name_any();
-    let namespace = machine.namespace().unwrap_or_default();
+    let namespace = Namespace::of(machine);
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, resource);
     let found = api.get(&name).await.map_err(StoreError::request("get", KIND, &name))?;
     let known = found.data.pointer("/status/conditions").and_then(Value::as_array);
-    let known = known.map(Vec::as_slice).unwrap_or_default();
+    let known = known.map_or(&[][..], Vec::as_slice);
     let Some(conditions) = request_conditions(known, &resource.version, now) else { return Ok(()) };
     let patch = json!({
         "metadata": { "resourceVersion": found.resource_version() },
@@ -177,9 +173,9 @@ pub async fn request_replacement(
     written.map(drop).map_err(StoreError::request("request the replacement of", KIND, &name))
 }
 
-/// Records on a claim what it will take, with the finalizer that holds it until
-/// that is given back.
-pub async fn record_choice<K: Kind>(
+/// Records the value that a claim will take, with the finalizer that holds the claim until the
+/// value is released.
+pub async fn record_choice<K: Object>(
     client: &Client,
     claim: &K,
     (annotation, value): (&str, String),
@@ -190,8 +186,7 @@ pub async fn record_choice<K: Kind>(
     patch(client, claim, "record the choice of", change).await.map(drop)
 }
 
-/// Forgets what a claim has chosen.
-pub async fn drop_choice<K: Kind>(client: &Client, claim: &K, annotation: &str) -> Result<(), StoreError> {
+pub async fn drop_choice<K: Object>(client: &Client, claim: &K, annotation: &str) -> Result<(), StoreError> {
     let change = json!({ "metadata": { "annotations": { annotation: null } } });
     patch(client, claim, "drop the choice of", change).await.map(drop)
 }

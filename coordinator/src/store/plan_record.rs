@@ -19,13 +19,13 @@ use kube::{Client, ResourceExt as _};
 use proto::plan::{Checksum, Kind, Secret};
 use serde_json::{Value, json};
 
-use super::{StoreError, is_conflict, is_not_found, is_terminating};
+use super::{StoreError, is_conflict, is_not_found, is_terminating, open_api};
 
-/// Upstream's keys that only this module writes.
+/// Keys of the upstream agent that only this module writes.
 const LAST_APPLY_TIME: &str = "last-apply-time";
 const SUCCESS_COUNT: &str = "success-count";
-/// All captured output of one plan, bytes before compression: the Secret that
-/// holds it must stay far below a mebibyte.
+/// The captured output of one plan in bytes before compression. The Secret with it must stay far
+/// below a mebibyte.
 const OUTPUT_BYTES: usize = 128 * 1024;
 const KIND: &str = "Secret";
 
@@ -33,7 +33,7 @@ const KIND: &str = "Secret";
 #[derive(Clone, Debug)]
 pub struct StoredSecret {
     pub name: String,
-    /// Precondition of the next write; `None` where there is no Secret.
+    /// Precondition of the next write; `None` if there is no Secret.
     resource_version: Option<String>,
     pub contents: StoredPlan,
     results: BTreeMap<String, Vec<u8>>,
@@ -42,8 +42,8 @@ pub struct StoredSecret {
 /// Reads the plan Secret of a host.
 ///
 /// # Errors
-/// [`StoreError::Taken`] for a Secret that is not one of plans, and when the API
-/// server does not answer.
+/// [`StoreError::Taken`] for a Secret that is no plan Secret, and when the API server does not
+/// answer.
 pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret, StoreError> {
     let found = secrets.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
     if let Some(found) = &found {
@@ -57,16 +57,16 @@ pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret,
     Ok(StoredSecret { name: name.to_owned(), resource_version, contents, results })
 }
 
-/// Writes a plan record. The results of the plan before are blanked in the same
-/// write: an old success must not pass as the new one's. A missing Secret is
-/// created; in a namespace that is being deleted a clean plan does without.
+/// Writes a plan record. The results of the former plan are blanked in the same write, so that an
+/// old success does not pass as that of the new plan. A missing Secret is created, except for a
+/// clean plan in a namespace that is being deleted.
 pub async fn write(
     client: &Client,
     inventory: &MachineInventory,
     record: &PlanRecord,
     read: &StoredSecret,
 ) -> Result<(), StoreError> {
-    let api: Api<KubeSecret> = Api::namespaced(client.clone(), &inventory.namespace().unwrap_or_default());
+    let api: Api<KubeSecret> = open_api(client, inventory);
     let kind = record.plan.kind.as_str();
     let plan = ByteString(record.bytes.expose().to_vec());
     if read.resource_version.is_none() {
@@ -95,7 +95,8 @@ pub async fn write(
     written.map(drop).map_err(StoreError::request("write the plan record to", KIND, &read.name))
 }
 
-/// The data of a plan that has not run: an old success must not pass as its own.
+/// The data of a plan that has not run. The results are blank, so that an old success does not pass
+/// as its own.
 fn plan_and_no_results(plan: &ByteString) -> Value {
     let blank = ByteString(vec![]);
     json!({
@@ -108,9 +109,9 @@ fn plan_and_no_results(plan: &ByteString) -> Value {
     })
 }
 
-/// Whether the plan Secret of that name exists. One of another host is emptied:
-/// its plan and its results are not this host's. One that names no host is older
-/// than that annotation, and stays.
+/// Tells whether the plan Secret of that name exists. A Secret of another host is emptied, because
+/// its plan and results are not those of this host. A Secret that names no host is older than the
+/// annotation, and stays.
 pub(super) async fn adopt(
     secrets: &Api<KubeSecret>,
     name: &str,
@@ -137,8 +138,8 @@ pub(super) async fn adopt(
     emptied.map(|_| true).map_err(StoreError::request("empty", KIND, name))
 }
 
-/// The plan Secret of a host that never had a plan. It has no owner reference:
-/// after a restore with new UIDs the garbage collector would delete it.
+/// The plan Secret of a host that never had a plan. It has no owner reference, because the garbage
+/// collector would delete it after a restore with new UIDs (decision 6).
 pub(super) fn render(name: &str, tpm_hash: Option<&str>) -> KubeSecret {
     KubeSecret {
         metadata: ObjectMeta {
@@ -160,8 +161,8 @@ pub(super) fn render(name: &str, tpm_hash: Option<&str>) -> KubeSecret {
     }
 }
 
-/// A Secret of that name that is something else is never read or written. An
-/// operator who restores one may leave its labels out.
+/// A Secret of another type is never read or written. The labels are not compared, because an
+/// operator who restores a Secret may leave them out.
 fn check_type(secret: &KubeSecret) -> Result<(), StoreError> {
     if secret.type_.as_deref() == Some(plan_secret::TYPE) {
         return Ok(());
@@ -195,7 +196,7 @@ impl StoredSecret {
         self.results.get(key).is_some_and(|bytes| bytes == checksum.as_str().as_bytes())
     }
 
-    /// The result keys, as the upstream agent leaves them.
+    /// The result keys in the form of the upstream agent.
     fn render_results(
         &self,
         checksum: &Checksum,
@@ -227,11 +228,11 @@ impl StoredSecret {
     }
 }
 
-/// Writes how a plan ended into its Secret; no request when it is there, or the
-/// plan had no Secret.
+/// Writes the end of a plan into its Secret. Sends no request if the end is stored, or if the plan
+/// had no Secret.
 ///
 /// # Errors
-/// [`StoreError::Changed`] when the Secret is not what was read.
+/// [`StoreError::Changed`] if the Secret changed since it was read.
 pub async fn record_end(
     secrets: &Api<KubeSecret>,
     secret: &StoredSecret,
@@ -256,8 +257,8 @@ pub async fn record_end(
     }
 }
 
-/// gzip of a JSON map from name to base64, as upstream has it. What is too much
-/// is left out, whole outputs at a time.
+/// A gzip of a JSON map from name to base64, as the upstream agent writes it. Whole outputs are
+/// left out if all are too large.
 fn compress(outputs: &BTreeMap<String, String>) -> Vec<u8> {
     let mut room = OUTPUT_BYTES;
     let kept: BTreeMap<_, _> = outputs
@@ -271,7 +272,7 @@ fn compress(outputs: &BTreeMap<String, String>) -> Vec<u8> {
         .collect();
     let mut encoder = GzEncoder::new(vec![], Compression::default());
     let text = serde_json::to_vec(&kept).unwrap_or_default();
-    // Writing to memory cannot fail; if it did, results matter more than output.
+    // Writing to memory cannot fail; if it did, results would matter more than output.
     let _ = encoder.write_all(&text);
     encoder.finish().unwrap_or_default()
 }

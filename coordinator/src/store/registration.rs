@@ -1,6 +1,6 @@
-//! What a registration leaves in the API: the inventory, its plan Secret, and
-//! the first status. Three writes for a new host, none for a known one; each
-//! call repairs what a crash between them left.
+//! The objects that a registration writes: the inventory, its plan Secret, and the first status. A
+//! new host takes three writes, a known one none. Each call repairs the state that a crash between
+//! the writes left.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
-use super::{StoreError, TRIES, host, is_conflict, plan_record};
+use super::{StoreError, TRIES, host, is_conflict, open_api, plan_record};
+use crate::key::Namespace;
 
 const KIND: &str = "MachineInventory";
 const SECRET: &str = "Secret";
@@ -29,11 +30,11 @@ pub struct NewHost {
     pub observed_network: Option<ObservedNetwork>,
 }
 
-/// Creates the inventory of a host. Another replica may have done so a moment
-/// ago: then that one is the answer, when it has the same key.
+/// Creates the inventory of a host. If another replica has created it a moment ago with the same
+/// key, that inventory is the answer.
 ///
 /// # Errors
-/// [`StoreError::Taken`] when the name has another key, [`StoreError::Request`].
+/// [`StoreError::Taken`] if the inventory of that name has another key, [`StoreError::Request`].
 pub async fn create_inventory(
     inventories: &Api<MachineInventory>,
     draft: Draft,
@@ -69,15 +70,15 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
     inventory
 }
 
-/// Writes labels and annotations that differ, as `decide` says. `known` may be
-/// stale: a conflict reads the inventory and decides again.
+/// Writes labels and annotations that differ, by the decision `decide`. `known` may be stale: after
+/// a conflict the inventory is read and decided again.
 pub async fn refresh_metadata(
     client: &Client,
     known: Arc<MachineInventory>,
     decide: impl Fn(&MachineInventory) -> Option<Refresh>,
 ) -> Result<Arc<MachineInventory>, StoreError> {
     let name = known.name_any();
-    let api: Api<MachineInventory> = Api::namespaced(client.clone(), &known.namespace().unwrap_or_default());
+    let api: Api<MachineInventory> = open_api(client, &*known);
     let mut known = known;
     for _ in 0..TRIES {
         let Some(Refresh { labels, annotations }) = decide(&known) else { return Ok(known) };
@@ -93,17 +94,16 @@ pub async fn refresh_metadata(
     Err(StoreError::Contended { kind: KIND, name })
 }
 
-/// Creates the plan Secret of an inventory, when that was not done yet, and
-/// names it in the status, with what the registration says of the host. A lost
-/// one is recreated, that of another host is emptied, and one that is not a plan
-/// Secret is never adopted.
+/// Creates the plan Secret of an inventory, and names it in the status together with the facts of
+/// the registration. A lost Secret is recreated, that of another host is emptied, and a Secret that
+/// is no plan Secret is never adopted.
 pub async fn ensure_plan_secret(
     client: &Client,
     inventory: Arc<MachineInventory>,
     registered: Registered<'_>,
     now: Timestamp,
 ) -> Result<Arc<MachineInventory>, StoreError> {
-    let namespace = inventory.namespace().unwrap_or_default();
+    let namespace = Namespace::of(&*inventory);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let hash = inventory.spec.tpm_hash.as_deref();
     let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
@@ -111,8 +111,11 @@ pub async fn ensure_plan_secret(
         Some(named) if plan_record::adopt(&secrets, &named, hash).await? => named,
         _ => create_plan_secret(&secrets, inventory.name_any(), hash).await?,
     };
-    let reference =
-        ObjectReference { name: Some(name), namespace: Some(namespace), ..ObjectReference::default() };
+    let reference = ObjectReference {
+        name: Some(name),
+        namespace: Some(namespace.to_string()),
+        ..ObjectReference::default()
+    };
     host::update_status(client, inventory, now, |status| {
         facts::record_registration(status, reference.clone(), registered);
     })
@@ -126,7 +129,7 @@ async fn create_plan_secret(
 ) -> Result<String, StoreError> {
     match secrets.create(&PostParams::default(), &plan_record::render(&name, hash)).await {
         Ok(_) => {}
-        // Left by a crash before the status was written, or by a restore.
+        // A crash before the write of the status, or a restore, left the Secret.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             plan_record::adopt(secrets, &name, hash).await?;
         }
@@ -135,8 +138,8 @@ async fn create_plan_secret(
     Ok(name)
 }
 
-/// Gives the inventory of a host that was never installed to another key: one
-/// compare-and-swap. `approval` is what the new key needs.
+/// Gives the inventory of a host that was never installed to another key by one compare-and-swap.
+/// `approval` belongs to the new key.
 pub async fn replace_identity(
     client: &Client,
     inventory: &MachineInventory,
@@ -151,7 +154,7 @@ pub async fn replace_identity(
     super::patch(client, inventory, "replace the identity of", change).await
 }
 
-/// Brings the label of the class up to date; no request when it is so already.
+/// Updates the label of the class, if it differs.
 pub async fn show_class(
     client: &Client,
     inventory: Arc<MachineInventory>,

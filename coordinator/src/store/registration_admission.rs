@@ -1,5 +1,5 @@
-//! What the admission of hosts leaves in the status of a `MachineRegistration`:
-//! the places that were given away, and the host that was refused last.
+//! The status of a `MachineRegistration` after the admission of hosts: the places that were taken,
+//! and the host that was refused last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,12 @@ use tokio::time::{Instant, sleep};
 use super::status::write_status;
 use super::{StoreError, TRIES, is_conflict};
 
-/// How long the cache may take to show what a write has met.
+/// The time in which the cache shows an object that a write has met.
 const CACHE_DEADLINE: Duration = Duration::from_secs(2);
 const CACHE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Takes a place by one compare-and-swap; `false` when there is none. `latest` is
-/// the registration in the cache: after a conflict the decision waits until that
-/// has moved on.
+/// Takes a place by one compare-and-swap; `false` if there is none. `latest` is the registration in
+/// the cache: after a conflict the decision waits until the cache has a newer one.
 pub async fn reserve_place(
     client: &Client,
     latest: impl Fn() -> Arc<MachineRegistration>,
@@ -34,7 +33,7 @@ pub async fn reserve_place(
     Ok(stopped.await?.is_none_or(|quota| quota == Quota::Free))
 }
 
-/// Records a refused host, where `decide` says so.
+/// Records a refused host, if `decide` gives one.
 pub async fn record_refusal(
     client: &Client,
     latest: impl Fn() -> Arc<MachineRegistration>,
@@ -50,7 +49,7 @@ pub async fn record_refusal(
     stopped.await.map(drop)
 }
 
-/// Writes what `change` makes of the status. Where it stops, the answer is why.
+/// Writes the status after `change`. If `change` stops, its reason is the answer.
 async fn change_status<T>(
     client: &Client,
     latest: impl Fn() -> Arc<MachineRegistration>,

@@ -1,5 +1,5 @@
-//! The Secret with the token of a registration: read by name, never listed,
-//! owned by no object, so that it outlives a restore.
+//! The Secret with the token of a registration. It is read by name and never listed, and no object
+//! owns it, so that it outlives a restore.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use super::{StoreError, patch};
+use crate::key::Namespace;
 
 const KIND: &str = "Secret";
 
@@ -21,20 +22,19 @@ pub struct Token {
     secret: Secret,
 }
 
-/// Name of the Secret of a registration.
+/// The name of the Secret of a registration.
 pub fn secret_name(registration: &str) -> String {
     format!("{registration}{}", registration_secret::SUFFIX)
 }
 
-/// Reads the token, which is made that of the spec where it names one. Where
-/// there is no Secret it is created, with the token that the status shows, if
-/// any.
+/// Reads the token, which becomes that of the spec if the spec names one. A missing Secret is
+/// created, with the token that the status shows, if any.
 ///
 /// # Errors
-/// [`StoreError::Taken`] when the Secret holds something else.
+/// [`StoreError::Taken`] if the Secret holds no token.
 pub async fn ensure(client: &Client, registration: &MachineRegistration) -> Result<Token, StoreError> {
     let name = secret_name(&registration.name_any());
-    let namespace = registration.namespace().unwrap_or_default();
+    let namespace = Namespace::of(registration);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let found = secrets.get_opt(&name).await.map_err(StoreError::request("get", KIND, &name))?;
     let fixed = registration.spec.token.clone().filter(|token| !token.is_empty());

@@ -19,7 +19,7 @@ pub async fn read_secret(
     api.get_opt(name).await.map_err(StoreError::request("get", "Secret", name))
 }
 
-/// Reads a Secret by name, the first of these keys; `None` when it has none.
+/// Reads the first of these keys of a Secret; `None` if there is none.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -32,7 +32,6 @@ pub async fn read_key(
     Ok(read_secret(client, namespace, name).await?.and_then(|secret| value_of(&secret, keys)))
 }
 
-/// The value of the first of these keys.
 pub fn value_of(secret: &KubeSecret, keys: &[&str]) -> Option<Secret> {
     let data = secret.data.as_ref()?;
     keys.iter().find_map(|key| data.get(*key)).map(|value| Secret::new(value.0.clone()))

@@ -1,4 +1,4 @@
-//! From the events of the watches of one kind to store, index and queues.
+//! Takes the events of the watches of one kind to store, index and queues.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::telemetry::chain;
 /// The namespace of one watch; `None` for all.
 type Scope = Option<String>;
 
-/// What the watches of one kind feed.
+/// The destinations of the events of one kind.
 pub(super) struct Feed<K: Watched> {
     pub writer: Writer<K>,
     kind: K::DynamicType,
@@ -40,8 +40,8 @@ impl<K: Watched> Feed<K> {
         unlisted: Unlisted,
     ) -> Self {
         let mut writer = Writer::new(kind.clone());
-        // Ready, while it is empty: an applier of kube-runtime waits for that, and is started when
-        // all is listed.
+        // The store is ready while it is empty, because an applier of kube-runtime waits for that,
+        // and no applier is started before all kinds are listed.
         writer.apply_watcher_event(&Event::InitDone);
         let unlisted_scopes = scopes.collect();
         handlers.metrics.create_unparsable(K::KIND.name());
@@ -94,10 +94,11 @@ impl<K: Watched> Feed<K> {
         }
     }
 
-    /// One that does not parse keeps its last version that did, and stops no other.
+    /// Takes an object. An object that does not parse keeps its last version that did, and stops no
+    /// other object.
     fn take_object(&mut self, object: DeserializeGuard<K>) {
         if let Some(mut object) = self.parse_object(object) {
-            // Nothing reads them, and they can be the larger part of an object.
+            // Nothing reads the managed fields, which can be the larger part of an object.
             object.meta_mut().managed_fields = None;
             let key = self.key_of(&object);
             self.writer.apply_watcher_event(&Event::Apply(object));
@@ -112,7 +113,8 @@ impl<K: Watched> Feed<K> {
         self.record_change(object, Presence::Deleted);
     }
 
-    /// What was deleted while the watch was interrupted has no event.
+    /// Removes the objects that were deleted while the watch was interrupted, because they have no
+    /// event.
     fn end_list(&mut self, scope: &Scope) {
         let store = self.writer.as_reader();
         let known: Vec<_> = store.state().iter().map(|object| self.key_of(&**object)).collect();
@@ -134,22 +136,22 @@ impl<K: Watched> Feed<K> {
 
     fn parse_object(&self, guarded: DeserializeGuard<K>) -> Option<K> {
         let key = self.key_of(&guarded);
-        let log = |invalid: &InvalidObject| {
+        let parsed = guarded.0.inspect_err(|invalid: &InvalidObject| {
             self.handlers.metrics.count_unparsable(K::KIND.name());
             tracing::warn!(
                 kind = K::KIND.name(),
                 namespace = key.namespace,
                 name = key.name,
                 error = invalid.error,
-                "an object does not parse; its last usable version stays in use: correct the object"
+                "object does not parse, its last usable version stays in use: correct the object"
             );
-        };
-        guarded.0.inspect_err(log).ok()
+        });
+        parsed.ok()
     }
 }
 
 fn log_interruption(kind: &str, namespace: Option<&str>, error: &watcher::Error) {
-    tracing::warn!(kind, namespace, error = %chain(error), "a watch was interrupted; it is opened again with backoff");
+    tracing::warn!(kind, namespace, error = %chain(error), "watch interrupted, opening it again with backoff");
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! What is deleted while a watch is interrupted: the list that follows does not
-//! name it. Kinds whose first list is not complete.
+//! Objects that are deleted while a watch is interrupted, found because the next list does not name
+//! them, and kinds whose first list is not complete.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
 use tokio::sync::watch;
 
-/// How many kinds are not listed yet. A store of kube-runtime is ready after a list of its own,
-/// which would copy each object once more.
+/// The number of kinds that are not listed yet. The readiness of a store of kube-runtime is not
+/// used, because it needs a list of its own, which would copy each object once more.
 #[derive(Clone, Debug)]
 pub(super) struct Unlisted(watch::Sender<usize>);
 
@@ -29,12 +29,12 @@ impl Unlisted {
 
     /// Waits until every kind was listed.
     pub(super) async fn wait_none(&self) {
-        // It has a sender: it does not fail.
+        // The wait cannot fail, because this object has a sender.
         let _ = self.0.subscribe().wait_for(|kinds| *kinds == 0).await;
     }
 }
 
-/// Keys of the list that a watcher is giving, between its `Init` and `InitDone`.
+/// Keys of the list that a watcher receives between `Init` and `InitDone`.
 pub(super) struct Listing<K>(Option<HashSet<K>>);
 
 impl<K> Default for Listing<K> {
@@ -54,7 +54,7 @@ impl<K: Hash + Eq + Clone> Listing<K> {
         }
     }
 
-    /// The list ends; those of `known` that it did not name.
+    /// Ends the list, and gives the keys of `known` that it did not name.
     pub(super) fn end<'a>(&mut self, known: impl Iterator<Item = &'a K>) -> Vec<K>
     where
         K: 'a,

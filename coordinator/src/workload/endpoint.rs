@@ -1,4 +1,4 @@
-//! Whether an API server answers at the endpoint of a workload cluster.
+//! Asks whether an API server answers at the endpoint of a workload cluster.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::key::Key;
 use crate::store::StoreError;
 use crate::telemetry::chain;
 
-/// An endpoint that answers is asked again after this long.
+/// The interval between two questions to an endpoint that answers.
 const INTERVAL: Duration = Duration::from_mins(2);
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Etcd's quorum is part of it.
+/// The path whose answer includes the quorum of etcd.
 const PATH: &str = "/readyz";
 
 /// The last question.
@@ -28,8 +28,8 @@ pub(super) struct Asked {
 }
 
 impl WorkloadClients {
-    /// Asks the API server at the endpoint, unless it was asked a short time ago. Also
-    /// tells when to ask again. Once the control plane is initialized it is asked at once.
+    /// Asks the API server at the endpoint, unless it was asked a short time ago, and gives the
+    /// time until the next question. Once the control plane is initialized it is asked at once.
     ///
     /// # Errors
     /// When the Secret with the kubeconfig cannot be read.
@@ -63,8 +63,8 @@ impl WorkloadClients {
         Ok((answer, repeats.then_some(pause)))
     }
 
-    /// An endpoint that answers costs the management cluster nothing: the Secret is read
-    /// when there is no client, and again when the one that was kept had no answer.
+    /// An endpoint that answers costs the management cluster nothing: the Secret is read if there
+    /// is no client, and again if the kept client had no answer.
     async fn ask_now(
         &self,
         management: &Client,
@@ -79,7 +79,7 @@ impl WorkloadClients {
                 Err(problem) => return Ok(EndpointAnswer::Unasked(problem)),
             },
         };
-        // An error is a semaphore that is closed, which this one never is.
+        // `acquire` only fails on a closed semaphore; this one is never closed.
         let _question = self.0.questions.acquire().await.ok();
         let error = match timeout(DEADLINE, ask_ready(&client)).await {
             Ok(Ok(())) => return Ok(EndpointAnswer::Answered),
@@ -91,15 +91,15 @@ impl WorkloadClients {
 }
 
 impl Asked {
-    /// The Secret of a control plane that does not exist yet is not asked for again and
-    /// again: the progress of the Cluster announces it.
+    /// Tells whether the question is repeated. The Secret of a control plane that does not exist
+    /// yet is not asked for again, because the progress of the Cluster announces it.
     fn repeats(&self) -> bool {
         self.is_initialized || !matches!(self.answer, EndpointAnswer::Unasked(_))
     }
 }
 
-/// A refusal is an answer; an error of a server may be that of a load balancer which
-/// has no API server behind it.
+/// A refusal is an answer. An error of a server is none, because a load balancer without an API
+/// server behind it may have sent it.
 async fn ask_ready(client: &Client) -> Result<(), kube::Error> {
     let request = http::Request::get(PATH).body(Vec::new()).map_err(kube::Error::HttpError)?;
     match client.request_text(request).await {

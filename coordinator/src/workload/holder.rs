@@ -1,5 +1,5 @@
-//! The holder of an internal endpoint, as a Lease of the workload cluster. The Lease
-//! shows it and decides nothing: that is VRRP's.
+//! The holder of an internal endpoint, as a Lease of the workload cluster. The Lease only shows the
+//! holder, because VRRP decides.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,18 +12,17 @@ use super::WorkloadClients;
 use crate::key::Key;
 use crate::store::StoreError;
 
-/// Where Kubernetes keeps the Leases of its own control plane.
+/// The namespace of the Leases of Kubernetes' own control plane.
 const NAMESPACE: &str = "kube-system";
-/// Name of the Lease.
 pub const LEASE: &str = "baremetal-control-plane-endpoint";
 
 impl WorkloadClients {
-    /// Another leader may have written other holders.
+    /// Forgets all holders, because another leader may have written other ones.
     pub fn forget_holders(&self) {
         self.lock_holders().clear();
     }
 
-    /// Writes the holder when it is another than was written last.
+    /// Writes the holder if it differs from the one that was written last.
     pub async fn show_holder(
         &self,
         management: &Client,
@@ -34,7 +33,7 @@ impl WorkloadClients {
         if self.lock_holders().get(cluster).is_some_and(|shown| shown == holder) {
             return Ok(());
         }
-        // Without a client the endpoint's condition tells why.
+        // If there is no client, the condition of the endpoint shows the cause.
         let Ok(client) = self.open_client(management, cluster).await? else { return Ok(()) };
         let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
         let known = leases.get_opt(LEASE).await.map_err(StoreError::request("get", "Lease", LEASE))?;
@@ -55,19 +54,19 @@ async fn create(leases: &Api<Lease>, lease: Value) -> Result<Lease, kube::Error>
     leases.create(&PostParams::default(), &lease).await
 }
 
-/// What the Lease lacks; `None` when it names the holder already.
+/// The change of the Lease; `None` if it names the holder already.
 fn change_holder(known: Option<&Lease>, holder: &str, now: Timestamp) -> Option<Value> {
     let spec = known.and_then(|lease| lease.spec.as_ref());
     if spec.and_then(|spec| spec.holder_identity.as_deref()) == Some(holder) {
         return None;
     }
-    let transitions = spec.map(|spec| spec.lease_transitions.unwrap_or_default().saturating_add(1));
+    let transitions = spec.map_or(0, |spec| spec.lease_transitions.unwrap_or(0).saturating_add(1));
     let mut metadata = json!({ "name": LEASE });
     if let Some(version) = known.and_then(ResourceExt::resource_version) {
         metadata["resourceVersion"] = json!(version);
     }
     Some(json!({ "metadata": metadata, "spec": {
         "holderIdentity": holder, "acquireTime": MicroTime(now),
-        "leaseTransitions": transitions.unwrap_or_default(),
+        "leaseTransitions": transitions,
     } }))
 }

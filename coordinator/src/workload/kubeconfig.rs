@@ -1,4 +1,4 @@
-//! A kubeconfig out of a Secret: only what it holds itself is used.
+//! A kubeconfig from a Secret, of which only embedded contents are used.
 
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -6,7 +6,7 @@ use proto::plan::Secret;
 
 use crate::client::build_workload_client;
 
-/// Why a kubeconfig is not used. Shows nothing of its content.
+/// The cause for which a kubeconfig is not used. It shows nothing of the content.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     #[error("it is no kubeconfig")]

@@ -18,7 +18,6 @@ const FAULTS: &str = "docs/reference/faults.md";
 
 /// Spans of several words that look like a command and are none.
 const TEXTS: [&str; 19] = [
-    "a watch was interrupted",
     "agent ► proto",
     "cannot be written",
     "clusters rights::",
@@ -37,6 +36,7 @@ const TEXTS: [&str; 19] = [
     "provisioning error",
     "registration error",
     "use an Elemental live ISO",
+    "watch interrupted",
 ];
 
 fn read(path: &str) -> String {

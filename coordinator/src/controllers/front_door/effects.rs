@@ -1,4 +1,4 @@
-//! What a decision changes, one effect at a time.
+//! The effects of a decision; a reconcile applies one of them.
 
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, MachineInventory};
@@ -15,7 +15,6 @@ use crate::controllers::plans::{describe_release, write_plan};
 use crate::store::{StoreError, bootstrap_secret, host, machine};
 use crate::telemetry::chain;
 
-/// Applies the one effect of a decision.
 pub(super) async fn apply_effect<K: FrontDoor>(
     context: &Context,
     machine: &K,
@@ -75,7 +74,7 @@ async fn claim_host<K: FrontDoor>(
     Ok(())
 }
 
-/// Writes the record, then announces it: only an announced plan is streamed.
+/// Writes the record, then announces it, because only an announced plan is streamed.
 async fn assign_plan<K: FrontDoor>(
     context: &Context,
     machine: &K,
@@ -116,7 +115,7 @@ async fn provide_machine<K: FrontDoor>(
     Ok(())
 }
 
-/// From its creation until now.
+/// The time since the creation of a machine.
 fn age_of<K: FrontDoor>(machine: &K, context: &Context) -> Period {
     let end = context.clock.now();
     Period { start: machine.creation_timestamp().map_or(end, |created| created.0), end }
@@ -147,7 +146,7 @@ async fn remove_node<K: FrontDoor>(
     context.workloads.delete_node(&context.client, namespace, node).await?;
     let message = format!("Node {} was deleted from Cluster {}", node.name, node.cluster);
     context.events.publish(machine, EventReason::NodeRemoved, &message).await;
-    tracing::info!(node = node.name, "node of a host that goes deleted");
+    tracing::info!(node = node.name, "deleted Node of a released host");
     Ok(())
 }
 
@@ -166,11 +165,11 @@ async fn abandon_host<K: FrontDoor>(
     inventory: &MachineInventory,
     left_node: Option<&NodeRef>,
 ) -> Result<(), StoreError> {
-    // The host is given up whatever the workload cluster says.
+    // The host is abandoned even if the workload cluster cannot be reached.
     if let Some(node) = left_node
         && let Err(error) = remove_node(context, machine, gathered, node).await
     {
-        tracing::warn!(node = node.name, error = %chain(&error), "a Node stays in its cluster: delete it there");
+        tracing::warn!(node = node.name, error = %chain(&error), "cannot delete Node, delete it in the workload cluster");
     }
     if !inventory.annotations().contains_key(annotation::ABANDONED) {
         host::abandon(&context.client, inventory, context.clock.now()).await?;

@@ -1,5 +1,5 @@
-//! `IPAddressClaim` of Cluster API: an address of an `IPPool` is chosen, taken, given,
-//! and given back.
+//! `IPAddressClaim` of Cluster API: chooses an address of an `IPPool`, takes it, allocates it, and
+//! releases it.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::addresses;
 use crate::controllers::context::Context;
 use crate::controllers::failures::show_condition;
 use crate::controllers::reconciled::{Failure, Reconciled};
-use crate::key::Key;
-use crate::store::{StoreError, metal3, status};
+use crate::key::{Key, Namespace};
+use crate::store::{StoreError, metal3, open_api, status};
 
 impl Reconciled for IPAddressClaim {
     async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
@@ -46,7 +46,7 @@ impl Reconciled for IPAddressClaim {
 
 async fn apply_step(context: &Context, situation: &Situation<'_>, step: Step) -> Result<(), StoreError> {
     let (client, claim) = (&context.client, situation.claim);
-    let namespace = claim.namespace().unwrap_or_default();
+    let namespace = Namespace::of(claim);
     match step {
         Step::Rest => Ok(()),
         Step::Choose(pool) => match addresses::choose_address(context, claim, &pool) {
@@ -87,20 +87,20 @@ async fn refuse_claim(
     status::write_status(&context.client, situation.claim, &projected).await.map(drop)
 }
 
-/// What the claim was given goes before the address is free.
+/// The `IPAddress` of the claim is deleted before the address is free.
 async fn release_address(
     context: &Context,
     claim: &IPAddressClaim,
     reserved: Option<&str>,
 ) -> Result<(), StoreError> {
     let (client, name) = (&context.client, claim.name_any());
-    let given: Api<IPAddress> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
+    let given: Api<IPAddress> = open_api(client, claim);
     let found = given.get_opt(&name).await.map_err(StoreError::request("get", "IPAddress", &name))?;
     if let Some(found) = found.filter(|address| address.spec.pool_ref == claim.spec.pool_ref) {
         metal3::delete_held(client, &found, ADDRESS_FINALIZER).await?;
     }
     if let Some(reserved) = reserved {
-        addresses::give_address_back(context, claim, reserved).await?;
+        addresses::release_address(context, claim, reserved).await?;
     }
     metal3::drop_finalizer(client, claim, CLAIM_FINALIZER).await
 }

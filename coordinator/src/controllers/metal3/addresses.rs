@@ -1,5 +1,5 @@
-//! Addresses of `IPPool`s, as claims of both kinds take them and give them back: by the
-//! `IPAddress` of Metal3 whose name follows from the address.
+//! Addresses of `IPPool`s, which claims of both kinds take and release by the `IPAddress` of Metal3
+//! whose name follows from the address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,18 +13,17 @@ use kube::{Api, ResourceExt as _};
 
 use crate::controllers::context::Context;
 use crate::index::metal3::slot_of_address_claim;
-use crate::key::Key;
-use crate::store::{StoreError, metal3};
+use crate::key::{Key, Namespace};
+use crate::store::{Object, StoreError, metal3, open_api};
 
 /// A claim of either kind.
-pub(super) trait Claim: metal3::Kind {
+pub(super) trait Claim: Object {
     const KIND: ClaimKind;
     const FINALIZER: &'static str;
 
-    /// Name of its pool.
     fn pool(&self) -> &str;
 
-    /// Where the index keeps its address.
+    /// The place of the claim in the index.
     fn slot(&self) -> Key;
 }
 
@@ -58,7 +57,6 @@ fn is_own<C: Claim>(address: &IPAddress, claim: &C) -> bool {
     is_held_by(address, C::KIND, &claim.name_any(), claim.pool())
 }
 
-/// The pool of a claim.
 pub(super) fn find_pool(context: &Context, claim: &impl Claim) -> Option<Arc<IPPool>> {
     context.cache.get::<IPPool>(&Key::of(claim).in_namespace_of(claim.pool()))
 }
@@ -83,7 +81,7 @@ pub(super) fn choose_address(context: &Context, claim: &impl Claim, pool: &Pool)
     })
 }
 
-/// The machine whose data the claim is made for.
+/// The machine of the data that made the claim.
 fn machine_of(context: &Context, claim: &impl Claim) -> Option<Key> {
     let key = Key::of(claim);
     let data = key.in_namespace_of(claim.labels().get(names::DATA_NAME)?);
@@ -92,7 +90,7 @@ fn machine_of(context: &Context, claim: &impl Claim) -> Option<Key> {
     Some(key.in_namespace_of(&data.spec.claim.name))
 }
 
-/// Records what the claim will take.
+/// Records the address that the claim will take.
 pub(super) async fn record_address<C: Claim>(
     context: &Context,
     claim: &C,
@@ -102,14 +100,14 @@ pub(super) async fn record_address<C: Claim>(
     metal3::record_choice(&context.client, claim, note, C::FINALIZER).await
 }
 
-/// Of two claims that chose one address, the one whose object is created has it. Whether
-/// it was created now.
+/// Takes an address, and tells whether its object was created now. If two claims chose one address,
+/// the claim whose object is created has it.
 pub(super) async fn take_address(
     context: &Context,
     claim: &impl Claim,
     address: &IPAddress,
 ) -> Result<bool, StoreError> {
-    let namespace = claim.namespace().unwrap_or_default();
+    let namespace = Namespace::of(claim);
     let Some(existing) = metal3::create(&context.client, &namespace, address).await? else {
         return Ok(true);
     };
@@ -117,24 +115,24 @@ pub(super) async fn take_address(
         tracing::info!(
             address = existing.name_any(),
             holder = existing.spec.claim.name,
-            "the address is in use; another is chosen"
+            "address is in use, choosing another one"
         );
         metal3::drop_choice(&context.client, claim, names::CHOSEN_ADDRESS).await?;
     }
     Ok(false)
 }
 
-/// Deletes the `IPAddress` of this name, where the claim holds it.
-pub(super) async fn give_address_back(
+/// Deletes the `IPAddress` of this name, if the claim holds it.
+pub(super) async fn release_address(
     context: &Context,
     claim: &impl Claim,
     name: &str,
 ) -> Result<(), StoreError> {
-    let api: Api<IPAddress> = Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
+    let api: Api<IPAddress> = open_api(&context.client, claim);
     let found = api.get_opt(name).await.map_err(StoreError::request("get", "IPAddress", name))?;
     if let Some(found) = found.filter(|address| is_own(address, claim)) {
         metal3::delete_held(&context.client, &found, names::ADDRESS_FINALIZER).await?;
-        tracing::info!(address = found.spec.address, "address given back");
+        tracing::info!(address = found.spec.address, "address released");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `Metal3Cluster`: held while machines of it exist; its status is projected.
+//! `Metal3Cluster`: has a finalizer while machines of it exist, and a projected status.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! `Metal3Data`: addresses are claimed, the Secrets rendered, and the addresses given
-//! back.
+//! `Metal3Data`: claims addresses, renders the Secrets, and releases the addresses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +21,12 @@ use crate::controllers::context::Context;
 use crate::controllers::failures::show_event;
 use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::key::Key;
-use crate::store::{StoreError, metal3, status};
+use crate::store::{StoreError, metal3, open_api, status};
 
-/// Pause where nothing announces that what is missing is there.
+/// The interval until an object is looked for again that no watch announces.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// The objects that values are taken from.
+/// The objects of which values are taken.
 struct Objects {
     template: Arc<Metal3DataTemplate>,
     machine: Arc<Machine>,
@@ -36,23 +35,22 @@ struct Objects {
 }
 
 impl Objects {
-    /// What is missing is told by its name.
+    /// Finds the objects; the error names the missing one.
     fn find(data: &Metal3Data, context: &Context) -> Result<Self, String> {
         let key = Key::of(data);
-        let beside = |name: &str| key.in_namespace_of(name);
         let name = &data.spec.template.name;
-        let template = context.cache.get::<Metal3DataTemplate>(&beside(name));
+        let template = context.cache.get::<Metal3DataTemplate>(&key.in_namespace_of(name));
         let template =
             template.ok_or_else(|| format!("Metal3DataTemplate {name} does not exist: restore it"))?;
         let name = &data.spec.claim.name;
-        let metal3_machine = context.cache.get::<Metal3Machine>(&beside(name));
+        let metal3_machine = context.cache.get::<Metal3Machine>(&key.in_namespace_of(name));
         let metal3_machine =
             metal3_machine.ok_or_else(|| format!("Metal3Machine {name} does not exist: restore it"))?;
         let machine = context.find_owner(&*metal3_machine);
         let machine =
             machine.ok_or_else(|| format!("Metal3Machine {name} has no Machine: wait for Cluster API"))?;
-        let host =
-            named_host(&metal3_machine).and_then(|host| context.cache.get::<BareMetalHost>(&beside(host)));
+        let host = named_host(&metal3_machine)
+            .and_then(|host| context.cache.get::<BareMetalHost>(&key.in_namespace_of(host)));
         let host = host.ok_or_else(|| format!("Metal3Machine {name} has no BareMetalHost yet: wait"))?;
         Ok(Self { template, machine, metal3_machine, host })
     }
@@ -85,7 +83,7 @@ impl Reconciled for Metal3Data {
             Ok(()) => (true, None),
             Err(message) => (false, Some(message)),
         };
-        // What was rendered stays: hosts were provisioned with it.
+        // A rendered Secret stays, because hosts were provisioned with it.
         let was_ready = data.status.as_ref().is_some_and(|status| status.ready);
         let projected = Metal3DataStatus { ready: ready || was_ready, error_message };
         status::write_status(&context.client, &*data, &projected).await?;
@@ -97,7 +95,7 @@ impl Reconciled for Metal3Data {
     }
 }
 
-/// The Secrets, or why they cannot be made.
+/// Writes the Secrets, or gives the reason why they cannot be rendered.
 async fn prepare_secrets(context: &Context, data: &Metal3Data) -> Result<Result<(), String>, StoreError> {
     let objects = match Objects::find(data, context) {
         Ok(objects) => objects,
@@ -136,7 +134,7 @@ async fn prepare_secrets(context: &Context, data: &Metal3Data) -> Result<Result<
     Ok(Ok(()))
 }
 
-/// The address of a pool for this data, once its claim has one.
+/// The address of a pool for this data, once its claim has an address.
 async fn claim_address(
     context: &Context,
     data: &Metal3Data,
@@ -167,21 +165,21 @@ async fn claim_address(
 fn new_claim(data: &Metal3Data, name: &str, pool: &str) -> IPClaim {
     let pool_ref = ObjectRef { name: pool.to_owned(), ..ObjectRef::default() };
     let mut claim = IPClaim::new(name, IPClaimSpec { pool: pool_ref });
-    let mut labels = data.metadata.labels.clone().unwrap_or_default();
+    let mut labels = data.labels().clone();
     labels.insert(names::DATA_NAME.to_owned(), data.name_any());
     labels.insert(names::POOL_NAME.to_owned(), pool.to_owned());
     claim.metadata.labels = Some(labels);
     claim
 }
 
-/// Deletes the claims; the data stays until they are gone. They are listed in the
-/// API server: the cache may not have seen the last one.
+/// Deletes the claims; the data stays until they are deleted. The claims are listed in the API
+/// server, because the cache may not have seen the last one.
 async fn release_addresses(context: &Context, data: &Metal3Data) -> Result<(), StoreError> {
     let name = data.name_any();
     if !data.finalizers().iter().any(|held| held == names::DATA_FINALIZER) {
         return Ok(());
     }
-    let api: Api<IPClaim> = Api::namespaced(context.client.clone(), &data.namespace().unwrap_or_default());
+    let api: Api<IPClaim> = open_api(&context.client, data);
     let of_data = ListParams::default().labels(&format!("{}={name}", names::DATA_NAME));
     let claims = api.list(&of_data).await.map_err(StoreError::request("list", "IPClaim", &name))?;
     if claims.items.is_empty() {

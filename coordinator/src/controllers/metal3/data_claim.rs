@@ -1,5 +1,4 @@
-//! `Metal3DataClaim`: an index of a template is chosen, its data created and given
-//! back.
+//! `Metal3DataClaim`: chooses an index of a template, creates its data, and releases it.
 
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ use kube::{Api, ResourceExt as _};
 use crate::controllers::context::Context;
 use crate::controllers::failures::show_event;
 use crate::controllers::reconciled::{Failure, Reconciled};
-use crate::key::Key;
-use crate::store::{StoreError, metal3, status};
+use crate::key::{Key, Namespace};
+use crate::store::{StoreError, metal3, open_api, status};
 
 impl Reconciled for Metal3DataClaim {
     async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
@@ -22,20 +21,22 @@ impl Reconciled for Metal3DataClaim {
             return Ok(Action::await_change());
         }
         let key = Key::of(&*claim);
-        let beside = |name: &str| key.in_namespace_of(name);
-        let template = context.cache.get::<Metal3DataTemplate>(&beside(&claim.spec.template.name));
+        let template =
+            context.cache.get::<Metal3DataTemplate>(&key.in_namespace_of(&claim.spec.template.name));
         let own = context.metal3.data_of_claim(&key).and_then(|data| context.cache.get::<Metal3Data>(&data));
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
         let known = chosen.zip(template.as_ref()).and_then(|(index, template)| {
             let name = coordinator_core::metal3::data::data_name(template, index);
-            context.cache.get::<Metal3Data>(&beside(&name))
+            context.cache.get::<Metal3Data>(&key.in_namespace_of(&name))
         });
-        let find = |name: &str| known.as_deref().filter(|data| data.name_any() == name);
-        match decide_claim(&claim, template.as_deref(), own.as_deref(), find) {
+        let step = decide_claim(&claim, template.as_deref(), own.as_deref(), |name| {
+            known.as_deref().filter(|data| data.name_any() == name)
+        });
+        match step {
             ClaimStep::Rest => {}
             ClaimStep::Choose => {
                 let Some(template) = template else { return Ok(Action::await_change()) };
-                let group = beside(&group_of_template(&template));
+                let group = key.in_namespace_of(&group_of_template(&template));
                 let index = context.metal3.choose_index(&group, &key, lowest_free);
                 let note = (names::CHOSEN_INDEX, index.to_string());
                 metal3::record_choice(&context.client, &*claim, note, names::DATA_CLAIM_FINALIZER).await?;
@@ -68,18 +69,19 @@ impl Reconciled for Metal3DataClaim {
 }
 
 fn lowest_free(is_taken: &dyn Fn(&i64) -> bool) -> i64 {
-    (0..=i64::MAX).find(|index| !is_taken(index)).unwrap_or_default()
+    (0..=i64::MAX).find(|index| !is_taken(index)).unwrap_or(0)
 }
 
-/// Of two claims that chose one index, the one whose data is created has it.
+/// Creates the data of an index. If two claims chose one index, the claim whose data is created has
+/// it.
 async fn create_data(
     context: &Context,
     claim: &Metal3DataClaim,
     data: &Metal3Data,
 ) -> Result<(), StoreError> {
-    let namespace = claim.namespace().unwrap_or_default();
+    let namespace = Namespace::of(claim);
     let Some(existing) = metal3::create(&context.client, &namespace, data).await? else {
-        tracing::info!(data = data.name_any(), "index given");
+        tracing::info!(data = data.name_any(), "index allocated");
         return Ok(());
     };
     if existing.spec.claim.name == claim.name_any() {
@@ -88,19 +90,18 @@ async fn create_data(
     metal3::drop_choice(&context.client, claim, names::CHOSEN_INDEX).await
 }
 
-/// The data of this claim, as the API server has it.
+/// The data of this claim in the API server.
 async fn find_data(
     context: &Context,
     claim: &Metal3DataClaim,
     name: &str,
 ) -> Result<Option<Metal3Data>, StoreError> {
-    let api: Api<Metal3Data> =
-        Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
+    let api: Api<Metal3Data> = open_api(&context.client, claim);
     let found = api.get_opt(name).await.map_err(StoreError::request("get", "Metal3Data", name))?;
     Ok(found.filter(|data| data.spec.claim.name == claim.name_any()))
 }
 
-/// Its own finalizer holds the data until its addresses are free.
+/// Deletes the data, which its own finalizer holds until its addresses are free.
 async fn release_data(context: &Context, claim: &Metal3DataClaim, name: &str) -> Result<(), StoreError> {
     let found = find_data(context, claim, name).await?;
     match found.filter(|data| data.metadata.deletion_timestamp.is_none()) {

@@ -1,4 +1,5 @@
-//! `Metal3DataTemplate`: held while data of it exists; its status lists the indexes.
+//! `Metal3DataTemplate`: has a finalizer while data of it exists, and a status that lists the
+//! indexes.
 
 use std::sync::Arc;
 

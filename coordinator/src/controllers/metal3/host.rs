@@ -1,5 +1,5 @@
-//! `BareMetalHost`: takes the inventory that it names, and is a front door of the
-//! host engine from then on.
+//! `BareMetalHost`: takes the inventory that it names, and is a front door of the host engine from
+//! then on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus};
 use coordinator_api::metal3::names;
-use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::{annotation, finalizer, label};
 use coordinator_core::assignment::{self, State};
 use coordinator_core::claim::ClaimingMachine;
@@ -22,11 +21,9 @@ use coordinator_core::metal3::host::{
 };
 use coordinator_core::problem::Blocker;
 use coordinator_core::provider_id::ProviderId;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::controllers::context::Context;
@@ -50,6 +47,11 @@ impl FrontDoor for BareMetalHost {
         Gathered::new(demand, inventory, context.clock.now())
     }
 
+    fn read_claiming(&self, context: &Context) -> ClaimingMachine {
+        let gathered = self.gather_inputs(context);
+        ClaimingMachine { host: named_inventory(self), is_paused: gathered.demand.hold.is_some() }
+    }
+
     fn project_status(
         &self,
         state: &State,
@@ -64,7 +66,7 @@ impl FrontDoor for BareMetalHost {
         Some((ready.reason.clone(), ready.message.clone()))
     }
 
-    /// The kind has no field for it: the annotations are what is stored.
+    /// The kind has no field for the providerID, so that annotations store it.
     fn provide_change(&self, provider_id: &ProviderId) -> Value {
         json!({ "metadata": { "annotations": {
             names::PROVIDER_ID: provider_id.as_str(),
@@ -73,7 +75,8 @@ impl FrontDoor for BareMetalHost {
     }
 
     fn release_change(&self) -> Value {
-        // The host outlives its machine: what is asked for one of them is not for the next one.
+        // A request for one machine does not hold for the next one, because the host outlives its
+        // machines.
         json!({ "metadata": { "annotations": {
             names::PROVIDER_ID: null,
             names::PROVISIONED_IMAGE: null,
@@ -82,7 +85,6 @@ impl FrontDoor for BareMetalHost {
     }
 }
 
-/// The inventory that it names.
 pub(super) fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<Arc<MachineInventory>> {
     let key = Key::of(host).in_namespace_of(named_inventory(host)?.as_str());
     context.cache.get::<MachineInventory>(&key)
@@ -100,7 +102,7 @@ impl Reconciled for BareMetalHost {
             _ => None,
         };
         let action = drive_host(&host, &context).await?;
-        // Whatever else it waits for comes first.
+        // The end of the time for which the host is kept comes after every other wait.
         let kept_for = kept_for.filter(|_| action == Action::await_change());
         Ok(kept_for.map_or(action, Action::requeue))
     }
@@ -157,7 +159,7 @@ async fn apply_step(
     }
 }
 
-/// Applies what is due for the annotations that ask for a reboot.
+/// Applies the next step of a requested reboot.
 async fn reboot_host(
     context: &Context,
     host: &BareMetalHost,
@@ -189,14 +191,15 @@ async fn reboot_host(
     Ok(true)
 }
 
-/// Beside CAPM3, hosts are kept by that.
+/// The time for which a host is kept. With `--metal3=hosts` CAPM3 keeps hosts.
 fn decide_kept_host(context: &Context, host: &BareMetalHost) -> Option<KeptStep> {
     let keeper = keeping_cluster(host).filter(|_| context.cache.watches(Kind::Metal3Machine))?;
     let cluster = Key::of(host).in_namespace_of(keeper);
     decide_kept(host, context.cache.get::<Cluster>(&cluster).as_deref(), context.clock.now())
 }
 
-/// Neither a node nor the wish for one. What it has abandoned is cleaned without it.
+/// Tells whether the host neither has a node nor asks for one. An abandoned claim is cleaned
+/// without the host.
 fn is_idle(host: &BareMetalHost, record: Option<&HostRecord>) -> bool {
     let is_held = host.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
     let is_claimed = record.is_some_and(|record| record.claim.is_some() && !record.is_abandoned);
@@ -240,24 +243,4 @@ async fn refuse_host(
         context.events.publish(host, reason, &now.1).await;
     }
     Ok(())
-}
-
-/// Looks up the host of a claim in the API server itself.
-pub(crate) fn look_up(
-    context: &Context,
-    key: Key,
-) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
-    async move {
-        let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &key.namespace);
-        let found =
-            api.get_opt(&key.name).await.map_err(StoreError::request("get", BARE_METAL_HOST, &key.name))?;
-        Ok(found.map(|host| read_claiming(context, &host)))
-    }
-    .boxed()
-}
-
-/// Fields of a host that a claim needs.
-pub(crate) fn read_claiming(context: &Context, host: &BareMetalHost) -> ClaimingMachine {
-    let gathered = host.gather_inputs(context);
-    ClaimingMachine { host: named_inventory(host), is_paused: gathered.demand.hold.is_some() }
 }

@@ -1,4 +1,4 @@
-//! `IPClaim`: an address is chosen, created, reported, and given back.
+//! `IPClaim`: chooses an address, creates it, reports it, and releases it.
 
 use std::sync::Arc;
 
@@ -21,10 +21,12 @@ impl Reconciled for IPClaim {
             return Ok(Action::await_change());
         }
         let pool = addresses::find_pool(&context, &*claim);
-        // The decision looks at one address alone: that of the recorded choice.
+        // The decision reads only the address of the recorded choice.
         let known = addresses::find_address(&context, &*claim, pool.as_deref());
-        let find = |name: &str| known.as_deref().filter(|address| address.name_any() == name);
-        match decide_claim(&claim, pool.as_deref(), find) {
+        let step = decide_claim(&claim, pool.as_deref(), |name| {
+            known.as_deref().filter(|address| address.name_any() == name)
+        });
+        match step {
             ClaimStep::Rest => {}
             ClaimStep::Choose(pool) => choose_address(&context, &claim, &pool).await?,
             ClaimStep::Create(address) => create_address(&context, &claim, &address).await?,
@@ -33,7 +35,7 @@ impl Reconciled for IPClaim {
             }
             ClaimStep::Release(address) => {
                 if let Some(name) = address {
-                    addresses::give_address_back(&context, &*claim, &name).await?;
+                    addresses::release_address(&context, &*claim, &name).await?;
                 }
                 metal3::drop_finalizer(&context.client, &*claim, names::CLAIM_FINALIZER).await?;
             }
@@ -62,7 +64,7 @@ async fn choose_address(context: &Context, claim: &IPClaim, pool: &Pool) -> Resu
 
 async fn create_address(context: &Context, claim: &IPClaim, address: &IPAddress) -> Result<(), StoreError> {
     if addresses::take_address(context, claim, address).await? {
-        tracing::info!(address = address.spec.address, pool = claim.spec.pool.name, "address given");
+        tracing::info!(address = address.spec.address, pool = claim.spec.pool.name, "address allocated");
     }
     Ok(())
 }

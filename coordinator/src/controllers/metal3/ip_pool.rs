@@ -1,4 +1,5 @@
-//! `IPPool`: held while an address of it is in use; its status lists them.
+//! `IPPool`: has a finalizer while an address of it is in use, and a status that lists the
+//! addresses.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ impl Reconciled for IPPool {
     }
 }
 
-/// Holds and labels it, or lets it go; whether that changed it.
+/// Adds finalizer and labels, or removes the finalizer; tells whether that changed the pool.
 async fn change_metadata(context: &Context, pool: &IPPool, may_go: bool) -> Result<bool, StoreError> {
     let labels = labels_of_pool(pool);
     if metal3::hold_labelled(&context.client, pool, names::POOL_FINALIZER, &labels).await? {

@@ -1,5 +1,4 @@
-//! `Metal3Machine`: chooses a `BareMetalHost`, claims it, gives it image and data,
-//! and gives it back.
+//! `Metal3Machine`: chooses a `BareMetalHost`, claims it, gives it image and data, and releases it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,13 +33,13 @@ use crate::controllers::metal3::host;
 use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::index::Wait;
 use crate::index::metal3::template_of_machine;
-use crate::key::{Key, OfKind as _};
-use crate::store::{self, Class, StoreError, metal3, status};
+use crate::key::{Key, Namespace, OfKind as _};
+use crate::store::{self, Class, StoreError, metal3, open_api, status};
 
-/// How often labels are compared with those of the Node.
+/// The interval between two comparisons of labels with those of the Node.
 const LABEL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The objects of a decision, out of the stores.
+/// The objects of a decision, from the stores.
 struct Gathered {
     machine: Arc<Metal3Machine>,
     owner: Option<Arc<Machine>>,
@@ -59,21 +58,22 @@ struct Gathered {
 impl Gathered {
     fn read(machine: Arc<Metal3Machine>, context: &Context) -> Self {
         let key = Key::of(&*machine);
-        let beside = |name: &str| key.in_namespace_of(name);
         let owner = context.find_owner(&*machine);
         let cluster = machine.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
-        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&beside(name)));
+        let cluster = cluster.and_then(|name| context.cache.get::<Cluster>(&key.in_namespace_of(name)));
         let reference = cluster.as_ref().and_then(|cluster| cluster.spec.infrastructure_ref.as_ref());
         let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
         let template = template_of_machine(&machine);
-        let host = named_host(&machine).and_then(|name| context.cache.get::<BareMetalHost>(&beside(name)));
+        let host = named_host(&machine)
+            .and_then(|name| context.cache.get::<BareMetalHost>(&key.in_namespace_of(name)));
         let inventory = host.as_deref().and_then(|host| host::find_inventory(host, context));
         let carried = inventory
             .and_then(|inventory| inventory.status.as_ref()?.host.as_ref()?.carried.as_ref()?.node.clone());
         Self {
-            infrastructure: infrastructure
-                .and_then(|reference| context.cache.get::<Metal3Cluster>(&beside(&reference.name))),
+            infrastructure: infrastructure.and_then(|reference| {
+                context.cache.get::<Metal3Cluster>(&key.in_namespace_of(&reference.name))
+            }),
             template: template.and_then(|template| context.cache.get::<Metal3MachineTemplate>(&template)),
             host,
             catalog: context.cache.image_catalog(),
@@ -161,7 +161,7 @@ async fn apply_outcome(
     applied.map(|_| blocker)
 }
 
-/// What the machine waits for from now on; for a host it does since none could be chosen.
+/// Sets the wait of the machine. It waits for a host since none could be chosen.
 fn note_wait(context: &Context, key: &Key, blocker: Option<&Blocker>) {
     let is_exhausted = blocker.is_some_and(|blocker| blocker.problem.reason == Reason::NoHostAvailable);
     if !is_exhausted {
@@ -170,7 +170,7 @@ fn note_wait(context: &Context, key: &Key, blocker: Option<&Blocker>) {
     }
 }
 
-/// Reads the control plane where its template decides; one that is gone has no successors.
+/// Reads the control plane if its template decides. A deleted control plane has no successors.
 async fn read_template(context: &Context, gathered: &mut Gathered) -> Result<(), StoreError> {
     let Some(reference) = deciding_control_plane(&gathered.situation()).cloned() else { return Ok(()) };
     let key = Key::of(&*gathered.machine);
@@ -185,17 +185,17 @@ async fn read_template(context: &Context, gathered: &mut Gathered) -> Result<(),
     Ok(())
 }
 
-/// Decides; what is in no store is read when the decision asks for it.
+/// Decides. Objects that are in no store are read only when the decision asks for them.
 async fn decide_outcome(context: &Context, gathered: &mut Gathered) -> Result<Outcome, StoreError> {
     read_template(context, gathered).await?;
     let outcome = decide_machine(&gathered.situation());
     let Step::FindNodes(search) = &outcome.step else { return Ok(outcome) };
-    let namespace = gathered.machine.namespace().unwrap_or_default();
+    let namespace = Namespace::of(&*gathered.machine);
     gathered.nodes = context.workloads.read_nodes(&context.client, &namespace, search).await?;
     Ok(decide_machine(&gathered.situation()))
 }
 
-/// Writes the status; an Event where an operator has to act.
+/// Writes the status, and an Event if an operator has to act.
 async fn show_state(
     context: &Context,
     gathered: &Gathered,
@@ -210,9 +210,9 @@ async fn show_state(
     Ok(())
 }
 
-/// An Event for what an operator has to act on, once per cause.
+/// Writes an Event if an operator has to act, once per cause.
 async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &Blocker) {
-    let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let conditions = machine.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
     let before = find_condition(conditions, Type::Ready);
     let text = blocker.problem.text();
     let is_new = before.is_none_or(|ready| ready.message != text);
@@ -221,14 +221,14 @@ async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &
     }
 }
 
-/// Applies a step; a blocker where no host can be chosen.
+/// Applies a step; the answer is a blocker if no host can be chosen.
 async fn apply_step(
     context: &Context,
     gathered: &Gathered,
     step: &Step,
 ) -> Result<Option<Blocker>, StoreError> {
     let (client, machine) = (&context.client, &*gathered.machine);
-    let namespace = machine.namespace().unwrap_or_default();
+    let namespace = Namespace::of(machine);
     match step {
         Step::Rest | Step::FindNodes(_) => {}
         Step::Choose => return choose(context, gathered).await,
@@ -285,8 +285,8 @@ async fn apply_step(
     Ok(None)
 }
 
-/// Records which host the machine will claim. From a stale cache it cannot choose
-/// a second one.
+/// Records the host that the machine will claim. The precondition of the write prevents the choice
+/// of a second host from a stale cache.
 async fn choose(context: &Context, gathered: &Gathered) -> Result<Option<Blocker>, StoreError> {
     let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
     let key = Key::of(machine);
@@ -301,21 +301,19 @@ async fn choose(context: &Context, gathered: &Gathered) -> Result<Option<Blocker
     }
 }
 
-/// Unless the host turns out to be the machine's own: the cache may not have seen
-/// the claim yet.
+/// Removes the finalizer, unless the machine holds its host or a claim on data, which the cache may
+/// not have seen yet.
 async fn remove_finalizer(context: &Context, gathered: &Gathered) -> Result<(), StoreError> {
     let machine = &*gathered.machine;
     if let Some(name) = named_host(machine) {
-        let api: Api<BareMetalHost> =
-            Api::namespaced(context.client.clone(), &machine.namespace().unwrap_or_default());
+        let api: Api<BareMetalHost> = open_api(&context.client, machine);
         let found = api.get_opt(name).await.map_err(StoreError::request("get", "BareMetalHost", name))?;
         if found.is_some_and(|host| is_consumer(&host, machine)) {
             return Err(StoreError::Changed { kind: "BareMetalHost", name: name.to_owned() });
         }
     }
-    // Nor its claim on data.
-    let (name, namespace) = (machine.name_any(), machine.namespace().unwrap_or_default());
-    let claims: Api<Metal3DataClaim> = Api::namespaced(context.client.clone(), &namespace);
+    let name = machine.name_any();
+    let claims: Api<Metal3DataClaim> = open_api(&context.client, machine);
     let claim = claims.get_opt(&name).await.map_err(StoreError::request("get", "Metal3DataClaim", &name))?;
     if claim.is_some() {
         return Err(StoreError::Changed { kind: "Metal3DataClaim", name });

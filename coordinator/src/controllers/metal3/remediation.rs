@@ -1,5 +1,5 @@
-//! `Metal3Remediation`: asks the host of an unhealthy machine to reboot, and gives the
-//! machine up when that does not help.
+//! `Metal3Remediation`: asks the host of an unhealthy machine to reboot, and replaces the machine
+//! if that does not help.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::key::Key;
 use crate::store::{self, Class, StoreError, metal3, status};
 
-/// The objects of a decision, out of the stores.
+/// The objects of a decision, from the stores.
 struct Gathered {
     owner: Option<Arc<Machine>>,
     cluster: Option<Arc<Cluster>>,
@@ -35,19 +35,18 @@ struct Gathered {
 impl Gathered {
     fn read(remediation: &Metal3Remediation, context: &Context) -> Self {
         let key = Key::of(remediation);
-        let beside = |name: &str| key.in_namespace_of(name);
         let owner = context.find_owner(remediation);
         let machine = owner.as_ref().and_then(|owner| {
             let reference = &owner.spec.infrastructure_ref;
-            context.cache.get::<Metal3Machine>(&beside(&reference.name))
+            context.cache.get::<Metal3Machine>(&key.in_namespace_of(&reference.name))
         });
         let host = machine.as_deref().and_then(named_host);
-        let host = host.and_then(|name| context.cache.get::<BareMetalHost>(&beside(name)));
+        let host = host.and_then(|name| context.cache.get::<BareMetalHost>(&key.in_namespace_of(name)));
         let inventory = host.as_deref().and_then(|host| find_inventory(host, context));
         Self {
-            cluster: owner
-                .as_ref()
-                .and_then(|owner| context.cache.get::<Cluster>(&beside(&owner.spec.cluster_name))),
+            cluster: owner.as_ref().and_then(|owner| {
+                context.cache.get::<Cluster>(&key.in_namespace_of(&owner.spec.cluster_name))
+            }),
             record: inventory.as_deref().and_then(HostRecord::parse),
             owner,
             host,
@@ -125,7 +124,8 @@ async fn enter_phase(
     Ok(())
 }
 
-/// Each part is there already where a crash interrupted them.
+/// Requests a replacement and marks the host. After a crash between the two, the written part is
+/// found.
 async fn give_up(
     context: &Context,
     remediation: &Metal3Remediation,

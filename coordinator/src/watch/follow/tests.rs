@@ -10,7 +10,7 @@ use crate::index::Index;
 use crate::index::metal3::Metal3Index;
 use crate::index::replicas::ReplicaTracker;
 use crate::index::triggers::Router;
-use crate::key::{Key, StoreKey};
+use crate::key::{Key, object_ref};
 use crate::metrics::Metrics;
 use crate::rpc::log::capture_log;
 use crate::workload::WorkloadClients;
@@ -69,7 +69,7 @@ fn an_unparsable_object_stops_no_other() {
     let kind = capi::cluster_resource("v1beta2");
     let mut feed = feed::<Cluster>(&[None], kind.clone());
     let store = feed.writer.as_reader();
-    let known = |name: &str| store.get(&Key::new("fleet", name).object_ref(kind.clone()));
+    let known = |name: &str| store.get(&object_ref(&Key::new("fleet", name), kind.clone()));
     let metrics = feed.handlers.metrics.clone();
     let is_counted = |count: usize| {
         let line = format!("baremetal_coordinator_unparsable_objects_total{{kind=\"Cluster\"}} {count}");
