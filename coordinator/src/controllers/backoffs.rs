@@ -21,10 +21,12 @@ pub(super) enum Cause {
 
 /// Attempts in a row by object and cause. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Backoffs(Arc<Mutex<HashMap<(Kind, Key, Cause), u32>>>);
+pub struct Backoffs(Arc<Mutex<Attempts>>);
+
+type Attempts = HashMap<(Kind, Key, Cause), u32>;
 
 impl Backoffs {
-    fn lock_counts(&self) -> MutexGuard<'_, HashMap<(Kind, Key, Cause), u32>> {
+    fn lock_counts(&self) -> MutexGuard<'_, Attempts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,13 +14,13 @@ use crate::telemetry::chain;
 
 /// The condition of a failed effect.
 pub(super) fn describe_failure(error: &StoreError) -> ConditionUpdate {
-    let mut failed = effect_failed(&chain(error));
-    // An operator has to act, because the object of that name is something else.
-    if matches!(error, StoreError::Taken { .. }) {
-        failed.message = chain(error);
-        failed.next_action = "correct it, or delete it to have it created again".to_owned();
+    let failed = effect_failed(&chain(error));
+    if !matches!(error, StoreError::Taken { .. }) {
+        return failed;
     }
-    failed
+    // An operator has to act, because the object of that name is something else.
+    let next_action = "correct it, or delete it to have it created again".to_owned();
+    ConditionUpdate { message: chain(error), next_action, ..failed }
 }
 
 /// Shows a failed effect in the conditions of its object, unless it is the write of this status.

@@ -120,7 +120,7 @@ impl Metal3Index {
         inner.clusters.apply_member(pool, presence);
         let is_changed = inner.seen.pools.note_change(pool, presence, ());
         let claims = if is_changed { inner.addresses.claims_of(&key) } else { BTreeSet::new() };
-        Triggers::from_iter(claim_subjects(claims).chain([(Kind::IPPool, key)]))
+        claim_subjects(claims).chain([(Kind::IPPool, key)]).collect()
     }
 
     pub(crate) fn apply_ip_claim(&self, claim: &IPClaim, presence: Presence) -> Triggers {
@@ -132,7 +132,7 @@ impl Metal3Index {
         let woken = inner.addresses.update_claim(&key, facts);
         let data =
             claim.labels().get(names::DATA_NAME).map(|name| (Kind::Metal3Data, key.in_namespace_of(name)));
-        Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPClaim, key)]).chain(data))
+        claim_subjects(woken).chain([(Kind::IPClaim, key)]).chain(data).collect()
     }
 
     /// A claim of Cluster API on one of our pools.
@@ -144,16 +144,13 @@ impl Metal3Index {
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
         let woken = inner.addresses.update_claim(&slot_of_address_claim(&key), facts);
-        Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPAddressClaim, key)]))
+        claim_subjects(woken).chain([(Kind::IPAddressClaim, key)]).collect()
     }
 
     /// The address for a claim of Cluster API concerns this claim.
     #[allow(clippy::unused_self)] // The table of kinds names methods.
     pub(crate) fn apply_given_address(&self, address: &GivenAddress, _: Presence) -> Triggers {
-        Triggers::from_iter([(
-            Kind::IPAddressClaim,
-            Key::of(address).in_namespace_of(&address.spec.claim_ref.name),
-        )])
+        [(Kind::IPAddressClaim, Key::of(address).in_namespace_of(&address.spec.claim_ref.name))].into()
     }
 
     pub(crate) fn apply_ip_address(&self, address: &IPAddress, presence: Presence) -> Triggers {
@@ -167,7 +164,7 @@ impl Metal3Index {
         let parsed = address.spec.address.parse().ok().filter(|_| presence == Presence::Exists);
         let facts = parsed.map(|ip: IpAddr| (pool.clone(), claim, ip));
         let woken = self.write_inner().addresses.update_object(&key, facts);
-        Triggers::from_iter(claim_subjects(woken).chain([(Kind::IPPool, pool)]))
+        claim_subjects(woken).chain([(Kind::IPPool, pool)]).collect()
     }
 
     /// Addresses of a pool that are in use, with the names of their claims.
@@ -208,9 +205,7 @@ impl Metal3Index {
         let inner = self.read_inner();
         let waiting = has_freed.then(|| inner.addresses.waiting_in(&key.namespace));
         let hosts: Vec<_> = inner.hosts_by_inventory.group_members(&key).cloned().collect();
-        Triggers::from_iter(
-            of_kind(Kind::BareMetalHost, hosts).chain(claim_subjects(waiting.into_iter().flatten())),
-        )
+        of_kind(Kind::BareMetalHost, hosts).chain(claim_subjects(waiting.into_iter().flatten())).collect()
     }
 }
 
@@ -226,7 +221,7 @@ impl Metal3Index {
         let is_changed = inner.seen.data_templates.note_change(template, presence, ());
         let groups = [Some(key.clone()), group].into_iter().flatten().filter(|_| is_changed);
         let claims: BTreeSet<_> = groups.flat_map(|group| inner.indexes.claims_of(&group)).collect();
-        Triggers::from_iter(of_kind(Kind::Metal3DataClaim, claims).chain([(Kind::Metal3DataTemplate, key)]))
+        of_kind(Kind::Metal3DataClaim, claims).chain([(Kind::Metal3DataTemplate, key)]).collect()
     }
 
     /// A claim concerns the machine of its name.
@@ -239,7 +234,7 @@ impl Metal3Index {
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
         let facts = (presence == Presence::Exists).then_some((group, chosen));
         inner.indexes.update_claim(&key, facts);
-        Triggers::from_iter([(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)])
+        [(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)].into()
     }
 
     /// Data concerns its claim, the machine of the claim, and the templates of its index.
@@ -259,7 +254,7 @@ impl Metal3Index {
         let templates: Vec<_> = inner.templates_by_group.group_members(&group).cloned().collect();
         let subjects =
             of_kind(Kind::Metal3DataClaim, claims).chain(of_kind(Kind::Metal3DataTemplate, templates));
-        Triggers::from_iter(subjects.chain([(Kind::Metal3Data, key), (Kind::Metal3Machine, claim)]))
+        subjects.chain([(Kind::Metal3Data, key), (Kind::Metal3Machine, claim)]).collect()
     }
 
     pub fn data_of_claim(&self, claim: &Key) -> Option<Key> {

@@ -25,6 +25,12 @@ impl Triggers {
     }
 }
 
+impl<const N: usize> From<[(Kind, Key); N]> for Triggers {
+    fn from(subjects: [(Kind, Key); N]) -> Self {
+        Self(subjects.into())
+    }
+}
+
 impl FromIterator<(Kind, Key)> for Triggers {
     fn from_iter<T: IntoIterator<Item = (Kind, Key)>>(subjects: T) -> Self {
         Self(subjects.into_iter().collect())

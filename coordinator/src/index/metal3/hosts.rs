@@ -152,7 +152,7 @@ impl Metal3Index {
         let subjects =
             hosts.chain(of_kind(Kind::Metal3Machine, machines)).chain(of_kind(Kind::Metal3Data, data));
         let mut triggers =
-            Triggers::from_iter(subjects.chain(of_kind(Kind::Metal3Remediation, remediations)));
+            subjects.chain(of_kind(Kind::Metal3Remediation, remediations)).collect::<Triggers>();
         // The host held the claim of its inventory.
         triggers.add(Kind::MachineInventory, old.filter(|_| !exists));
         triggers
@@ -184,9 +184,10 @@ impl Metal3Index {
             let data = if old == new { vec![] } else { inner.data_of_claims([&key]) };
             let subjects =
                 of_kind(Kind::Metal3Remediation, remediations).chain(of_kind(Kind::Metal3Data, data));
-            return Triggers::from_iter(
-                subjects.chain(of_kind(Kind::Metal3Machine, woken)).chain([(Kind::Metal3Machine, key)]),
-            );
+            return subjects
+                .chain(of_kind(Kind::Metal3Machine, woken))
+                .chain([(Kind::Metal3Machine, key)])
+                .collect();
         }
         inner.waiting.set_wait(&key, None);
         let mut woken = inner.release_reservation(&key);
@@ -199,7 +200,7 @@ impl Metal3Index {
         // The Metal3Cluster may be deleted after the last machine of its Cluster.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
         let infrastructures = of_kind(Kind::Metal3Cluster, infrastructures.into_iter().flatten());
-        Triggers::from_iter(infrastructures.chain(woken))
+        infrastructures.chain(woken).collect()
     }
 
     /// A template concerns the machines that were cloned from it.
@@ -207,7 +208,7 @@ impl Metal3Index {
         let inner = self.read_inner();
         let machines: Vec<_> =
             inner.machines_by_template.group_members(&Key::of(template)).cloned().collect();
-        Triggers::from_iter(of_kind(Kind::Metal3Machine, machines))
+        Triggers::of(Kind::Metal3Machine, machines)
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine, and its remediation.
@@ -219,7 +220,7 @@ impl Metal3Index {
         let remediations: Vec<_> =
             self.read_inner().remediations_by_owner.group_members(&key).cloned().collect();
         let machine = (Kind::Metal3Machine, key.in_namespace_of(&reference.name));
-        Triggers::from_iter(of_kind(Kind::Metal3Remediation, remediations).chain([machine]))
+        of_kind(Kind::Metal3Remediation, remediations).chain([machine]).collect()
     }
 
     /// A remediation concerns itself alone.
@@ -227,7 +228,7 @@ impl Metal3Index {
         let key = Key::of(remediation);
         let owner = find_owner(remediation, kind::MACHINE).filter(|_| presence == Presence::Exists);
         self.write_inner().remediations_by_owner.set_group(&key, owner.as_ref());
-        Triggers::from_iter([(Kind::Metal3Remediation, key)])
+        Triggers::of(Kind::Metal3Remediation, [key])
     }
 
     /// A Cluster concerns its infrastructure, and its machines if a fact changed that they depend
@@ -247,7 +248,7 @@ impl Metal3Index {
             status.is_some_and(ClusterStatus::is_control_plane_initialized),
         );
         if !inner.seen.clusters.note_change(cluster, presence, facts) {
-            return Triggers::from_iter(infrastructure.into_iter().chain(resumed));
+            return infrastructure.into_iter().chain(resumed).collect();
         }
         let machines = inner.machines_by_cluster.group_members(&key);
         let used = machines.clone().filter_map(|machine| inner.machines.get(machine)?.host.clone());
@@ -256,7 +257,7 @@ impl Metal3Index {
         let remediations = inner.remediations_of(&machines);
         let subjects = of_kind(Kind::Metal3Machine, machines).chain(of_kind(Kind::BareMetalHost, hosts));
         let beside = of_kind(Kind::Metal3Remediation, remediations).chain(resumed);
-        Triggers::from_iter(subjects.chain(beside).chain(infrastructure))
+        subjects.chain(beside).chain(infrastructure).collect()
     }
 
     /// A `Metal3Cluster` concerns the machines of the Cluster that owns it.
@@ -271,12 +272,12 @@ impl Metal3Index {
         let former = self.write_inner().infrastructures.set_group(&key, cluster.as_ref());
         let machines = cluster.or(former).map(|cluster| self.machines_of_cluster(&cluster));
         let machines = of_kind(Kind::Metal3Machine, machines.into_iter().flatten());
-        Triggers::from_iter(machines.chain([(Kind::Metal3Cluster, key)]))
+        machines.chain([(Kind::Metal3Cluster, key)]).collect()
     }
 
     /// Machines may wait for an entry of the image catalog.
     pub(crate) fn apply_catalog(&self) -> Triggers {
-        Triggers::from_iter(of_kind(Kind::Metal3Machine, self.read_inner().waiting.find_catalog_waiters()))
+        Triggers::of(Kind::Metal3Machine, self.read_inner().waiting.find_catalog_waiters())
     }
 
     pub fn machines_of_cluster(&self, cluster: &Key) -> Vec<Key> {
@@ -320,6 +321,6 @@ impl Metal3Index {
 
     /// Releases the reservation of a machine, and offers its host to others.
     pub(crate) fn release_host(&self, machine: &Key) -> Triggers {
-        Triggers::from_iter(of_kind(Kind::Metal3Machine, self.write_inner().release_reservation(machine)))
+        Triggers::of(Kind::Metal3Machine, self.write_inner().release_reservation(machine))
     }
 }
