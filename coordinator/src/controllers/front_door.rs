@@ -14,9 +14,9 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
-use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::demand::{Demand, Want};
 use coordinator_core::host::HostRecord;
+use coordinator_core::host_decision::ClaimingMachine;
 use coordinator_core::problem::{Blocker, Severity};
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;

@@ -14,9 +14,11 @@ use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{Assignment, Wake};
-use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
 use coordinator_core::cluster;
 use coordinator_core::host::{HostRecord, facts};
+use coordinator_core::host_decision::{
+    ClaimingMachine, HostDecision, HostEffect, HostSituation, decide_host,
+};
 use coordinator_core::load_balancer::end_duty;
 use coordinator_core::plan::custom::read_custom;
 use coordinator_core::problem::Problem;
@@ -169,7 +171,7 @@ impl<'a> Gathered<'a> {
     async fn decide_outcome(
         &mut self,
         context: &Context,
-    ) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
+    ) -> Result<(HostDecision, Option<StoredSecret>), StoreError> {
         let mut secret: Option<StoredSecret> = None;
         let mut custom = None;
         let mut is_verified = false;
@@ -194,7 +196,7 @@ impl<'a> Gathered<'a> {
                     custom = Some(read_custom(read.as_ref(), self.record.plan_secret_name()));
                 }
                 Some(HostEffect::Verify(effect)) if is_verified => {
-                    return Ok((HostOutcome { effect: Some(*effect), ..outcome }, secret));
+                    return Ok((HostDecision { effect: Some(*effect), ..outcome }, secret));
                 }
                 Some(HostEffect::Verify(_)) => {
                     self.look_up_machine(context).await?;

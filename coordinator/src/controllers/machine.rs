@@ -8,9 +8,10 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
 use coordinator_api::names::label;
 use coordinator_core::assignment::State;
-use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::cluster;
-use coordinator_core::demand::baremetal_machine::{Inputs, named_host, project_status, read_demand};
+use coordinator_core::demand::baremetal_machine::{Inputs, named_host, read_demand};
+use coordinator_core::host_decision::ClaimingMachine;
+use coordinator_core::machine_status::project_status;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 

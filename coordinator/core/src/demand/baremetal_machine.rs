@@ -259,8 +259,5 @@ fn abandon_after(roster: &Roster) -> Option<Duration> {
     roster.pool().spec.abandon_unreachable_after.map(Duration::from)
 }
 
-mod status;
 #[cfg(test)]
 mod tests;
-
-pub use status::project_status;

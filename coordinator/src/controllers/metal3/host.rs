@@ -12,8 +12,8 @@ use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus};
 use coordinator_api::metal3::names;
 use coordinator_api::names::{annotation, finalizer, label};
 use coordinator_core::assignment::{self, State};
-use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::host::HostRecord;
+use coordinator_core::host_decision::ClaimingMachine;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
     HostStep, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,

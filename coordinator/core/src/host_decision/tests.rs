@@ -26,7 +26,7 @@ fn naming(host: Option<&str>) -> ClaimingMachine {
     ClaimingMachine { host: host.and_then(HostName::parse), is_paused: false }
 }
 
-fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_paused: bool) -> HostOutcome {
+fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_paused: bool) -> HostDecision {
     let situation = HostSituation {
         host: &samples::record(inventory),
         spec: &inventory.spec,
@@ -42,7 +42,7 @@ fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_pa
 }
 
 /// What remains to be done once the API server confirms it.
-fn verified(outcome: HostOutcome) -> Option<HostEffect> {
+fn verified(outcome: HostDecision) -> Option<HostEffect> {
     match outcome.effect {
         Some(HostEffect::Verify(effect)) => Some(*effect),
         other => other,
@@ -220,7 +220,7 @@ fn session_of_dead_replica_ends_after_grace() {
     };
     assert_eq!(
         at(seconds(399)),
-        HostOutcome { effect: None, hold: None, custom: None, reboot: None, wake: Wake::At(seconds(400)) }
+        HostDecision { effect: None, hold: None, custom: None, reboot: None, wake: Wake::At(seconds(400)) }
     );
     assert_eq!(at(seconds(400)).effect, Some(HostEffect::EndSession { ended: seconds(100) }));
 }
@@ -240,7 +240,7 @@ fn claims_are_held_while_their_cluster_is_missing() {
             now: NOW,
         })
     };
-    let held = |outcome: &HostOutcome| outcome.hold.as_ref().map(|hold| hold.reason);
+    let held = |outcome: &HostDecision| outcome.hold.as_ref().map(|hold| hold.reason);
     let (empty, node) = (claimed(), used(PlanType::Reprovision, Some(PlanState::Applied)));
     for (name, inventory, machine, want) in [
         ("it carries nothing", &empty, None, Some(Reason::OwnerMissing)),
@@ -283,7 +283,7 @@ fn custom_plan() -> CustomPlan {
 fn decide_request(
     inventory: &MachineInventory,
     custom: Option<&Result<CustomPlan, CustomPlanError>>,
-) -> HostOutcome {
+) -> HostDecision {
     decide_host(&HostSituation {
         host: &samples::record(inventory),
         spec: &inventory.spec,

@@ -1,5 +1,5 @@
-//! What is due for a host whatever its machine does: claims whose machine is
-//! deleted, sessions whose replica is dead, and paused moves.
+//! Host-level decisions independent of any machine: claims whose machine is deleted,
+//! sessions whose replica has ended, reboots, plans of operators, and moves.
 
 mod custom;
 
@@ -47,7 +47,7 @@ pub struct HostSituation<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct HostOutcome {
+pub struct HostDecision {
     pub effect: Option<HostEffect>,
     /// Why nothing is done about a claim that does not hold.
     pub hold: Option<Problem>,
@@ -93,7 +93,7 @@ pub enum HostEffect {
     FinishReboot,
 }
 
-pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
+pub fn decide_host(situation: &HostSituation<'_>) -> HostDecision {
     let (session, session_wake) = check_session(situation);
     let mut hold = find_hold(situation);
     let effect = session.or_else(|| check_move(situation)).or_else(|| {
@@ -113,7 +113,7 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
         (Wake::OnChange, grace) => grace,
         (session, _) => session,
     };
-    HostOutcome { effect, hold, custom: problem, reboot, wake }
+    HostDecision { effect, hold, custom: problem, reboot, wake }
 }
 
 fn check_reboot(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
