@@ -19,7 +19,7 @@ pub fn overwrite_directory(path: &Path) {
         Ok(directory) => overwrite_entries(directory),
         Err(nix::Error::ENOENT) => {}
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot overwrite secret file before deleting it")
+            tracing::warn!(path = %path.display(), %error, "cannot overwrite secret file before deleting it");
         }
     }
 }

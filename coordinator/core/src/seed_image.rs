@@ -93,7 +93,7 @@ pub fn decide_build(
     }
     let granted = registration.filter(|registration| is_granted(image, registration));
     let status = granted.and_then(|registration| registration.status.as_ref());
-    if !status.is_some_and(|status| status.registration_url.is_some()) {
+    if status.is_none_or(|status| status.registration_url.is_none()) {
         return Decision::AwaitRegistration;
     }
     let has_begun = match recorded_state(image) {

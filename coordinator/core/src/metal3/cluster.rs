@@ -30,7 +30,7 @@ pub enum Decision {
     WriteStatus,
 }
 
-/// Decides; `machines` is the number of Metal3Machines of the Cluster.
+/// Decides; `machines` is the number of `Metal3Machine` objects of the Cluster.
 pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, machines: usize) -> Decision {
     let is_held = infrastructure.finalizers().iter().any(|name| name == names::CLUSTER_FINALIZER);
     let is_deleted = infrastructure.metadata.deletion_timestamp.is_some();

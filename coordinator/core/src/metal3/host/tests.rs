@@ -129,7 +129,7 @@ fn only_images_that_hosts_can_install_are_taken() {
         match resolve_image(&image, IMAGE_URL, "do otherwise") {
             Ok(found) => assert_eq!(found.as_str(), want),
             Err(blocker) => {
-                assert!(blocker.problem.text().contains(want), "{want}: {}", blocker.problem.text())
+                assert!(blocker.problem.text().contains(want), "{want}: {}", blocker.problem.text());
             }
         }
     }

@@ -86,13 +86,14 @@ pub(super) fn sync_labels(situation: &Situation<'_>, owner: &Machine) -> Outcome
             return Outcome::of_step(Step::FindNodes(NodeSearch::of_node(cluster, &node.name)));
         }
         NodesRead::Unavailable(problem) => wait_for(problem.clone()),
-        NodesRead::Read(nodes) => match nodes.iter().find(|facts| facts.name == node.name) {
-            Some(facts) => compare_labels(cluster, facts, &prefixes, host.labels()),
-            None => {
+        NodesRead::Read(nodes) => {
+            if let Some(facts) = nodes.iter().find(|facts| facts.name == node.name) {
+                compare_labels(cluster, facts, &prefixes, host.labels())
+            } else {
                 let message = format!("Node {} is deleted, and Cluster API replaces the Machine", node.name);
                 wait_for(Problem::of_cause(Reason::NodeWaiting, message))
             }
-        },
+        }
     };
     // Events of the workload cluster are not watched.
     Outcome { is_rechecked: true, ..outcome }

@@ -227,22 +227,20 @@ impl HostRoster {
         let ends = kept.into_values().map(|facts| facts.kept_until);
         let ends: Vec<_> = ends.filter(|end| end.is_none_or(|end| wish.now < end)).collect();
         let reason = Reason::NoHostAvailable;
-        let problem = match ends.iter().copied().collect::<Option<Vec<_>>>() {
-            Some(ends) => {
-                let (count, end) = (ends.len(), ends.into_iter().max()?);
-                let message = format!(
-                    "{count} hosts are kept for this machine until {end} and not available yet; after that another host is chosen"
-                );
-                Problem::of_cause(reason, message)
-            }
-            None => {
-                let message = format!("{} hosts are kept for this machine and not available yet", ends.len());
-                let action = format!(
-                    "see the state of the host, or remove its label {} to choose another host",
-                    names::NODE_REUSE
-                );
-                Problem::new(reason, message, action)
-            }
+        let count = ends.len();
+        let problem = if let Some(ends) = ends.into_iter().collect::<Option<Vec<_>>>() {
+            let end = ends.into_iter().max()?;
+            let message = format!(
+                "{count} hosts are kept for this machine until {end} and not available yet; after that another host is chosen"
+            );
+            Problem::of_cause(reason, message)
+        } else {
+            let message = format!("{count} hosts are kept for this machine and not available yet");
+            let action = format!(
+                "see the state of the host, or remove its label {} to choose another host",
+                names::NODE_REUSE
+            );
+            Problem::new(reason, message, action)
         };
         Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, problem)))
     }
