@@ -147,12 +147,13 @@ trim: ## Remove our own programs of former builds from the target directory when
 	[ "$${size:-0}" -le 30 ] || cargo clean --quiet --workspace --profile dev
 
 .PHONY: lint
-lint: $(DENY) ## Check formatting, clippy, licences, bans, sources
+lint: $(DENY) ## Check formatting, clippy, the language of comments, licences, bans, sources
 	@cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	cargo clippy --quiet --package e2e --package qemu --package vip --all-targets --features slow -- -D warnings
 	cargo clippy --quiet --package coordinator-core -- -D warnings
 	cargo clippy --quiet --package agent -- -D warnings
+	cargo run --quiet --package contract --bin language
 	$(DENY) --log-level error check bans licenses sources
 
 $(DENY):

@@ -1,5 +1,6 @@
 //! Rules of the project, checked.
 
 pub mod documents;
+pub mod rooms;
 pub mod sources;
 pub mod spans;
