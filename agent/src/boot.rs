@@ -159,7 +159,7 @@ fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
     match journal::read(&root.state().journal()) {
         Ok(Some(journal)) => decide_cleanup(marker, Evidence::Journal(&journal), root.boot_mode()),
         Ok(None) => {
-            let done = marker.as_ref().map(|plan| root.state().upstream_done(plan, Step::Reboot.name()));
+            let done = marker.as_ref().map(|plan| root.state().upstream_done(plan, <Step>::Reboot.name()));
             let rebooted = done.is_some_and(|done| done.exists());
             decide_cleanup(marker, Evidence::Upstream { rebooted }, root.boot_mode())
         }
@@ -249,7 +249,7 @@ fn decide_by_journal(plan: PlanId, journal: &Journal) -> Decision {
     if journal.plan_id() != plan.as_str() || journal.kind() != PlanKind::Reprovision {
         return Decision::Hold { why: "the cleanup is requested by a plan that is not the newest" };
     }
-    let reboot = journal.steps().iter().find(|entry| entry.name == Step::Reboot.name());
+    let reboot = journal.steps().iter().find(|entry| entry.name == <Step>::Reboot.name());
     match reboot.map(|entry| &entry.state) {
         Some(State::Started { .. } | State::Done { .. }) => Decision::Wipe(plan),
         Some(State::Pending) => Decision::Hold { why: "the plan has not come to its reboot" },

@@ -5,7 +5,7 @@ mod redaction;
 mod tests;
 
 use crate::plan::{
-    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId,
+    Checksum, CustomFile, CustomInstruction, Generation, Kind, NodeIdentity, Plan, PlanError, PlanId,
     RegistryAccess, Secret, Seed, Step, Upgrade,
 };
 use crate::v1alpha1 as wire;
@@ -61,12 +61,12 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
         }),
         Action::RemoveNodeIdentity(_) => Step::RemoveNodeIdentity,
         Action::UpgradeSystem(step) => Step::UpgradeSystem(Upgrade {
-            image: Image::parse(&step.image)?,
+            image: step.image.try_into()?,
             registry: step.registry.map(|access| Box::new(access.into())),
         }),
         Action::SyncFileSystems(_) => Step::SyncFileSystems,
         Action::Reboot(_) => Step::Reboot,
-        Action::VerifySystem(step) => Step::VerifySystem(Image::parse(&step.image)?),
+        Action::VerifySystem(step) => Step::VerifySystem { image: step.image.try_into()? },
         Action::StopKubelet(_) => Step::StopKubelet,
         Action::RemoveWorkload(_) => Step::RemoveWorkload,
         Action::StopContainerd(_) => Step::StopContainerd,
@@ -195,7 +195,9 @@ impl From<&Step> for Action {
             }),
             Step::SyncFileSystems => Self::SyncFileSystems(wire::SyncFileSystems {}),
             Step::Reboot => Self::Reboot(wire::Reboot {}),
-            Step::VerifySystem(image) => Self::VerifySystem(wire::VerifySystem { image: image.to_string() }),
+            Step::VerifySystem { image } => {
+                Self::VerifySystem(wire::VerifySystem { image: image.to_string() })
+            }
             Step::StopKubelet => Self::StopKubelet(wire::StopKubelet {}),
             Step::RemoveWorkload => Self::RemoveWorkload(wire::RemoveWorkload {}),
             Step::StopContainerd => Self::StopContainerd(wire::StopContainerd {}),

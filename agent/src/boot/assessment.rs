@@ -121,7 +121,7 @@ mod tests {
                 Step::RequestCleanup,
                 Step::UpgradeSystem(image().into()),
                 Step::Reboot,
-                Step::VerifySystem(image()),
+                Step::VerifySystem { image: image() },
             ],
         };
         let done = (0..done).fold(Journal::begin_plan(&plan), |journal, index| {

@@ -15,7 +15,7 @@ fn plan(kind: Kind) -> Plan {
         generation: Generation(1),
         checksum: Checksum::of(b"reprovision-01"),
         kind,
-        steps: vec![Step::RequestCleanup, Step::Reboot, Step::VerifySystem(image)],
+        steps: vec![Step::RequestCleanup, Step::Reboot, Step::VerifySystem { image }],
     }
 }
 

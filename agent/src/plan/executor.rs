@@ -139,10 +139,7 @@ impl<S: System> Executor<S> {
     }
 
     fn begin_plan(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
-        let mut steps = plan.steps.iter();
-        let is_custom =
-            steps.any(|step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_)));
-        if is_custom && self.policy.custom == CustomInstructions::Refuse {
+        if plan.steps.iter().any(Step::is_custom) && self.policy.custom == CustomInstructions::Refuse {
             let next_action = "start its agent with --allow-custom-instructions, or write another plan";
             let refusal = Failure::refused("this host does not run custom instructions", next_action);
             return Err(RefusedPlan::Refused(refusal));

@@ -84,7 +84,7 @@ impl StepSpec {
             Step::RemoveWorkload | Step::StopContainerd => spec(20),
             // The step overwrites secrets, and the database of etcd may have gigabytes.
             Step::RemoveNodeState => spec(30),
-            Step::VerifySystem(_) => Self {
+            Step::VerifySystem { .. } => Self {
                 timeout_action: "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
                 ..spec(30)
             },
@@ -132,7 +132,7 @@ pub(crate) mod every {
             Step::UpgradeSystem(image().into()),
             Step::SyncFileSystems,
             Step::Reboot,
-            Step::VerifySystem(image()),
+            Step::VerifySystem { image: image() },
             Step::StopKubelet,
             Step::RemoveWorkload,
             Step::StopContainerd,
@@ -175,7 +175,7 @@ mod tests {
             Step::WriteCustomFile(_) => deadlines::QUERY + deadlines::JOB_END,
             Step::CleanCloudInit => deadlines::CLEAN_CLOUD_INIT + deadlines::JOB_END,
             Step::UpgradeSystem(_) => deadlines::UPGRADE + deadlines::JOB_END + 3 * deadlines::QUERY,
-            Step::Reboot | Step::VerifySystem(_) => deadlines::QUERY,
+            Step::Reboot | Step::VerifySystem { .. } => deadlines::QUERY,
             Step::StopKubelet => deadlines::STOP_UNIT + deadlines::QUERY,
             Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 4 * deadlines::QUERY,
             Step::StopContainerd => deadlines::STOP_UNIT + deadlines::REMOVE_WORKLOAD + 5 * deadlines::QUERY,

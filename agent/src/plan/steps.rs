@@ -47,7 +47,7 @@ pub(crate) async fn run_step<S: System>(step: &Step, context: &Context<'_, S>) -
         Step::UpgradeSystem(upgrade) => upgrade::upgrade_system(context, upgrade).await,
         Step::SyncFileSystems => context.system.sync().await.map(|()| StepDone::default()),
         Step::Reboot => Ok(StepDone::default()),
-        Step::VerifySystem(image) => verify::verify_system(context, image).await,
+        Step::VerifySystem { image } => verify::verify_system(context, image).await,
         Step::StopKubelet => {
             duty::end_duty(context.root)?;
             node::stop_kubelet(context.system).await

@@ -1,29 +1,41 @@
-//! The OS image of a plan, and how it is reached.
+//! The OS image of a plan, and the access to its registry.
 
 use std::fmt;
 
-use super::{PlanError, Secret};
+use serde::{Deserialize, Serialize};
 
-/// Reference of an OS image as `elemental --system` takes it: one word, no
-/// leading dash, so that it can never be read as an option.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+use super::PlanError;
+use super::content::{Content, Inline, ReplaceContents, Stored};
+
+/// Reference of an OS image as `elemental --system` takes it: a word without leading dash, so that
+/// it can never be read as an option.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Image(String);
 
 impl Image {
     /// # Errors
-    /// [`PlanError::Image`] when it is empty, longer than 1024 bytes, starts
-    /// with a dash or holds white space or control characters.
+    /// [`PlanError::Image`] when the text is empty, longer than 1024 bytes, starts with a dash or
+    /// holds white space or control characters.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let odd = |c: char| c.is_whitespace() || c.is_control();
-        if text.is_empty() || text.len() > 1024 || text.starts_with('-') || text.contains(odd) {
-            return Err(PlanError::Image);
-        }
-        Ok(Self(text.to_owned()))
+        Self::try_from(text.to_owned())
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for Image {
+    type Error = PlanError;
+
+    fn try_from(text: String) -> Result<Self, PlanError> {
+        let is_odd = text.contains(|c: char| c.is_whitespace() || c.is_control());
+        if text.is_empty() || text.len() > 1024 || text.starts_with('-') || is_odd {
+            return Err(PlanError::Image);
+        }
+        Ok(Self(text))
     }
 }
 
@@ -34,12 +46,14 @@ impl fmt::Display for Image {
 }
 
 /// A system to write beside the running one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upgrade {
-    /// Where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound = "C: Stored")]
+pub struct Upgrade<C: Content = Inline> {
+    /// The source of the system.
     pub image: Image,
-    /// `None` where the host pulls as it is.
-    pub registry: Option<Box<RegistryAccess>>,
+    /// `None` if the host pulls without further settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<Box<RegistryAccess<C>>>,
 }
 
 impl From<Image> for Upgrade {
@@ -48,26 +62,66 @@ impl From<Image> for Upgrade {
     }
 }
 
-/// How the registry of an image is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegistryAccess {
+impl<C: Content> Upgrade<C> {
+    pub(super) fn replace_contents<D: Content, R: ReplaceContents<C, D>>(
+        &self,
+        replace: &mut R,
+    ) -> Result<Upgrade<D>, R::Error> {
+        let registry = self.registry.as_ref().map(|access| access.replace_contents(replace)).transpose()?;
+        Ok(Upgrade { image: self.image.clone(), registry: registry.map(Box::new) })
+    }
+}
+
+/// The access to the registry of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", bound = "C: Stored")]
+pub struct RegistryAccess<C: Content = Inline> {
     /// `config.json` of the Docker CLI.
-    pub docker_config: Option<Secret>,
-    /// PEM: trusted beside the authorities of the system.
-    pub authorities: Option<String>,
-    /// By the protocol of the registry; a URL may hold a password.
-    pub https_proxy: Option<Secret>,
-    /// As `https_proxy`.
-    pub http_proxy: Option<Secret>,
-    /// What is reached without a proxy.
-    pub no_proxy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub docker_config: Option<C::Secret>,
+    /// PEM; trusted beside the authorities of the system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<C::Text>,
+    /// The proxy for a registry with HTTPS; the URL may hold a password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub https_proxy: Option<C::Secret>,
+    /// The proxy for a registry with HTTP; the URL may hold a password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_proxy: Option<C::Secret>,
+    /// Names and addresses that are reached without a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_proxy: Option<C::Text>,
+}
+
+impl<C: Content> Default for RegistryAccess<C> {
+    fn default() -> Self {
+        Self { docker_config: None, authorities: None, https_proxy: None, http_proxy: None, no_proxy: None }
+    }
+}
+
+impl<C: Content> RegistryAccess<C> {
+    fn replace_contents<D: Content, R: ReplaceContents<C, D>>(
+        &self,
+        replace: &mut R,
+    ) -> Result<RegistryAccess<D>, R::Error> {
+        let [config, https, http] =
+            [&self.docker_config, &self.https_proxy, &self.http_proxy].map(Option::as_ref);
+        let [authorities, no_proxy] = [&self.authorities, &self.no_proxy].map(Option::as_ref);
+        Ok(RegistryAccess {
+            docker_config: config.map(|file| replace.replace_secret("config.json", file)).transpose()?,
+            authorities: authorities.map(|pem| replace.replace_text("authorities.pem", pem)).transpose()?,
+            https_proxy: https.map(|url| replace.replace_secret("https-proxy", url)).transpose()?,
+            http_proxy: http.map(|url| replace.replace_secret("http-proxy", url)).transpose()?,
+            no_proxy: no_proxy.map(|list| replace.replace_text("no-proxy", list)).transpose()?,
+        })
+    }
 }
 
 /// Schemes of references that `elemental` knows.
 pub const IMAGE_SCHEMES: [&str; 4] = ["oci:", "docker:", "file:", "dir:"];
 
-/// The reference as `elemental --system` takes it: without a scheme it reads an
-/// IP address with a port as one, and fails.
+/// The reference as `elemental --system` takes it. The scheme is needed, because `elemental` reads an
+/// IP address with a port as a scheme, and fails.
 pub fn to_source(reference: &str) -> String {
     if IMAGE_SCHEMES.iter().any(|scheme| reference.starts_with(scheme)) {
         return reference.to_owned();

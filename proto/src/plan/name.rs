@@ -1,4 +1,4 @@
-//! How a plan is named: by its kind and content, by its number, and by its bytes.
+//! The names of a plan: by its kind and content, by its number, and by its bytes.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use super::PlanError;
 pub struct PlanId(String);
 
 impl PlanId {
-    /// Accepts what is safe as a file name and a cloud-init instance-id.
+    /// Accepts a text that is safe as a file name and as an instance-id of cloud-init.
     ///
     /// # Errors
-    /// [`PlanError::Id`] when it is empty, longer than 64 bytes or holds
-    /// anything but `a-z`, `0-9` and `-`.
+    /// [`PlanError::Id`] when the text is empty, longer than 64 bytes or holds anything but `a-z`,
+    /// `0-9` and `-`.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let safe = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if text.is_empty() || text.len() > 64 || !text.bytes().all(safe) {
+        let is_safe = text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        if text.is_empty() || text.len() > 64 || !is_safe {
             return Err(PlanError::Id);
         }
         Ok(Self(text.to_owned()))
@@ -75,10 +75,9 @@ impl Checksum {
     }
 
     /// # Errors
-    /// [`PlanError::Checksum`] when it is not 64 lower-case hexadecimal digits.
+    /// [`PlanError::Checksum`] when the text is not 64 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if text.len() == 64 && text.bytes().all(digit) {
+        if text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             Ok(Self(text.to_owned()))
         } else {
             Err(PlanError::Checksum)

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use crate::plan::Image;
+
 use super::*;
 
 fn reprovision() -> Plan {
@@ -31,7 +33,7 @@ fn reprovision() -> Plan {
             }),
             Step::SyncFileSystems,
             Step::Reboot,
-            Step::VerifySystem(image),
+            Step::VerifySystem { image },
         ],
     }
 }

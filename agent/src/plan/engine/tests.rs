@@ -30,7 +30,7 @@ fn custom() -> Step {
 }
 
 fn steps() -> Vec<Step> {
-    vec![Step::RequestCleanup, custom(), Step::Reboot, Step::VerifySystem(image())]
+    vec![Step::RequestCleanup, custom(), Step::Reboot, Step::VerifySystem { image: image() }]
 }
 
 fn done() -> Outcome {
@@ -125,7 +125,7 @@ impl Host {
         // As real hosts: files and images are found written, an instruction
         // takes effect each time, and each reboot is another boot.
         let found_done =
-            matches!(step, Step::RequestCleanup | Step::UpgradeSystem(_) | Step::VerifySystem(_));
+            matches!(step, Step::RequestCleanup | Step::UpgradeSystem(_) | Step::VerifySystem { .. });
         if !(found_done && self.effects.contains(&index)) {
             self.effects.push(index);
         }
@@ -173,7 +173,7 @@ fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     (prop::collection::vec(step, 1..8), any::<bool>()).prop_map(|(mut steps, reboots)| {
         if reboots {
-            steps.extend([Step::Reboot, Step::VerifySystem(image())]);
+            steps.extend([Step::Reboot, Step::VerifySystem { image: image() }]);
         }
         steps
     })

@@ -16,7 +16,7 @@ fn plan() -> Plan {
             Step::RequestCleanup,
             Step::UpgradeSystem(image.clone().into()),
             Step::Reboot,
-            Step::VerifySystem(image),
+            Step::VerifySystem { image },
         ],
     }
 }

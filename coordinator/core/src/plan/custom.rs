@@ -7,12 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_api::names::{annotation, plan_secret};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::ResourceExt as _;
-use proto::plan::{Generation, Kind, PlanId};
+use proto::plan::{Generation, Kind, PlanId, Step};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::compat::system_agent::{DELETE, File, Instruction};
-use super::record::{Document, TypedKind, TypedPlan, TypedStep, read_record};
+use super::record::{Document, FileIndex, InstructionIndex, TypedPlan, read_record};
 use super::{PlanRecord, PlanRecordError};
 
 /// A plan of an operator that can be executed.
@@ -178,13 +178,13 @@ impl CustomPlan {
     /// The record with that number: as the operator wrote it, files before
     /// instructions.
     pub fn render(&self, generation: Generation) -> Result<PlanRecord, PlanRecordError> {
-        let files = (0..self.files.len()).map(|file| TypedStep::WriteCustomFile { file });
-        let instructions =
-            (0..self.instructions.len()).map(|instruction| TypedStep::RunCustomInstruction { instruction });
+        let files = (0..self.files.len()).map(|file| Step::WriteCustomFile(FileIndex { file }));
+        let instructions = (0..self.instructions.len())
+            .map(|instruction| Step::RunCustomInstruction(InstructionIndex { instruction }));
         let typed = TypedPlan {
             id: self.id.to_string(),
             generation: generation.0,
-            kind: TypedKind::Custom,
+            kind: Kind::Custom,
             steps: files.chain(instructions).collect(),
         };
         let document = Document {
@@ -202,7 +202,6 @@ impl CustomPlan {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::ByteString;
-    use proto::plan::Step;
 
     use super::*;
 

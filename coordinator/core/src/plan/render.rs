@@ -1,13 +1,14 @@
 //! From inputs to a plan record, once.
 
 use proto::plan::{
-    Checksum, Generation, Kind, NodeIdentity, Plan, PlanId, RegistryAccess, Secret, Seed, Step, Upgrade,
+    Checksum, CustomFile, CustomInstruction, Generation, Inline, Kind, NodeIdentity, Plan, PlanId,
+    ReplaceContents, Secret, Seed, Step, Upgrade,
 };
 use sha2::{Digest as _, Sha256};
 
 use super::compat::staging_directory;
 use super::compat::system_agent::{File, instructions};
-use super::record::{Document, TypedKind, TypedPlan, TypedRegistry, TypedStep};
+use super::record::{Document, FileIndex, Indexed, InstructionIndex, TypedPlan};
 use super::{PlanInputs, PlanRecord, PlanRecordError};
 use crate::cloud_init::{self, MetaData};
 
@@ -53,8 +54,14 @@ fn derive_id(
             for name in [&names.hostname, &names.machine, &names.namespace, &names.uuid, &names.provider_id] {
                 part(name.as_bytes());
             }
-            for content in inputs.registry.iter().flat_map(|access| list_contents(access)) {
-                part(content.1);
+            if let Some(access) = &inputs.registry {
+                let texts = [&access.authorities, &access.no_proxy];
+                let [authorities, no_proxy] = texts.map(|text| text.as_deref().map(str::as_bytes));
+                let secrets = [&access.docker_config, &access.https_proxy, &access.http_proxy];
+                let [config, https, http] = secrets.map(|secret| secret.as_ref().map(Secret::expose));
+                for content in [config, authorities, https, http, no_proxy].into_iter().flatten() {
+                    part(content);
+                }
             }
             for (key, value) in &inputs.meta_data {
                 part(key.as_bytes());
@@ -108,7 +115,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId, claim: &str) -> Vec<Step> {
             Step::UpgradeSystem(Upgrade { image: inputs.image.clone(), registry: inputs.registry.clone() }),
             Step::SyncFileSystems,
             Step::Reboot,
-            Step::VerifySystem(inputs.image.clone()),
+            Step::VerifySystem { image: inputs.image.clone() },
         ],
         PlanInputs::Clean(inputs) => vec![
             Step::StopKubelet,
@@ -162,13 +169,17 @@ fn render_document(
     generation: Generation,
     kind: Kind,
 ) -> Result<Document, PlanRecordError> {
-    let kind = match kind {
-        Kind::Clean => TypedKind::Clean,
-        Kind::Reprovision => TypedKind::Reprovision,
-        Kind::Custom => return Err(PlanRecordError::NotTyped),
-    };
     let mut files = Files { staging: staging_directory(id), files: vec![] };
-    let typed = steps.iter().map(|step| render_step(step, &mut files)).collect::<Result<_, _>>()?;
+    let typed = steps
+        .iter()
+        .map(|step| {
+            if let Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id, owner }) = step {
+                let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id, "owner": owner });
+                files.add_file("node-identity.json", identity.to_string().as_bytes());
+            }
+            step.replace_contents(&mut files)
+        })
+        .collect::<Result<_, _>>()?;
     Ok(Document {
         files: files.files,
         instructions: instructions(steps, id),
@@ -190,76 +201,22 @@ impl Files {
     }
 }
 
-/// Names of the files of an access, and their contents.
-fn list_contents(access: &RegistryAccess) -> impl Iterator<Item = (&'static str, &[u8])> {
-    let RegistryAccess { docker_config, authorities, https_proxy, http_proxy, no_proxy } = access;
-    [
-        ("config.json", docker_config.as_ref().map(Secret::expose)),
-        ("authorities.pem", authorities.as_deref().map(str::as_bytes)),
-        ("https-proxy", https_proxy.as_ref().map(Secret::expose)),
-        ("http-proxy", http_proxy.as_ref().map(Secret::expose)),
-        ("no-proxy", no_proxy.as_deref().map(str::as_bytes)),
-    ]
-    .into_iter()
-    .filter_map(|(name, content)| Some((name, content?)))
-}
+impl ReplaceContents<Inline, Indexed> for Files {
+    type Error = PlanRecordError;
 
-fn render_registry(access: &RegistryAccess, files: &mut Files) -> TypedRegistry {
-    let mut registry = TypedRegistry::default();
-    for (name, content) in list_contents(access) {
-        let index = Some(files.add_file(name, content));
-        match name {
-            "config.json" => registry.docker_config = index,
-            "authorities.pem" => registry.authorities = index,
-            "https-proxy" => registry.https_proxy = index,
-            "http-proxy" => registry.http_proxy = index,
-            _ => registry.no_proxy = index,
-        }
+    fn replace_secret(&mut self, name: &str, secret: &Secret) -> Result<usize, PlanRecordError> {
+        Ok(self.add_file(name, secret.expose()))
     }
-    registry
-}
 
-fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordError> {
-    Ok(match step {
-        Step::RequestCleanup => TypedStep::RequestCleanup,
-        Step::CleanCloudInit => TypedStep::CleanCloudInit,
-        Step::WriteSeed(seed) => TypedStep::WriteSeed {
-            user_data_file: seed.user_data.as_ref().map(|data| files.add_file("user-data", data.expose())),
-            meta_data_file: files.add_file("meta-data", seed.meta_data.as_bytes()),
-            network_config_file: seed
-                .network_config
-                .as_ref()
-                .map(|network| files.add_file("network-config", network.as_bytes())),
-            connection_files: seed
-                .connections
-                .iter()
-                .map(|(name, content)| {
-                    (name.clone(), files.add_file(&format!("{name}.nmconnection"), content.expose()))
-                })
-                .collect(),
-            network_data_file: seed
-                .network_data
-                .as_ref()
-                .map(|data| files.add_file("network_data.json", data.expose())),
-        },
-        Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id, owner }) => {
-            let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id, "owner": owner });
-            files.add_file("node-identity.json", identity.to_string().as_bytes());
-            let (uuid, provider_id, owner) = (uuid.clone(), provider_id.clone(), owner.clone());
-            TypedStep::WriteNodeIdentity { uuid, provider_id, owner }
-        }
-        Step::RemoveNodeIdentity => TypedStep::RemoveNodeIdentity,
-        Step::UpgradeSystem(upgrade) => TypedStep::UpgradeSystem {
-            image: upgrade.image.to_string(),
-            registry: upgrade.registry.as_deref().map(|access| render_registry(access, files)),
-        },
-        Step::SyncFileSystems => TypedStep::SyncFileSystems,
-        Step::Reboot => TypedStep::Reboot,
-        Step::VerifySystem(image) => TypedStep::VerifySystem { image: image.to_string() },
-        Step::StopKubelet => TypedStep::StopKubelet,
-        Step::RemoveWorkload => TypedStep::RemoveWorkload,
-        Step::StopContainerd => TypedStep::StopContainerd,
-        Step::RemoveNodeState => TypedStep::RemoveNodeState,
-        Step::WriteCustomFile(_) | Step::RunCustomInstruction(_) => return Err(PlanRecordError::NotTyped),
-    })
+    fn replace_text(&mut self, name: &str, text: &String) -> Result<usize, PlanRecordError> {
+        Ok(self.add_file(name, text.as_bytes()))
+    }
+
+    fn replace_file(&mut self, _: &CustomFile) -> Result<FileIndex, PlanRecordError> {
+        Err(PlanRecordError::NotTyped)
+    }
+
+    fn replace_instruction(&mut self, _: &CustomInstruction) -> Result<InstructionIndex, PlanRecordError> {
+        Err(PlanRecordError::NotTyped)
+    }
 }

@@ -59,7 +59,7 @@ fn body(step: &Step) -> Option<&'static str> {
         Step::RemoveWorkload => REMOVE_WORKLOAD,
         Step::StopContainerd => STOP_CONTAINERD,
         Step::RemoveNodeState => REMOVE_NODE_STATE,
-        Step::VerifySystem(_) | Step::WriteCustomFile(_) | Step::RunCustomInstruction(_) => return None,
+        Step::VerifySystem { .. } | Step::WriteCustomFile(_) | Step::RunCustomInstruction(_) => return None,
     })
 }
 
