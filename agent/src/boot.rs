@@ -195,9 +195,10 @@ fn read_marker(root: &Root) -> Result<Option<PlanId>, Failure> {
 #[derive(Clone, Copy)]
 enum Evidence<'a> {
     Journal(&'a Journal),
-    /// There is no journal: an upstream agent ran the plan, or no agent did.
+    /// There is no journal: an upstream agent ran the scripts of a record that an earlier release
+    /// stored, or no agent ran the plan.
     Upstream {
-        /// The upstream agent left its done-file of the reboot.
+        /// The script of the reboot left its mark.
         rebooted: bool,
     },
     DamagedJournal,

@@ -1,4 +1,4 @@
-//! The `baremetal-agent` command: one static file, ten verbs.
+//! The `baremetal-agent` command: one static file, eleven verbs.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
@@ -20,15 +20,20 @@ use agent::installed::link::{self, ExitReason};
 use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
+use agent::plan::staged;
 use agent::update::launch;
 use agent::update::program;
 use lexopt::prelude::*;
+use proto::plan::PlanId;
+use proto::staged::EXECUTION_DIRECTORY;
 
 const USAGE: &str = "\
 Usage: baremetal-agent [OPTIONS] VERB
 
   register  in a live system: register this host, install it, reboot
   run       in an installed system: attach to the coordinator and run plans
+  run-plan ID  in an installed system: run the plan that an upstream agent
+            has staged under this id, and print the result
   boot      at every early boot: wipe, restore the seed, identify the node
   alive     take part in holding the endpoint of the cluster
   check-api tell keepalived whether this host may hold the endpoint
@@ -44,10 +49,11 @@ Options:
   --allow-custom-instructions  run plans that the coordinator did not write
 ";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Verb {
     Register,
     Run,
+    RunPlan(PlanId),
     Boot,
     Alive,
     CheckApi,
@@ -96,7 +102,7 @@ fn parse_arguments() -> Result<Option<Arguments>, lexopt::Error> {
             Long("root") => root = Root::at(parser.value()?),
             Long("allow-custom-instructions") => policy.custom = CustomInstructions::Allow,
             Short('h') | Long("help") => return Ok(None),
-            Value(name) if verb.is_none() => verb = Some(parse_verb(&name.string()?)?),
+            Value(name) if verb.is_none() => verb = Some(parse_verb(&name.string()?, &mut parser)?),
             other => return Err(other.unexpected()),
         }
     }
@@ -104,10 +110,11 @@ fn parse_arguments() -> Result<Option<Arguments>, lexopt::Error> {
     Ok(Some(Arguments { verb, root, policy }))
 }
 
-fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
+fn parse_verb(name: &str, parser: &mut lexopt::Parser) -> Result<Verb, lexopt::Error> {
     Ok(match name {
         "register" => Verb::Register,
         "run" => Verb::Run,
+        "run-plan" => Verb::RunPlan(parser.value()?.parse_with(PlanId::parse)?),
         "boot" => Verb::Boot,
         "alive" => Verb::Alive,
         "check-api" => Verb::CheckApi,
@@ -142,6 +149,7 @@ fn carry_out(arguments: Arguments) -> ExitCode {
     match verb {
         Verb::Register => with_runtime(register_host(&root)),
         Verb::Run => with_runtime(run_executor(&root, policy)),
+        Verb::RunPlan(id) => with_runtime(run_plan(&root, &id)),
         Verb::Boot => early_boot(&root),
         Verb::Alive => with_runtime(do_duty(&root)),
         Verb::CheckApi => with_runtime(check_api(&root)),
@@ -201,12 +209,24 @@ async fn register_host(root: &Root) -> ExitCode {
 
 async fn run_executor(root: &Root, policy: Policy) -> ExitCode {
     let system = Elemental::new(root.clone());
-    let executor = match Executor::open(root.clone(), system.clone(), policy) {
-        Ok(executor) => executor,
+    let opened = staged::lock_plans(root)
+        .and_then(|lock| Ok((lock, Executor::open(root.clone(), system.clone(), policy)?)));
+    let (_lock, executor) = match opened {
+        Ok(opened) => opened,
         Err(error) => return print_failure(&error),
     };
     match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root), own_version())).await {
         Ok(ExitReason::Updated | ExitReason::GivenUp) => ExitCode::SUCCESS,
+        Err(error) => print_failure(&error),
+    }
+}
+
+async fn run_plan(root: &Root, id: &PlanId) -> ExitCode {
+    let system = Elemental::new(root.clone());
+    let execution = std::env::var_os(EXECUTION_DIRECTORY);
+    let output = &mut std::io::stdout();
+    match Box::pin(staged::run_staged_plan(root, system, id, execution.as_deref(), output)).await {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }
 }

@@ -1,22 +1,23 @@
-//! The plans of the coordinator, executed as the upstream system-agent does it.
+//! The plans of the coordinator, run by the upstream system-agent.
 //!
-//! The upstream system-agent writes the files of a plan, runs every
-//! instruction, and does all of it again at each of its starts. A runner that
-//! does the same reaches the end state of our own agent, each effect once. It
-//! runs on a real root tree (`tree`), with the host's own shell and coreutils;
-//! stand-ins for other commands act on the files of the simulated host.
+//! The upstream system-agent writes the files of a plan, runs its instructions, and does both again
+//! at each of its starts. A runner that does the same reaches the end state of a plan that the
+//! coordinator streams, each effect once.
 
 mod host;
 mod runner;
 mod state;
-mod tree;
 
+use std::process::Command;
+
+use agent::ground::paths::Root;
+use agent::plan::staged::lock_plans;
 use coordinator_core::network::HostNetwork;
 use coordinator_core::plan::{self, Clean, Names, PlanInputs, PlanRecord, Reprovision};
 use proto::plan::{Generation, Image, RegistryAccess, Secret};
 
 use host::{Host, V2};
-use runner::Document;
+use runner::{Document, put_agent};
 use state::{list_differences, read_state};
 
 const NETWORK: &str = "version: 2\nethernets: {}\n";
@@ -59,7 +60,7 @@ fn clean(network_config: Option<&str>) -> PlanRecord {
     render(&PlanInputs::Clean(Clean { network: network(network_config) }))
 }
 
-/// Every file that the instruction of the upgrade looks for.
+/// Every file that an upgrade has.
 fn registry() -> RegistryAccess {
     RegistryAccess {
         docker_config: Some(Secret::new(b"{\"auths\":{}}".to_vec())),
@@ -88,56 +89,127 @@ fn assert_same(ours: &Host, theirs: &Host, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn plan_executed_twice_ends_as_ours() {
-    tree::require_root();
+async fn plan_run_twice_ends_as_streamed() {
     for (name, record) in every_record() {
         let (ours, theirs) = (Host::with_node(), Host::with_node());
-        ours.execute_typed(&record.plan).await;
+        ours.execute_streamed(&record.plan).await;
         let document = Document::parse(&record);
-        theirs.run_upstream(&document, document.len());
-        theirs.reboot_if_asked();
+        let first = theirs.run_to_end(&document).await;
+        let last = record.plan.steps.last().unwrap().name();
+        assert!(first.ends_with(&format!("step {last}: done\n")), "{name}: {first}");
         let effects = theirs.effects();
-        theirs.run_upstream(&document, document.len());
+        assert_eq!(theirs.run_to_end(&document).await, format!("step {last}: done\n"), "{name}");
         assert_eq!(theirs.effects(), effects, "{name}: the second run has no effect");
-        assert!(!theirs.reboot_if_asked(), "{name}");
         assert_same(&ours, &theirs, name);
     }
 }
 
-/// The agent was killed after so many instructions.
+/// The process is killed when it has printed so many steps.
 #[tokio::test(start_paused = true)]
-async fn plan_interrupted_anywhere_ends_as_ours() {
-    tree::require_root();
+async fn plan_interrupted_anywhere_ends_as_streamed() {
     for (name, record) in [("reprovision", reprovision(Some(NETWORK))), ("clean", clean(Some(NETWORK)))] {
         let ours = Host::with_node();
-        ours.execute_typed(&record.plan).await;
+        ours.execute_streamed(&record.plan).await;
         let document = Document::parse(&record);
-        for run in 0..document.len() {
+        for steps in 0..record.plan.steps.len() {
             let theirs = Host::with_node();
-            theirs.run_upstream(&document, run);
-            theirs.run_upstream(&document, document.len());
+            theirs.run_steps(&document, steps).await;
             theirs.reboot_if_asked();
-            theirs.run_upstream(&document, document.len());
-            assert_same(&ours, &theirs, &format!("{name}, {run} instructions"));
+            theirs.run_to_end(&document).await;
+            assert_same(&ours, &theirs, &format!("{name}, {steps} steps"));
         }
     }
 }
 
-/// What an instruction marks as done is on the disk.
+/// The journal of a step that is done is on the disk.
 #[tokio::test(start_paused = true)]
 async fn power_cut_repeats_no_upgrade() {
-    tree::require_root();
     let record = reprovision(Some(NETWORK));
     let document = Document::parse(&record);
-    for run in 0..document.len() {
+    for steps in 0..record.plan.steps.len() {
         let host = Host::with_node();
-        host.run_upstream(&document, run);
+        host.run_steps(&document, steps).await;
         host.boot();
-        host.run_upstream(&document, document.len());
-        host.reboot_if_asked();
-        host.run_upstream(&document, document.len());
+        host.run_to_end(&document).await;
         let count = |effect: &str| host.effects().iter().filter(|line| *line == effect).count();
-        assert_eq!(count(&format!("upgrade {V2}")), 1, "{run} instructions: {:?}", host.effects());
-        assert_eq!(count("node joins on lab/os:v2"), 1, "{run} instructions: {:?}", host.effects());
+        assert_eq!(count(&format!("upgrade {V2}")), 1, "{steps} steps: {:?}", host.effects());
+        assert_eq!(count("node joins on lab/os:v2"), 1, "{steps} steps: {:?}", host.effects());
     }
+}
+
+/// Each agent finds in the journal that the other one has run the plan.
+#[tokio::test(start_paused = true)]
+async fn plan_runs_once_when_the_agents_are_swapped() {
+    for (name, record) in [("reprovision", reprovision(None)), ("clean", clean(None))] {
+        let document = Document::parse(&record);
+        let (ours_first, theirs_first) = (Host::with_node(), Host::with_node());
+        ours_first.execute_streamed(&record.plan).await;
+        let effects = ours_first.effects();
+        ours_first.run_to_end(&document).await;
+        assert_eq!(ours_first.effects(), effects, "{name}");
+        theirs_first.run_to_end(&document).await;
+        theirs_first.execute_streamed(&record.plan).await;
+        assert_eq!(theirs_first.effects(), effects, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_plan_fails_again_without_effect() {
+    let host = Host::with_node();
+    host.simulated.fail("cloud-init-clean", 1).unwrap();
+    let document = Document::parse(&reprovision(None));
+    let first = host.run_steps(&document, usize::MAX).await;
+    assert_eq!(first.output, "step request-cleanup: done\n");
+    let failure = first.result.unwrap_err();
+    assert!(failure.message.starts_with("step clean-cloud-init: "), "{failure}");
+    assert!(!failure.next_action.is_empty(), "{failure}");
+    host.simulated.succeed("cloud-init-clean").unwrap();
+    let again = host.run_steps(&document, usize::MAX).await;
+    assert_eq!((again.output.as_str(), again.result), ("", Err(failure)));
+    assert_eq!(host.effects().iter().filter(|line| line.starts_with("upgrade")).count(), 0);
+}
+
+#[test]
+fn agent_of_the_seed_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    put_agent(&root, "/var/lib/baremetal-agent/bin/baremetal-agent");
+    let record = clean(None);
+    let output = Document::parse(&record).run(&root);
+    let called = String::from_utf8(output.stdout).unwrap();
+    assert!(called.ends_with(&format!(" run-plan {}\n", record.plan.id)), "{called}");
+}
+
+#[test]
+fn host_without_agent_fails_the_plan() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    let output = Document::parse(&reprovision(None)).run(&root);
+    assert_eq!(output.status.code(), Some(1));
+    let below = directory.path().display().to_string();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap().replace(&below, ""),
+        "baremetal: this host has no baremetal-agent, which runs its plans; next: use an image with /usr/bin/baremetal-agent, or install the host from a seed ISO\n"
+    );
+    assert!(!root.join(proto::staged::DIRECTORY).exists(), "no secret stays in a file");
+}
+
+#[test]
+fn only_one_process_runs_plans() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    let lock = lock_plans(&root).unwrap();
+    let run = || {
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_baremetal-agent"));
+        let output =
+            agent.arg("--root").arg(directory.path()).args(["run-plan", "clean-1"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, refused) = run();
+    assert_eq!(code, Some(1));
+    assert!(refused.starts_with("baremetal: another process of baremetal-agent runs the plans"), "{refused}");
+    drop(lock);
+    let (code, missing) = run();
+    assert_eq!(code, Some(1));
+    assert!(missing.contains("/staging/clean-1/plan.json"), "{missing}");
 }

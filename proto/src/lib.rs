@@ -18,6 +18,7 @@ pub mod plan;
 pub mod proof;
 pub mod refusal;
 pub mod size;
+pub mod staged;
 pub mod tpm;
 mod wire;
 

@@ -5,6 +5,7 @@ mod content;
 mod image;
 mod name;
 mod step;
+mod typed;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,7 @@ pub use content::{Content, Inline, ReplaceContents, Secret, Stored};
 pub use image::{IMAGE_SCHEMES, Image, RegistryAccess, Upgrade, to_source};
 pub use name::{Checksum, Generation, PlanId};
 pub use step::{CustomFile, CustomInstruction, NodeIdentity, Seed, Step};
+pub use typed::TypedPlan;
 
 /// The purpose of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -201,7 +201,7 @@ impl StateDir {
         self.0.join("cleanup-requested")
     }
 
-    /// The file that an upstream agent leaves after a step of our plan.
+    /// The mark that the script of a step leaves, in a record that an earlier release stored.
     pub fn upstream_done(&self, plan: &PlanId, step: &str) -> PathBuf {
         self.0.join("done").join(format!("{plan}.{step}"))
     }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write};
 
 use agent::boot;
+use agent::ground::failure::Failure;
 use agent::ground::paths::Root;
-use agent::plan::executor::{Advance, Executor, Policy};
+use agent::plan::executor::{Advance, Executor, Policy, REBOOT_DEADLINE};
+use agent::plan::staged;
 use agent::state::{node_identity, seed};
-use proto::plan::{NodeIdentity, Plan, Secret, Seed};
+use proto::plan::{NodeIdentity, Plan, PlanId, Secret, Seed};
 use proto::v1alpha1::step_report::Outcome;
 use simulated_host::SimulatedSystem;
 
-use super::runner::Document;
-use super::tree::Tree;
+use super::runner::{Document, put_agent};
 
 pub(crate) const V1: &str = "oci:lab/os:v1";
 pub(crate) const V2: &str = "oci:lab/os:v2";
@@ -22,7 +24,33 @@ pub(crate) const VOLUME: &str = "/var/lib/kubelet/pods/a/volume";
 pub(crate) struct Host {
     directory: tempfile::TempDir,
     pub(crate) root: Root,
-    simulated: SimulatedSystem,
+    pub(crate) simulated: SimulatedSystem,
+}
+
+/// The end of a process of `baremetal-agent run-plan`.
+pub(crate) struct Ended {
+    pub(crate) output: String,
+    pub(crate) result: Result<(), Failure>,
+}
+
+/// Standard output, which breaks after so many lines.
+struct Pipe {
+    text: String,
+    lines: usize,
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.lines().count() >= self.lines {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.text.push_str(std::str::from_utf8(bytes).unwrap());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Host {
@@ -46,6 +74,7 @@ impl Host {
             owner: String::new(),
         };
         node_identity::remember(&root, &identity).unwrap();
+        put_agent(&root, "/usr/bin/baremetal-agent");
         let host = Self { directory, root, simulated };
         for (path, text) in [
             ("/etc/sysconfig/kubelet", "KUBELET_EXTRA_ARGS=--v=2\n"),
@@ -62,7 +91,7 @@ impl Host {
         let summary = boot::run(&host.root);
         assert!(summary.problems.is_empty(), "{:?}", summary.problems);
         host.simulated.run_cloud_init().unwrap();
-        fs::create_dir_all(host.root.join(VOLUME)).unwrap();
+        host.put("/proc/1/mountinfo", &format!("2 1 0:9 / {VOLUME} rw - tmpfs tmpfs rw\n"));
         host
     }
 
@@ -72,15 +101,13 @@ impl Host {
         fs::write(path, text).unwrap();
     }
 
-    /// Every effect, paths as the host has them.
     pub(crate) fn effects(&self) -> Vec<String> {
         let outside = self.directory.path().display().to_string();
         self.simulated.effects().iter().map(|effect| effect.replace(&outside, "")).collect()
     }
 
-    /// Our own agent carries out the typed plan, across its reboot.
-    pub(crate) async fn execute_typed(&self, plan: &Plan) {
-        self.put("/proc/1/mountinfo", &format!("2 1 0:9 / {VOLUME} rw - tmpfs tmpfs rw\n"));
+    /// Our own agent runs the plan that the coordinator streams, across its reboot.
+    pub(crate) async fn execute_streamed(&self, plan: &Plan) {
         loop {
             let system = self.simulated.clone();
             let mut executor = Executor::open(self.root.clone(), system, Policy::default()).unwrap();
@@ -99,9 +126,39 @@ impl Host {
         }
     }
 
-    /// The upstream agent starts, and is killed after `count` instructions.
-    pub(crate) fn run_upstream(&self, document: &Document, count: usize) {
-        Tree::new(self.directory.path()).enter(|| document.run(count));
+    /// The upstream agent runs the plan once, and is killed after so many steps.
+    pub(crate) async fn run_steps(&self, document: &Document, steps: usize) -> Ended {
+        let called = document.run(&self.root);
+        let called = String::from_utf8(called.stdout).unwrap();
+        let [directory, "run-plan", id] = called.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("{called}")
+        };
+        let mut output = Pipe { text: String::new(), lines: steps };
+        let id = PlanId::parse(id).unwrap();
+        let run = staged::run_staged_plan(
+            &self.root,
+            self.simulated.clone(),
+            &id,
+            Some(directory.as_ref()),
+            &mut output,
+        );
+        // The reboot kills the process while it waits.
+        let ended = tokio::time::timeout(REBOOT_DEADLINE / 2, run).await;
+        assert!(!self.root.join(proto::staged::DIRECTORY).exists(), "no secret stays in a file");
+        Ended { output: output.text, result: ended.unwrap_or(Ok(())) }
+    }
+
+    /// The upstream agent runs the plan, and again after the plan's reboot.
+    pub(crate) async fn run_to_end(&self, document: &Document) -> String {
+        let mut output = String::new();
+        loop {
+            let ended = self.run_steps(document, usize::MAX).await;
+            ended.result.unwrap();
+            output.push_str(&ended.output);
+            if !self.reboot_if_asked() {
+                return output;
+            }
+        }
     }
 
     pub(crate) fn reboot_if_asked(&self) -> bool {

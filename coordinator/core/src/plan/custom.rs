@@ -7,12 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_api::names::{annotation, plan_secret};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::ResourceExt as _;
-use proto::plan::{Generation, Kind, PlanId, Step};
+use proto::plan::{Generation, Kind, PlanId, Step, TypedPlan};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::compat::system_agent::{DELETE, File, Instruction};
-use super::record::{Document, FileIndex, InstructionIndex, TypedPlan, read_record};
+use super::record::{Document, FileIndex, InstructionIndex, read_record};
+use super::system_agent::{DELETE, File, Instruction};
 use super::{PlanRecord, PlanRecordError};
 
 /// A plan of an operator that can be executed.

@@ -1,13 +1,13 @@
 //! The plan record: one JSON document, read without rendering.
 
 use proto::plan::{
-    Checksum, Content, CustomFile, CustomInstruction, Generation, Inline, Kind, Plan, PlanError, PlanId,
-    ReplaceContents, Secret, Step, Stored,
+    Checksum, Content, CustomFile, CustomInstruction, Generation, Inline, Plan, PlanError, PlanId,
+    ReplaceContents, Secret, Stored, TypedPlan,
 };
 use serde::{Deserialize, Serialize};
 
 use super::PlanRecord;
-use super::compat::system_agent::{DELETE, File, Instruction};
+use super::system_agent::{DELETE, File, Instruction};
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -16,21 +16,10 @@ pub(super) struct Document {
     pub(super) files: Vec<File>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) instructions: Vec<Instruction>,
-    /// Ours; upstream ignores it.
+    /// Upstream ignores the typed plan, whose steps refer to the files and instructions of the
+    /// document, because a Secret is limited to 1 MiB.
     #[serde(rename = "baremetal.cluster.io/plan", skip_serializing_if = "Option::is_none")]
-    pub(super) typed: Option<TypedPlan>,
-}
-
-/// The typed plan, whose steps refer to the files and instructions of the document, because a
-/// Secret is limited to 1 MiB.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct TypedPlan {
-    pub(super) id: String,
-    pub(super) generation: u64,
-    #[serde(rename = "type")]
-    pub(super) kind: Kind,
-    pub(super) steps: Vec<Step<Indexed>>,
+    pub(super) typed: Option<TypedPlan<Indexed>>,
 }
 
 /// Contents by their index in the lists of the document.

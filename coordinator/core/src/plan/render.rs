@@ -2,13 +2,13 @@
 
 use proto::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Inline, Kind, NodeIdentity, Plan, PlanId,
-    ReplaceContents, Secret, Seed, Step, Upgrade,
+    ReplaceContents, Secret, Seed, Step, TypedPlan, Upgrade,
 };
+use proto::staged;
 use sha2::{Digest as _, Sha256};
 
-use super::compat::staging_directory;
-use super::compat::system_agent::{File, instructions};
-use super::record::{Document, FileIndex, Indexed, InstructionIndex, TypedPlan};
+use super::record::{Document, FileIndex, Indexed, InstructionIndex};
+use super::system_agent::{File, Instruction};
 use super::{PlanInputs, PlanRecord, PlanRecordError};
 use crate::cloud_init::{self, MetaData};
 
@@ -169,22 +169,33 @@ fn render_document(
     generation: Generation,
     kind: Kind,
 ) -> Result<Document, PlanRecordError> {
-    let mut files = Files { staging: staging_directory(id), files: vec![] };
-    let typed = steps
-        .iter()
-        .map(|step| {
-            if let Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id, owner }) = step {
-                let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id, "owner": owner });
-                files.add_file("node-identity.json", identity.to_string().as_bytes());
-            }
-            step.replace_contents(&mut files)
-        })
-        .collect::<Result<_, _>>()?;
+    let staged = render_staged(steps, id, generation, kind)?;
+    let mut files = Files { staging: format!("{}/{id}", staged::DIRECTORY), files: vec![] };
+    let mut typed = vec![];
+    for step in steps {
+        typed.push(step.replace_contents(&mut files)?);
+        // Records of earlier releases had a file at this index, and later files keep their indexes.
+        if matches!(step, Step::WriteSeed(_)) {
+            files.add_file(staged::PLAN, &staged);
+        }
+    }
     Ok(Document {
         files: files.files,
-        instructions: instructions(steps, id),
+        instructions: vec![Instruction::run_plan(id)],
         typed: Some(TypedPlan { id: id.to_string(), generation: generation.0, kind, steps: typed }),
     })
+}
+
+/// The plan as `baremetal-agent run-plan` reads it.
+fn render_staged(
+    steps: &[Step],
+    id: &PlanId,
+    generation: Generation,
+    kind: Kind,
+) -> Result<Vec<u8>, PlanRecordError> {
+    let steps = steps.iter().map(staged::name_contents).collect::<Result<_, _>>()?;
+    let plan = TypedPlan { id: id.to_string(), generation: generation.0, kind, steps };
+    serde_json::to_vec(&plan).map_err(|error| PlanRecordError::Render(error.to_string()))
 }
 
 /// The files of the document, in the staging directory of the plan.
