@@ -102,7 +102,9 @@ pub struct AnnouncedPlan {
     pub generation: Generation,
     pub kind: PlanType,
     pub checksum: Checksum,
-    /// `None` while it is in flight.
+    /// Name of the Secret that holds its record.
+    pub secret: String,
+    /// `None` while the plan is in flight.
     pub state: Option<PlanState>,
     /// Why it failed, or cannot be sent.
     pub problem: Option<Problem>,
@@ -116,9 +118,11 @@ impl HostRecord {
         let status = inventory.status.as_ref();
         let host = status.and_then(|status| status.host.as_ref());
         let plan = inventory.plan();
+        let name = HostName::parse(inventory.metadata.name.as_deref()?)?;
+        let announced = plan.and_then(|plan| AnnouncedPlan::parse(plan, &name));
         let annotated = |key| inventory.annotations().contains_key(key);
         Some(Self {
-            name: HostName::parse(inventory.metadata.name.as_deref()?)?,
+            name,
             namespace: inventory.namespace().unwrap_or_default(),
             uid: inventory.uid().as_deref().and_then(Uid::parse),
             created: inventory.metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -126,8 +130,8 @@ impl HostRecord {
             allocation: inventory.allocation_state(),
             pool: inventory.annotations().get(annotation::POOL).filter(|pool| !pool.is_empty()).cloned(),
             bare_metal_host: inventory.annotations().get(annotation::OWNER_BARE_METAL_HOST).cloned(),
-            plan: plan.and_then(AnnouncedPlan::parse),
-            plan_secret: plan.and_then(|plan| plan.secret_ref.as_ref()?.name.clone()),
+            plan: announced,
+            plan_secret: plan.and_then(secret_name).map(str::to_owned),
             session: host.and_then(|host| host.session.clone()),
             carried: host.and_then(|host| host.carried.clone()),
             install: host.and_then(|host| host.install.clone()),
@@ -195,9 +199,14 @@ impl HostRecord {
         self.claim.is_none() && carries_nothing && !self.is_deleting
     }
 
+    /// The plan that was announced and has not ended.
+    pub fn plan_in_flight(&self) -> Option<&AnnouncedPlan> {
+        self.plan.as_ref().filter(|plan| plan.state.is_none())
+    }
+
     /// The plan of an operator that it executes.
     pub fn running_custom_plan(&self) -> Option<&AnnouncedPlan> {
-        self.plan.as_ref().filter(|plan| plan.kind == PlanType::Custom && plan.state.is_none())
+        self.plan_in_flight().filter(|plan| plan.kind == PlanType::Custom)
     }
 
     /// Whether an operator's plan was announced after the claim was made: then the
@@ -305,8 +314,12 @@ fn is_empty(carried: &CarriedStatus, is_free: bool) -> bool {
     carried.node.is_none() && carried.plan.as_ref().is_none_or(|plan| leaves_nothing(plan.state, plan.kind))
 }
 
+fn secret_name(plan: &PlanStatus) -> Option<&str> {
+    plan.secret_ref.as_ref()?.name.as_deref()
+}
+
 impl AnnouncedPlan {
-    fn parse(plan: &PlanStatus) -> Option<Self> {
+    fn parse(plan: &PlanStatus, host: &HostName) -> Option<Self> {
         let problem = plan.reason.as_ref().map(|reason| {
             let reason = reason.parse().unwrap_or(Reason::PlanFailed);
             let [message, next_action] =
@@ -318,6 +331,7 @@ impl AnnouncedPlan {
             generation: Generation::from_status(plan.generation?)?,
             kind: plan.kind?,
             checksum: Checksum::parse(plan.checksum.as_deref()?).ok()?,
+            secret: secret_name(plan).unwrap_or(host.as_str()).to_owned(),
             state: plan.state,
             problem,
             ended: plan.ended.as_ref().map(|ended| ended.0),

@@ -33,7 +33,7 @@ use super::reconciled::Failure;
 use crate::clock::time_until;
 use crate::index::{MemberWish, Wait};
 use crate::key::{Key, OfKind};
-use crate::store::plan_record::StoredSecret;
+use crate::store::plan_record::PlanSecret;
 use crate::store::{Class, Object, StoreError, plan_record, secret, status};
 use crate::traces::note_trace;
 
@@ -168,7 +168,7 @@ async fn apply_outcome<K: FrontDoor>(
 /// Secrets that were read for a decision, with the preconditions of writes to them.
 #[derive(Default)]
 struct ReadSecrets {
-    plan: Option<StoredSecret>,
+    plan: Option<PlanSecret>,
     bootstrap: Option<KubeSecret>,
 }
 
@@ -223,9 +223,9 @@ async fn read_secret<K: FrontDoor>(
         }
         SecretRef::Plan => {
             if let Some(host) = &gathered.host {
-                let read = plan_record::read_for_host(client, host).await?;
-                secrets.plan = Some(read.contents.clone());
-                stored.plan = Some(read);
+                let (secret, plan) = plan_record::read_for_host(client, host).await?;
+                secrets.plan = Some(plan);
+                stored.plan = Some(secret);
             }
         }
     }

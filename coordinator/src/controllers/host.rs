@@ -35,7 +35,7 @@ use super::plans::{describe_release, write_plan};
 use super::reconciled::{Failure, Reconciled};
 use crate::clock::time_until;
 use crate::key::{Key, Kind};
-use crate::store::plan_record::{self, StoredSecret};
+use crate::store::plan_record::{self, PlanSecret};
 use crate::store::{StoreError, host, secret};
 use crate::traces::note_trace;
 
@@ -171,8 +171,8 @@ impl<'a> Gathered<'a> {
     async fn decide_outcome(
         &mut self,
         context: &Context,
-    ) -> Result<(HostDecision, Option<StoredSecret>), StoreError> {
-        let mut secret: Option<StoredSecret> = None;
+    ) -> Result<(HostDecision, Option<PlanSecret>), StoreError> {
+        let (mut secret, mut plan) = (None, None);
         let mut custom = None;
         let mut is_verified = false;
         loop {
@@ -183,13 +183,14 @@ impl<'a> Gathered<'a> {
                 is_paused: self.is_paused,
                 is_cluster_missing: self.is_cluster_missing,
                 replica_died: self.replica_died,
-                plan: secret.as_ref().map(|secret| &secret.contents),
+                plan: plan.as_ref(),
                 custom: custom.as_ref(),
                 now: self.now,
             });
             match outcome.effect {
                 Some(HostEffect::ReadPlan) if secret.is_none() => {
-                    secret = Some(plan_record::read_for_host(&context.client, &self.record).await?);
+                    let read = plan_record::read_for_host(&context.client, &self.record).await?;
+                    (secret, plan) = (Some(read.0), Some(read.1));
                 }
                 Some(HostEffect::ReadCustom(name)) if custom.is_none() => {
                     let read = secret::read_secret(&context.client, &self.record.namespace, &name).await?;
@@ -241,7 +242,7 @@ async fn apply_effect(
     inventory: &Arc<MachineInventory>,
     record: &HostRecord,
     effect: &HostEffect,
-    secret: Option<&StoredSecret>,
+    secret: Option<&PlanSecret>,
 ) -> Result<(), StoreError> {
     let client = &context.client;
     match effect {
@@ -273,7 +274,7 @@ async fn assign_custom(
     context: &Context,
     inventory: &MachineInventory,
     assignment: &Assignment,
-    secret: Option<&StoredSecret>,
+    secret: Option<&PlanSecret>,
 ) -> Result<(), StoreError> {
     write_plan(context, inventory, assignment, secret).await?;
     let note = HostNote::Custom { plan: assignment.record.plan.id.as_str() }.to_string();

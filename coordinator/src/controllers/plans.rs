@@ -7,7 +7,7 @@ use coordinator_core::host::{HostRecord, facts};
 use kube::ResourceExt as _;
 
 use super::context::Context;
-use crate::store::plan_record::StoredSecret;
+use crate::store::plan_record::PlanSecret;
 use crate::store::{StoreError, host, plan_record};
 
 /// Stores and announces a plan record of a host. The inventory is written first, so that a Secret
@@ -17,7 +17,7 @@ pub(super) async fn write_plan(
     context: &Context,
     inventory: &MachineInventory,
     assignment: &Assignment,
-    secret: Option<&StoredSecret>,
+    secret: Option<&PlanSecret>,
 ) -> Result<(), StoreError> {
     let plan = &assignment.record.plan;
     let state = allocation_of(&assignment.record);

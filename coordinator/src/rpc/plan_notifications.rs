@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory, PlanType, SessionStatus};
 use coordinator_api::names::annotation;
-use coordinator_core::host::HostRecord;
+use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
-use proto::plan::{Checksum, Generation, PlanId};
 use proto::refusal::Refusal;
 use tokio::sync::watch;
 
@@ -18,24 +17,13 @@ use super::registered_hosts::RegisteredHosts;
 use crate::ca::HostKey;
 use crate::key::Presence;
 
-/// A plan that was announced and has not ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanInFlight {
-    pub id: PlanId,
-    pub generation: Generation,
-    pub checksum: Checksum,
-    /// The Secret that holds its record.
-    pub secret: String,
-    /// The status says that it cannot be sent.
-    pub has_problem: bool,
-}
-
 /// The part of an inventory that the stream of its host follows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostState {
     pub uid: Option<Uid>,
     pub session: Option<SessionStatus>,
-    pub plan: Option<PlanInFlight>,
+    /// The plan in flight.
+    pub plan: Option<AnnouncedPlan>,
     /// Duty of the host for its cluster's load balancer.
     pub duty: Option<LoadBalancerDuty>,
     /// The boot that a request of a reboot ends.
@@ -53,14 +41,14 @@ impl HostState {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
         // The plans of a claim that is older than the node are not for this node.
         let is_foreign = record.foreign_owner().is_some();
-        let plan = record.plan.as_ref().filter(|plan| {
+        let plan = record.plan_in_flight().filter(|plan| {
             // The machine of an abandoned host does not exist, so that only its clean is sent.
             let is_wanted = !record.is_abandoned || plan.kind == PlanType::Clean;
             is_wanted && !is_foreign
         });
         let duty = record.load_balancer.as_ref().map(|known| &known.duty);
         Self {
-            plan: plan.and_then(|_| PlanInFlight::of(&record)),
+            plan: plan.cloned(),
             duty: duty.filter(|duty| !record.is_abandoned || duty.address.is_empty()).cloned(),
             wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
@@ -69,20 +57,6 @@ impl HostState {
             session: record.session,
             is_deleted: false,
         }
-    }
-}
-
-impl PlanInFlight {
-    /// The announced plan of a host that has not ended.
-    pub(super) fn of(record: &HostRecord) -> Option<Self> {
-        let plan = record.plan.as_ref().filter(|plan| plan.state.is_none())?;
-        Some(Self {
-            id: plan.id.clone(),
-            generation: plan.generation,
-            checksum: plan.checksum.clone(),
-            secret: record.plan_secret_name().to_owned(),
-            has_problem: plan.problem.is_some(),
-        })
     }
 }
 
@@ -253,6 +227,7 @@ impl Drop for Subscription {
 mod tests {
     use super::*;
     use coordinator_api::inventory::{MachineInventorySpec, PlanState, PlanStatus, PlanType};
+    use proto::plan::{Checksum, Generation};
 
     const EXISTS: Presence = Presence::Exists;
 

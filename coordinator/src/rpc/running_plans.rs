@@ -7,27 +7,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::render_clean_again;
-use coordinator_core::host::HostRecord;
+use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use coordinator_core::plan::StoredPlan;
 use coordinator_core::problem::Problem;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use proto::plan::Plan;
 
-use super::plan_notifications::PlanInFlight;
 use crate::ca::HostKey;
 use crate::store::StoreError;
-use crate::store::plan_record::{self, StoredSecret};
+use crate::store::plan_record::{self, PlanSecret};
 
 /// Output of each step, by number and name.
 pub(super) type Outputs = BTreeMap<String, String>;
 
-/// A plan whose record has the announced checksum.
+/// A plan whose record has the announced checksum, with the reports of its host.
 #[derive(Debug)]
-pub(super) struct VerifiedPlan {
-    /// The Secret without its contents, for the result.
-    pub(super) secret: StoredSecret,
+pub(super) struct RunningPlan {
+    /// The Secret that gets the result.
+    pub(super) secret: PlanSecret,
     pub(super) plan: Plan,
+    reported: Mutex<ReportedSteps>,
+}
+
+#[derive(Debug, Default)]
+struct ReportedSteps {
+    /// Steps that were reported, from the first on.
+    count: u32,
+    outputs: Outputs,
+}
+
+impl RunningPlan {
+    fn new(secret: PlanSecret, plan: Plan) -> Self {
+        Self { secret, plan, reported: Mutex::default() }
+    }
+
+    fn lock_reported(&self) -> MutexGuard<'_, ReportedSteps> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The cause that no plan can be sent.
@@ -45,9 +62,9 @@ pub(super) enum PlanReadError {
 /// from `inventory`.
 pub(super) async fn read_plan(
     secrets: &Api<Secret>,
-    announced: &PlanInFlight,
+    announced: &AnnouncedPlan,
     inventory: Option<&MachineInventory>,
-) -> Result<VerifiedPlan, PlanReadError> {
+) -> Result<RunningPlan, PlanReadError> {
     let name = &announced.secret;
     let problem = |reason, cause: &str| {
         let message = format!("the plan Secret {name} {cause}");
@@ -57,15 +74,14 @@ pub(super) async fn read_plan(
             "restore the Secret, or delete the machine to have another plan assigned",
         )
     };
-    let mut secret = match plan_record::read(secrets, name).await {
-        Ok(secret) => secret,
+    let (secret, stored) = match plan_record::read(secrets, name).await {
+        Ok(read) => read,
         Err(StoreError::Taken { why, .. }) => {
             return Err(PlanReadError::Unusable(problem(Reason::PlanSecretInvalid, why)));
         }
         Err(error) => return Err(PlanReadError::Store(error)),
     };
-    let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
-    let found = match contents {
+    let found = match stored {
         StoredPlan::Missing => problem(Reason::PlanSecretMissing, "is missing"),
         StoredPlan::Unusable { error, .. } => {
             problem(Reason::PlanSecretInvalid, &format!("holds no plan record: {error}"))
@@ -74,7 +90,7 @@ pub(super) async fn read_plan(
         StoredPlan::Record(record) => {
             let generation = record.plan.generation;
             let error = match record.verify_checksum(&announced.checksum) {
-                Ok(record) => return Ok(VerifiedPlan { secret, plan: record.plan }),
+                Ok(record) => return Ok(RunningPlan::new(secret, record.plan)),
                 Err(error) => error,
             };
             let found = problem(Reason::PlanSecretAltered, &format!("is not what was announced: {error}"));
@@ -89,59 +105,54 @@ pub(super) async fn read_plan(
         render_clean_again(&HostRecord::parse(inventory)?, &inventory.spec, &announced.checksum)
     });
     match rendered {
-        Some(record) => Ok(VerifiedPlan { secret, plan: record.plan }),
+        Some(record) => Ok(RunningPlan::new(secret, record.plan)),
         None => Err(PlanReadError::Unusable(found)),
     }
 }
 
-struct RunningPlan {
-    verified: Arc<VerifiedPlan>,
-    outputs: Outputs,
-    /// Steps that were reported, from the first on.
-    reported: u32,
-}
-
+/// The plans by the identity of their host.
 #[derive(Default)]
-pub(super) struct RunningPlans(Mutex<HashMap<HostKey, RunningPlan>>);
+pub(super) struct RunningPlans(Mutex<HashMap<HostKey, Arc<RunningPlan>>>);
 
 impl RunningPlans {
-    fn lock_plans(&self) -> MutexGuard<'_, HashMap<HostKey, RunningPlan>> {
+    fn lock_plans(&self) -> MutexGuard<'_, HashMap<HostKey, Arc<RunningPlan>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a plan. The output of its steps stays if it was kept before.
-    pub(super) fn insert_plan(&self, key: &HostKey, verified: Arc<VerifiedPlan>) {
+    /// Keeps a plan. The output of its steps stays if the plan was kept before.
+    pub(super) fn insert_plan(&self, key: &HostKey, running: Arc<RunningPlan>) {
         let mut plans = self.lock_plans();
-        let (outputs, reported) = match plans.remove(key) {
-            Some(old) if old.verified.plan.checksum == verified.plan.checksum => (old.outputs, old.reported),
-            _ => (Outputs::new(), 0),
-        };
-        plans.insert(key.clone(), RunningPlan { verified, outputs, reported });
+        if let Some(old) = plans.get(key).filter(|old| old.plan.checksum == running.plan.checksum) {
+            let reported = std::mem::take(&mut *old.lock_reported());
+            *running.lock_reported() = reported;
+        }
+        plans.insert(key.clone(), running);
     }
 
     /// The plan with that id and generation.
-    pub(super) fn find_plan(&self, key: &HostKey, id: &str, generation: u64) -> Option<Arc<VerifiedPlan>> {
+    pub(super) fn find_plan(&self, key: &HostKey, id: &str, generation: u64) -> Option<Arc<RunningPlan>> {
         let plans = self.lock_plans();
-        let verified = &plans.get(key)?.verified;
-        let is_meant = verified.plan.id.as_str() == id && verified.plan.generation.0 == generation;
-        is_meant.then(|| verified.clone())
+        let found = plans.get(key)?;
+        let is_meant = found.plan.id.as_str() == id && found.plan.generation.0 == generation;
+        is_meant.then(|| found.clone())
     }
 
     /// Records the output of a step; returns the output of all steps.
     pub(super) fn record_output(&self, key: &HostKey, step: u32, name: &str, output: &str) -> Outputs {
         let name = format!("{step:02}-{name}");
-        let mut plans = self.lock_plans();
-        let Some(running) = plans.get_mut(key) else {
+        let plans = self.lock_plans();
+        let Some(running) = plans.get(key) else {
             return Outputs::from([(name, output.to_owned())]);
         };
-        running.reported = running.reported.max(step.saturating_add(1));
-        running.outputs.insert(name, output.to_owned());
-        running.outputs.clone()
+        let mut reported = running.lock_reported();
+        reported.count = reported.count.max(step.saturating_add(1));
+        reported.outputs.insert(name, output.to_owned());
+        reported.outputs.clone()
     }
 
     /// The step was reported.
     pub(super) fn is_reported(&self, key: &HostKey, step: u32) -> bool {
-        self.lock_plans().get(key).is_some_and(|running| step < running.reported)
+        self.lock_plans().get(key).is_some_and(|running| step < running.lock_reported().count)
     }
 
     pub(super) fn remove_plan(&self, key: &HostKey) {

@@ -29,22 +29,21 @@ const SUCCESS_COUNT: &str = "success-count";
 const OUTPUT_BYTES: usize = 128 * 1024;
 const KIND: &str = "Secret";
 
-/// A plan Secret as it was read.
+/// A plan Secret as it was read, without its plan.
 #[derive(Clone, Debug)]
-pub struct StoredSecret {
+pub struct PlanSecret {
     pub name: String,
     /// Precondition of the next write; `None` if there is no Secret.
     resource_version: Option<String>,
-    pub contents: StoredPlan,
     results: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads the plan Secret of a host.
+/// Reads the plan Secret of a host, and the plan in it.
 ///
 /// # Errors
 /// [`StoreError::Taken`] for a Secret that is no plan Secret, and when the API server does not
 /// answer.
-pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret, StoreError> {
+pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<(PlanSecret, StoredPlan), StoreError> {
     let found = secrets.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
     if let Some(found) = &found {
         check_type(found)?;
@@ -53,8 +52,8 @@ pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret,
     let data = found.and_then(|secret| secret.data).unwrap_or_default();
     let mut results: BTreeMap<_, _> = data.into_iter().map(|(key, value)| (key, value.0)).collect();
     let plan = results.remove(plan_secret::PLAN).map(Secret::new);
-    let contents = StoredPlan::parse(plan.as_ref());
-    Ok(StoredSecret { name: name.to_owned(), resource_version, contents, results })
+    let secret = PlanSecret { name: name.to_owned(), resource_version, results };
+    Ok((secret, StoredPlan::parse(plan.as_ref())))
 }
 
 /// Writes a plan record. The results of the former plan are blanked in the same write, so that an
@@ -64,7 +63,7 @@ pub async fn write(
     client: &Client,
     inventory: &MachineInventory,
     record: &PlanRecord,
-    read: &StoredSecret,
+    read: &PlanSecret,
 ) -> Result<(), StoreError> {
     let api: Api<KubeSecret> = open_api(client, inventory);
     let kind = record.plan.kind.as_str();
@@ -178,11 +177,14 @@ fn refuse_foreign(secret: &KubeSecret) -> StoreError {
 ///
 /// # Errors
 /// When the API server does not answer.
-pub async fn read_for_host(client: &Client, host: &HostRecord) -> Result<StoredSecret, StoreError> {
+pub async fn read_for_host(
+    client: &Client,
+    host: &HostRecord,
+) -> Result<(PlanSecret, StoredPlan), StoreError> {
     read(&Api::namespaced(client.clone(), &host.namespace), host.plan_secret_name()).await
 }
 
-impl StoredSecret {
+impl PlanSecret {
     fn count(&self, key: &str) -> u64 {
         let text = self.results.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -235,7 +237,7 @@ impl StoredSecret {
 /// [`StoreError::Changed`] if the Secret changed since it was read.
 pub async fn record_end(
     secrets: &Api<KubeSecret>,
-    secret: &StoredSecret,
+    secret: &PlanSecret,
     checksum: &Checksum,
     end: &PlanEnd,
     outputs: &BTreeMap<String, String>,

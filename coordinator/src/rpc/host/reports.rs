@@ -19,8 +19,7 @@ use wire::install_report::Outcome as Installation;
 use wire::step_report::Outcome;
 
 use crate::ca::Peer;
-use crate::rpc::plan_notifications::PlanInFlight;
-use crate::rpc::running_plans::{Outputs, PlanReadError, VerifiedPlan, read_plan};
+use crate::rpc::running_plans::{Outputs, PlanReadError, RunningPlan, read_plan};
 use crate::rpc::{Context, RpcError};
 use crate::store::{StoreError, host, plan_record};
 use crate::traces::note_trace;
@@ -38,27 +37,27 @@ pub(super) async fn record_step_report(
     let inventory = context.find_inventory(peer).await?;
     note_trace(inventory.claim().as_ref().and_then(TraceId::of_claim));
     for _ in 0..TRIES {
-        let Some(verified) = find_plan(context, peer, &inventory, report).await? else {
+        let Some(running) = find_plan(context, peer, &inventory, report).await? else {
             return Ok(());
         };
-        let progress = judge_report(&verified.plan, report);
+        let progress = judge_report(&running.plan, report);
         if progress == Progress::Stale {
             return Err(refuse_stale(report));
         }
-        time_step(context, peer, &inventory, &verified, (report, &progress));
+        time_step(context, peer, &inventory, &running, (report, &progress));
         let Progress::Ended(end) = progress else {
-            record_output(context, peer, &verified, report);
+            record_output(context, peer, &running, report);
             return Ok(());
         };
-        let outputs = record_output(context, peer, &verified, report);
+        let outputs = record_output(context, peer, &running, report);
         let secrets = context.secret_api(&peer.key.namespace);
-        let checksum = &verified.plan.checksum;
+        let checksum = &running.plan.checksum;
         let recorded =
-            plan_record::record_end(&secrets, &verified.secret, checksum, &end, &outputs, context.now());
+            plan_record::record_end(&secrets, &running.secret, checksum, &end, &outputs, context.now());
         match recorded.await {
             Err(error) if error.is_changed() => context.running_plans.remove_plan(&peer.key),
             Err(error) => return Err(error.into()),
-            Ok(()) => return record_plan_end(context, peer, inventory, &verified, &end, report).await,
+            Ok(()) => return record_plan_end(context, peer, inventory, &running, &end, report).await,
         }
     }
     Err(StoreError::Contended { kind: "Secret", name: inventory.name_any() }.into())
@@ -107,7 +106,7 @@ async fn find_plan(
     peer: &Peer,
     inventory: &MachineInventory,
     report: &wire::StepReport,
-) -> Result<Option<Arc<VerifiedPlan>>, RpcError> {
+) -> Result<Option<Arc<RunningPlan>>, RpcError> {
     let newer;
     let mut inventory = inventory;
     let mut record = HostRecord::parse(inventory).ok_or_else(|| refuse_stale(report))?;
@@ -118,9 +117,9 @@ async fn find_plan(
     if newest.is_some_and(|plan| is_meant(plan, report) && plan.state.is_some()) {
         return Ok(None);
     }
-    let running = context.running_plans.find_plan(&peer.key, &report.plan_id, report.generation);
-    if running.is_some() {
-        return Ok(running);
+    let known = context.running_plans.find_plan(&peer.key, &report.plan_id, report.generation);
+    if known.is_some() {
+        return Ok(known);
     }
     if !newest.is_some_and(|plan| is_meant(plan, report)) {
         // The caches may not have the announcement yet.
@@ -132,15 +131,15 @@ async fn find_plan(
         return Err(refuse_stale(report));
     }
     // The end of the plan is stored.
-    let Some(announced) = PlanInFlight::of(&record) else { return Ok(None) };
-    match read_plan(&context.secret_api(&peer.key.namespace), &announced, Some(inventory)).await {
-        Ok(verified) => {
-            let verified = Arc::new(verified);
+    let Some(announced) = record.plan_in_flight() else { return Ok(None) };
+    match read_plan(&context.secret_api(&peer.key.namespace), announced, Some(inventory)).await {
+        Ok(running) => {
+            let running = Arc::new(running);
             // Only the end of a stream removes a plan, so that a plan without stream is not kept.
             if context.sessions.contains_host(&peer.key) {
-                context.running_plans.insert_plan(&peer.key, verified.clone());
+                context.running_plans.insert_plan(&peer.key, running.clone());
             }
-            Ok(Some(verified))
+            Ok(Some(running))
         }
         Err(PlanReadError::Store(error)) => Err(error.into()),
         Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
@@ -155,10 +154,10 @@ fn time_step(
     context: &Context,
     peer: &Peer,
     inventory: &MachineInventory,
-    verified: &VerifiedPlan,
+    running: &RunningPlan,
     (report, progress): (&wire::StepReport, &Progress),
 ) {
-    let plan = &verified.plan;
+    let plan = &running.plan;
     let step = usize::try_from(report.step).ok().and_then(|index| plan.steps.get(index));
     let took = context.step_times.note_report(&peer.key, &plan.checksum, report.step, Instant::now());
     let (Some(step), Some(took)) = (step, took) else { return };
@@ -178,10 +177,10 @@ fn time_step(
 fn record_output(
     context: &Context,
     peer: &Peer,
-    verified: &VerifiedPlan,
+    running: &RunningPlan,
     report: &wire::StepReport,
 ) -> Outputs {
-    let step = usize::try_from(report.step).ok().and_then(|index| verified.plan.steps.get(index));
+    let step = usize::try_from(report.step).ok().and_then(|index| running.plan.steps.get(index));
     let name = match step {
         Some(Step::RunCustomInstruction(instruction)) if !instruction.name.is_empty() => &instruction.name,
         Some(step) => step.name(),
@@ -202,7 +201,7 @@ async fn record_plan_end(
     context: &Context,
     peer: &Peer,
     inventory: Arc<MachineInventory>,
-    verified: &VerifiedPlan,
+    running: &RunningPlan,
     end: &PlanEnd,
     report: &wire::StepReport,
 ) -> Result<(), RpcError> {
@@ -210,7 +209,7 @@ async fn record_plan_end(
         Some(Outcome::Done(done)) => done.system.as_ref(),
         Some(Outcome::Failed(_)) | None => None,
     };
-    let (plan, now) = (&verified.plan, context.clock.now());
+    let (plan, now) = (&running.plan, context.clock.now());
     let written =
         context.update_status(inventory, |status| facts::record_plan_end(status, plan, end, system, now));
     let inventory = written.await?;

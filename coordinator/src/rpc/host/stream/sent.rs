@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::inventory::{CoordinatorSettingsState, MachineInventory};
-use coordinator_core::host::facts;
+use coordinator_core::host::{AnnouncedPlan, facts};
 use coordinator_core::load_balancer::message_of;
 use coordinator_core::problem::Problem;
 use coordinator_core::retry::failure_backoff;
@@ -16,7 +16,7 @@ use wire::coordinator_message;
 use super::{Attachment, Retry};
 use crate::rpc::RpcError;
 use crate::rpc::host::settings;
-use crate::rpc::plan_notifications::{HostState, PlanInFlight};
+use crate::rpc::plan_notifications::HostState;
 use crate::rpc::running_plans::{PlanReadError, read_plan};
 use crate::telemetry::chain;
 
@@ -73,11 +73,11 @@ impl Attachment {
     /// The plan in flight, unless it was sent.
     pub(super) async fn next_plan_message(
         &mut self,
-        announced: &PlanInFlight,
+        announced: &AnnouncedPlan,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         self.retry.take_if(|retry| retry.checksum != announced.checksum);
         if self.sent.as_ref() == Some(&announced.checksum) {
-            if announced.has_problem {
+            if announced.problem.is_some() {
                 self.record_problem(None).await?;
             }
             return Ok(None);
@@ -97,7 +97,7 @@ impl Attachment {
                 tracing::info!(plan = %announced.id, generation = %announced.generation, trace_id, "sending plan");
                 self.context.step_times.note_sent(&self.peer().key, &announced.checksum, Instant::now());
                 self.context.running_plans.insert_plan(&self.statement.peer.key, Arc::new(verified));
-                if announced.has_problem {
+                if announced.problem.is_some() {
                     self.record_problem(None).await?;
                 }
                 return Ok(Some(wire::CoordinatorMessage { message: Some(message) }));
