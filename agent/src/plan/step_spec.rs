@@ -1,8 +1,6 @@
-//! The properties of each kind of step, as one table.
+//! The properties of a step. The table of all steps is in `steps.rs`, beside their work.
 
 use std::time::Duration;
-
-use proto::plan::Step;
 
 use crate::ground::backoff::Backoff;
 use crate::ground::failure::FailureClass;
@@ -56,59 +54,15 @@ impl RetryPolicy {
     }
 }
 
-const fn backoff(first: u64, longest: u64) -> RetryPolicy {
+pub(super) const fn backoff(first: u64, longest: u64) -> RetryPolicy {
     RetryPolicy::Backoff { first: Duration::from_secs(first), longest: Duration::from_secs(longest) }
-}
-
-const CHECK_HOST: &str = "check the host's disk and its system log";
-
-impl StepSpec {
-    pub fn spec_of(step: &Step) -> Self {
-        let spec = |minutes| Self {
-            name: step.name(),
-            deadline: Duration::from_mins(minutes),
-            repeatable: true,
-            retries: backoff(2, 30),
-            timeout_action: CHECK_HOST,
-        };
-        match step {
-            Step::RequestCleanup
-            | Step::WriteSeed(_)
-            | Step::WriteNodeIdentity(_)
-            | Step::RemoveNodeIdentity => Self { retries: backoff(1, 10), ..spec(1) },
-            // A job of systemd may take a minute longer than its command.
-            Step::CleanCloudInit | Step::StopKubelet | Step::WriteCustomFile(_) => spec(6),
-            // The executor requests the reboot by each method once.
-            Step::Reboot => Self { retries: RetryPolicy::Never, ..spec(6) },
-            Step::SyncFileSystems => spec(10),
-            Step::RemoveWorkload | Step::StopContainerd => spec(20),
-            // The step overwrites secrets, and the database of etcd may have gigabytes.
-            Step::RemoveNodeState => spec(30),
-            Step::VerifySystem { .. } => Self {
-                timeout_action: "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
-                ..spec(30)
-            },
-            Step::UpgradeSystem(_) => Self {
-                timeout_action: "check that the image's source is reachable and fast enough",
-                retries: backoff(5, 120),
-                ..spec(60)
-            },
-            // The command is not the coordinator's own, so the agent cannot find out whether it
-            // took effect.
-            Step::RunCustomInstruction(_) => {
-                Self { repeatable: false, retries: RetryPolicy::Never, ..spec(30) }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod every {
     use std::collections::BTreeMap;
 
-    use proto::plan::{CustomFile, CustomInstruction, Image, NodeIdentity, Secret, Seed};
-
-    use super::*;
+    use proto::plan::{CustomFile, CustomInstruction, Image, NodeIdentity, Secret, Seed, Step};
 
     /// One step of each kind, in the order of the contract.
     pub(crate) fn any_step() -> [Step; 15] {
@@ -160,6 +114,8 @@ pub(crate) mod every {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use proto::plan::Step;
 
     use super::*;
     use crate::host::system::deadlines;

@@ -1,4 +1,5 @@
-//! The work of each step: check whether the step has taken effect, do it, check again.
+//! The properties and the work of each step: check whether the step has taken effect, do it, check
+//! again.
 
 mod custom;
 mod node;
@@ -8,6 +9,7 @@ mod upgrade;
 mod verify;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{FailureReason, StepDone};
@@ -15,7 +17,7 @@ use proto::v1alpha1::{FailureReason, StepDone};
 use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::host::system::{Job, System};
-use crate::plan::step_spec::StepSpec;
+use crate::plan::step_spec::{RetryPolicy, StepSpec, backoff};
 use crate::state::duty;
 
 pub(crate) use self::upgrade::next_snapshot;
@@ -57,6 +59,49 @@ pub(crate) async fn run_step<S: System>(step: &Step, context: &Context<'_, S>) -
         Step::RemoveNodeState => node_state::remove_node_state(context).await,
         Step::WriteCustomFile(file) => custom::write_file(context, file).await,
         Step::RunCustomInstruction(instruction) => custom::run_instruction(context, instruction).await,
+    }
+}
+
+const CHECK_HOST: &str = "check the host's disk and its system log";
+
+impl StepSpec {
+    /// The properties of a step.
+    pub fn spec_of(step: &Step) -> Self {
+        let spec = |minutes| Self {
+            name: step.name(),
+            deadline: Duration::from_mins(minutes),
+            repeatable: true,
+            retries: backoff(2, 30),
+            timeout_action: CHECK_HOST,
+        };
+        match step {
+            Step::RequestCleanup
+            | Step::WriteSeed(_)
+            | Step::WriteNodeIdentity(_)
+            | Step::RemoveNodeIdentity => Self { retries: backoff(1, 10), ..spec(1) },
+            // A job of systemd may take a minute longer than its command.
+            Step::CleanCloudInit | Step::StopKubelet | Step::WriteCustomFile(_) => spec(6),
+            // The executor requests the reboot by each method once.
+            Step::Reboot => Self { retries: RetryPolicy::Never, ..spec(6) },
+            Step::SyncFileSystems => spec(10),
+            Step::RemoveWorkload | Step::StopContainerd => spec(20),
+            // The step overwrites secrets, and the database of etcd may have gigabytes.
+            Step::RemoveNodeState => spec(30),
+            Step::VerifySystem { .. } => Self {
+                timeout_action: "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
+                ..spec(30)
+            },
+            Step::UpgradeSystem(_) => Self {
+                timeout_action: "check that the image's source is reachable and fast enough",
+                retries: backoff(5, 120),
+                ..spec(60)
+            },
+            // The command is not the coordinator's own, so the agent cannot find out whether it
+            // took effect.
+            Step::RunCustomInstruction(_) => {
+                Self { repeatable: false, retries: RetryPolicy::Never, ..spec(30) }
+            }
+        }
     }
 }
 
