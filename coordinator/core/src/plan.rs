@@ -9,7 +9,7 @@
 //! The bytes are one JSON document: the files and instructions of the upstream
 //! system-agent ([`system_agent`]), and beside them the typed plan, which upstream
 //! ignores. Their SHA-256 is announced in the inventory's status; bytes that
-//! differ from what was announced are refused.
+//! differ from the announced ones are refused.
 
 pub mod custom;
 mod record;
@@ -30,7 +30,7 @@ pub use record::{PlanRecordError, read_record};
 pub use render::{render, step_names};
 pub use results::{PlanEnd, Progress, failure_reasons, judge_report};
 
-/// What a plan is made of.
+/// The parts of which a plan is rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanInputs {
     /// The host becomes a node.
@@ -89,7 +89,7 @@ pub const fn plan_type(kind: Kind) -> PlanType {
     }
 }
 
-/// What the plan Secret holds, read before a plan is assigned.
+/// The content of a plan Secret, read before a plan is assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredPlan {
     /// There is no Secret, or no key in it.

@@ -18,7 +18,7 @@ use super::{PlanRecord, PlanRecordError};
 /// A plan of an operator that can be executed.
 #[derive(Clone, PartialEq)]
 pub struct CustomPlan {
-    /// Of this version of its Secret: what ran does not run again.
+    /// Differs for each version of the Secret, so that the same version does not run again.
     pub id: PlanId,
     files: Vec<File>,
     instructions: Vec<Instruction>,
@@ -35,18 +35,18 @@ pub enum CustomPlanError {
     Type,
     #[error("has {key} {found:?}, only {custom:?} is executed", key = annotation::PLAN_TYPE, custom = Kind::Custom.as_str())]
     Kind {
-        /// As the annotation has it, shortened.
+        /// The shortened value of the annotation.
         found: String,
     },
-    /// serde's own text quotes what it read.
+    /// The text of serde is left out, because it quotes its input.
     #[error(
         "has no plan of the upstream format under the key {} (line {line}, column {column})",
         plan_secret::PLAN
     )]
     Format {
-        /// Of the first fault.
+        /// The line of the first fault.
         line: usize,
-        /// Of the first fault.
+        /// The column of the first fault.
         column: usize,
     },
     #[error("has {0}, which no host here executes")]
@@ -57,7 +57,8 @@ pub enum CustomPlanError {
     Invalid(#[from] PlanRecordError),
 }
 
-/// All that upstream knows: what is misspelt is not taken for absent.
+/// All fields of the upstream format. Others are refused, because a misspelt field would be taken
+/// for an absent one.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Upstream {
@@ -140,22 +141,21 @@ pub fn read_custom(secret: Option<&KubeSecret>, host: &str) -> Result<CustomPlan
         files: plan.files.into_iter().map(File::from).collect(),
         instructions: plan.instructions.into_iter().map(Instruction::from).collect(),
     };
-    // What a host would refuse is refused here.
+    // A plan that a host would refuse is refused here.
     plan.render(Generation(1))?;
     Ok(plan)
 }
 
 fn check_supported(plan: &Upstream) -> Result<(), CustomPlanError> {
-    let any_file = |test: fn(&UpstreamFile) -> bool| plan.files.iter().any(test);
-    let any_instruction = |test: fn(&UpstreamInstruction) -> bool| plan.instructions.iter().any(test);
+    let (mut files, mut instructions) = (plan.files.iter(), plan.instructions.iter());
     let unsupported = [
         (!plan.periodic_instructions.is_empty(), "periodicInstructions"),
         (!plan.probes.is_empty(), "probes"),
-        (any_instruction(|found| !found.image.is_empty()), "an instruction with an image"),
-        (any_instruction(|found| found.command.is_empty()), "an instruction without a command"),
-        (any_file(|found| !matches!(&*found.action, "" | DELETE)), "a file with an unknown action"),
+        (instructions.clone().any(|found| !found.image.is_empty()), "an instruction with an image"),
+        (instructions.any(|found| found.command.is_empty()), "an instruction without a command"),
+        (files.clone().any(|found| !matches!(&*found.action, "" | DELETE)), "a file with an unknown action"),
         (
-            any_file(|found| STANDARD.decode(&found.content).is_err()),
+            files.any(|found| STANDARD.decode(&found.content).is_err()),
             "a file whose content is not base64 text",
         ),
     ];

@@ -48,7 +48,7 @@ impl Stored for Indexed {}
 /// Why bytes are not a plan record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanRecordError {
-    /// serde's own text quotes what it read, and a plan holds secrets.
+    /// The text of serde is left out, because it quotes its input, and a plan holds secrets.
     #[error("it is not JSON of the plan format (line {line}, column {column})")]
     Json { line: usize, column: usize },
     #[error("it has no typed plan: it was not written by a coordinator")]

@@ -129,7 +129,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId, claim: &str) -> Vec<Step> {
                 connections: inputs.network.connections.clone(),
                 network_data: inputs.network.network_data.clone(),
             }),
-            // After it nothing of the node is removed any more: it trims what was.
+            // Last of the removals, because it trims the blocks that the others freed.
             Step::RemoveNodeState,
             Step::SyncFileSystems,
         ],

@@ -1,4 +1,4 @@
-//! What the reports of a host make of its plan.
+//! The results of a plan, from the reports of its host.
 
 use coordinator_api::conditions::Reason;
 use proto::plan::Plan;
@@ -13,7 +13,7 @@ pub enum PlanEnd {
     Failed(Problem),
 }
 
-/// What one report means for its plan.
+/// The meaning of a report for its plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// A step is done, the plan is not.
