@@ -231,3 +231,45 @@ fn reasons_cover_all_failures_of_the_contract() {
     assert_eq!(failure_reasons().count(), known, "a number is left out before another");
     assert!(failure_reasons().any(|reason| reason == Reason::NetworkReverted));
 }
+
+/// Every optional part of a plan that becomes a node.
+fn full_reprovision() -> PlanInputs {
+    let PlanInputs::Reprovision(mut inputs) = samples::reprovision() else { panic!("another kind") };
+    inputs.registry = Some(Box::new(samples::registry_access()));
+    let keyfile = Secret::new(b"[connection]\n".to_vec());
+    inputs.network.connections = [("eno1".to_owned(), keyfile)].into();
+    inputs.network.network_data = Some(Secret::new(b"{}".to_vec()));
+    PlanInputs::Reprovision(inputs)
+}
+
+fn custom_plan() -> PlanRecord {
+    use coordinator_api::names::{annotation, plan_secret};
+    use kube::ResourceExt as _;
+    let plan = r#"{"files":[{"path":"/srv/x","content":"Y2FuYXJ5"}],"instructions":[{"command":"true"}]}"#;
+    let mut secret = k8s_openapi::api::core::v1::Secret {
+        type_: Some(plan_secret::TYPE.into()),
+        data: Some([(plan_secret::PLAN.to_owned(), k8s_openapi::ByteString(plan.into()))].into()),
+        ..Default::default()
+    };
+    secret.annotations_mut().insert(annotation::PLAN_TYPE.into(), "custom".into());
+    custom::read_custom(Some(&secret), "host-1").unwrap().render(Generation(5)).unwrap()
+}
+
+/// A record that one release stores is read by another: every step is written with the same bytes.
+#[test]
+fn typed_part_keeps_its_bytes() {
+    let golden = include_str!("golden.txt");
+    let mut found = String::new();
+    for record in [
+        rendered(&samples::reprovision(), 3, "BaremetalMachine/worker-1"),
+        rendered(&full_reprovision(), 4, "BaremetalMachine/worker-1"),
+        rendered(&samples::clean(), 5, "a"),
+        custom_plan(),
+    ] {
+        let text = text(&record);
+        let (_, typed) = text.split_once(r#""baremetal.cluster.io/plan":"#).unwrap();
+        found.push_str(typed.strip_suffix('}').unwrap());
+        found.push('\n');
+    }
+    assert_eq!(found, golden, "{found}");
+}
