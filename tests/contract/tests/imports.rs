@@ -262,6 +262,7 @@ const ROOMS: [(&str, &[&str]); 7] = [
             "balancer",
             "plan",
             "size",
+            "staged",
             "wire",
         ],
     ),

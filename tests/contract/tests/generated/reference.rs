@@ -164,7 +164,8 @@ fn flags_are_documented() {
     );
     let source = read_source(AGENT);
     let usage = find_block(&source, "const USAGE: &str = \"\\\n", "\";");
-    let _ = write!(text, "The agent reads no environment.\n\n```\n{usage}```\n");
+    let environment = "The agent reads no environment, except that `run-plan` reads `CATTLE_AGENT_EXECUTION_PWD`, which the upstream agent sets.";
+    let _ = write!(text, "{environment}\n\n```\n{usage}```\n");
     committed("docs/reference/flags.md", &text);
 }
 
