@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
-    AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, LiveTpm,
-    LoadBalancerStatus, MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
+    Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, LiveTpm, LoadBalancerStatus,
+    MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::{annotation, finalizer, label};
 use jiff::Timestamp;
@@ -43,8 +43,6 @@ pub struct HostRecord {
     pub uid: Option<Uid>,
     pub created: Option<Timestamp>,
     pub claim: Option<Claim>,
-    /// Changes with the claim and the plan.
-    pub allocation: AllocationState,
     /// The pool that holds it.
     pub pool: Option<String>,
     /// The `BareMetalHost` that names it.
@@ -127,7 +125,6 @@ impl HostRecord {
             uid: inventory.uid().as_deref().and_then(Uid::parse),
             created: inventory.metadata.creation_timestamp.as_ref().map(|time| time.0),
             claim: inventory.claim(),
-            allocation: inventory.allocation_state(),
             pool: inventory.annotations().get(annotation::POOL).filter(|pool| !pool.is_empty()).cloned(),
             bare_metal_host: inventory.annotations().get(annotation::OWNER_BARE_METAL_HOST).cloned(),
             plan: announced,

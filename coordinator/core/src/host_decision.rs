@@ -4,7 +4,7 @@
 mod custom;
 
 use coordinator_api::conditions::Reason;
-use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
+use coordinator_api::inventory::{AllocationState, Claim, MachineInventorySpec, PlanType};
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
@@ -41,6 +41,8 @@ pub struct HostSituation<'a> {
     pub replica_died: Option<Timestamp>,
     /// `None` until it was read.
     pub plan: Option<&'a StoredPlan>,
+    /// True if the API server itself was asked for the machine.
+    pub is_verified: bool,
     /// The plan of an operator; `None` until it was read.
     pub custom: Option<&'a Result<CustomPlan, CustomPlanError>>,
     pub now: Timestamp,
@@ -51,6 +53,8 @@ pub struct HostDecision {
     pub effect: Option<HostEffect>,
     /// Why nothing is done about a claim that does not hold.
     pub hold: Option<Problem>,
+    /// Allocation state of a host that no machine holds. The front door shows that of the others.
+    pub allocation: Option<AllocationState>,
     /// Why the plan of an operator is not run.
     pub custom: Option<Problem>,
     /// Why the host has not rebooted as it is asked to.
@@ -61,9 +65,9 @@ pub struct HostDecision {
 /// The one change that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostEffect {
-    /// The machine that the claim names is looked up in the API server itself
-    /// before anything is done about its absence.
-    Verify(Box<HostEffect>),
+    /// Look the machine of the claim up in the API server itself and decide again, because the
+    /// cache may be stale.
+    Verify,
     /// Read the plan Secret and decide again.
     ReadPlan,
     /// The claim holds nothing: remove it.
@@ -71,8 +75,6 @@ pub enum HostEffect {
     /// An operator deletes the inventory, and its machine does not exist: remove the
     /// finalizer.
     RemoveFinalizer,
-    /// The machine does not exist and the host was not cleaned.
-    MarkOrphaned(Problem),
     /// The host of an abandoned claim attached: it is cleaned.
     Assign(Assignment),
     /// The clean that an operator asked for is announced: remove the request.
@@ -95,7 +97,7 @@ pub enum HostEffect {
 
 pub fn decide_host(situation: &HostSituation<'_>) -> HostDecision {
     let (session, session_wake) = check_session(situation);
-    let mut hold = find_hold(situation);
+    let mut hold = None;
     let effect = session.or_else(|| check_move(situation)).or_else(|| {
         check_claim(situation).unwrap_or_else(|problem| {
             hold = Some(problem);
@@ -113,7 +115,25 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostDecision {
         (Wake::OnChange, grace) => grace,
         (session, _) => session,
     };
-    HostDecision { effect, hold, custom: problem, reboot, wake }
+    let allocation = find_allocation(situation, hold.as_ref());
+    HostDecision { effect, hold, allocation, custom: problem, reboot, wake }
+}
+
+/// The allocation state of a host that no machine holds, which is shown if no effect is due.
+fn find_allocation(situation: &HostSituation<'_>, hold: Option<&Problem>) -> Option<AllocationState> {
+    let host = situation.host;
+    if situation.is_paused {
+        return None;
+    }
+    if host.claim.is_none() {
+        return (!host.is_deleting).then_some(AllocationState::Available);
+    }
+    if host.is_abandoned {
+        let is_cleaned = claimed_clean(host).is_some_and(|plan| plan.state.is_none());
+        return Some(if is_cleaned { AllocationState::Preparing } else { AllocationState::Unavailable });
+    }
+    let is_orphan = hold.is_some() && !is_held_for_cluster(situation);
+    is_orphan.then_some(AllocationState::Unavailable)
 }
 
 fn check_reboot(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
@@ -152,17 +172,21 @@ fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
 /// What is due for the claim, or why the clean of an abandoned host cannot be assigned.
 fn check_claim(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Problem> {
     let host = situation.host;
-    if host.claim.is_none() || situation.is_paused {
-        return Ok(None);
-    }
+    let Some(claim) = host.claim.as_ref().filter(|_| !situation.is_paused) else { return Ok(None) };
     if host.is_abandoned {
-        return match (clean_abandoned(situation), remove_abandoned(host)) {
+        return match (clean_abandoned(situation), remove_abandoned(situation)) {
             (Ok(None) | Err(_), Some(removal)) => Ok(Some(removal)),
             (clean, _) => clean,
         };
     }
-    let is_held = is_claim_valid(situation) || find_hold(situation).is_some();
-    Ok(if is_held { None } else { check_orphan(situation) })
+    if is_claim_valid(situation) {
+        return Ok(None);
+    }
+    if is_held_for_cluster(situation) {
+        let state = format!("the host is not touched while Cluster {} is not found", claim.cluster);
+        return Err(owner_missing(claim, &state, "restore both"));
+    }
+    check_orphan(situation, claim)
 }
 
 /// Whether the machine of the claim names the host. One that names none yet
@@ -172,49 +196,38 @@ fn is_claim_valid(situation: &HostSituation<'_>) -> bool {
     named.is_some_and(|named| named.is_none_or(|named| *named == situation.host.name))
 }
 
-/// Without its Cluster a claim is neither released nor given up: both may be
-/// restored. An operator may still delete the inventory; an abandoned claim
-/// needs no Cluster.
-fn find_hold(situation: &HostSituation<'_>) -> Option<Problem> {
+/// A claim is neither released nor given up without its Cluster, because both may be restored. An
+/// operator may still delete the inventory, and an abandoned claim needs no Cluster.
+fn is_held_for_cluster(situation: &HostSituation<'_>) -> bool {
     let host = situation.host;
-    let claim = host.claim.as_ref()?;
-    let is_held = situation.is_cluster_missing
-        && !(situation.is_paused || host.is_deleting || host.is_abandoned)
-        && !is_claim_valid(situation);
-    is_held.then(|| {
-        let message = format!(
-            "{} {} held this host and does not exist or names another host; the host is not touched while Cluster {} is not found",
-            claim.kind, claim.baremetal_machine, claim.cluster
-        );
-        Problem::new(Reason::OwnerMissing, message, format!("restore both, or {INSTALL_AGAIN}"))
-    })
+    situation.is_cluster_missing && !host.is_deleting && !host.is_abandoned
 }
 
-/// The machine does not exist, or names another host. A claim is released only on the
-/// host's own statement, or by its clean.
-fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
-    let host = situation.host;
-    let verified = |effect| Some(HostEffect::Verify(Box::new(effect)));
-    // The machine of its node takes it again.
-    if host.foreign_owner().is_some() {
-        return verified(HostEffect::Release);
-    }
-    if host.claimed_plan().is_some_and(AnnouncedPlan::is_applied_clean) || carries_no_claim(host) {
-        return verified(HostEffect::Release);
-    }
-    if host.is_deleting {
-        return verified(HostEffect::RemoveFinalizer);
-    }
-    if host.allocation == AllocationState::Unavailable {
-        return None;
-    }
-    let claim = host.claim.as_ref()?;
+fn owner_missing(claim: &Claim, state: &str, restore: &str) -> Problem {
     let message = format!(
-        "{} {} held this host and does not exist or names another host; the host was not cleaned, and no machine gets it",
+        "{} {} held this host and does not exist or names another host; {state}",
         claim.kind, claim.baremetal_machine
     );
-    let action = format!("restore the machine, or {INSTALL_AGAIN}");
-    verified(HostEffect::MarkOrphaned(Problem::new(Reason::OwnerMissing, message, action)))
+    Problem::new(Reason::OwnerMissing, message, format!("{restore}, or {INSTALL_AGAIN}"))
+}
+
+/// The machine does not exist, or names another host. A claim is released only after a statement of
+/// the host, or after its clean.
+fn check_orphan(situation: &HostSituation<'_>, claim: &Claim) -> Result<Option<HostEffect>, Problem> {
+    let host = situation.host;
+    if !situation.is_verified {
+        return Ok(Some(HostEffect::Verify));
+    }
+    // The machine of the node that the host states takes the host again.
+    let is_foreign = host.foreign_owner().is_some();
+    let is_cleaned = host.claimed_plan().is_some_and(AnnouncedPlan::is_applied_clean);
+    if is_foreign || is_cleaned || carries_no_claim(host) {
+        return Ok(Some(HostEffect::Release));
+    }
+    if host.is_deleting {
+        return Ok(Some(HostEffect::RemoveFinalizer));
+    }
+    Err(owner_missing(claim, "the host was not cleaned, and no machine gets it", "restore the machine"))
 }
 
 /// No plan of the claim was assigned, and the host reports none.
@@ -271,9 +284,11 @@ fn is_clean_due(host: &HostRecord) -> bool {
 }
 
 /// An operator deletes the inventory of an abandoned host, which is not cleaned now.
-fn remove_abandoned(host: &HostRecord) -> Option<HostEffect> {
+fn remove_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let host = situation.host;
     let is_cleaned = host.is_attached() && has_plan_in_flight(host);
-    (host.is_deleting && !is_cleaned).then(|| HostEffect::Verify(Box::new(HostEffect::RemoveFinalizer)))
+    let is_due = host.is_deleting && !is_cleaned;
+    is_due.then_some(if situation.is_verified { HostEffect::RemoveFinalizer } else { HostEffect::Verify })
 }
 
 #[cfg(test)]

@@ -158,10 +158,7 @@ async fn apply_outcome<K: FrontDoor>(
     if let Some(guard) = guard {
         guard.set_wait(find_wait(&gathered.demand, &outcome));
     }
-    let result = match &outcome.effect {
-        Some(effect) => effects::apply_effect(context, machine, gathered, effect, &read).await,
-        None => Ok(()),
-    };
+    let result = effects::apply_outcome(context, machine, gathered, &outcome, &read).await;
     Applied { outcome: Some(outcome), result }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::Type;
+use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
@@ -21,7 +21,6 @@ use coordinator_core::host_decision::{
 };
 use coordinator_core::load_balancer::end_duty;
 use coordinator_core::plan::custom::read_custom;
-use coordinator_core::problem::Problem;
 use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
@@ -75,28 +74,47 @@ async fn act_once(
     gathered: &mut Gathered<'_>,
 ) -> Result<Wake, StoreError> {
     let (outcome, secret) = gathered.decide_outcome(context).await?;
-    match &outcome.effect {
-        Some(effect) => apply_effect(context, inventory, &gathered.record, effect, secret.as_ref()).await?,
-        None if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
+    let allocation = outcome.allocation.filter(|state| inventory.allocation_state() != *state);
+    match (&outcome.effect, allocation) {
+        (Some(effect), _) => {
+            apply_effect(context, inventory, &gathered.record, effect, secret.as_ref()).await?;
+        }
+        (None, Some(state)) => host::mark(&context.client, inventory, state).await?,
+        _ if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
             accept_network(context, inventory).await?;
         }
         // The registration writes the first status.
-        None if inventory.status.is_none() && gathered.record.claim.is_none() => {}
-        None if gathered.is_dismissed() => {
+        _ if inventory.status.is_none() && gathered.record.claim.is_none() => {}
+        _ if gathered.is_dismissed() => {
             balancer::dismiss_host(context, inventory, &gathered.record).await?;
         }
-        None => {
-            let problems = [
-                (Type::Ready, outcome.hold),
-                (Type::CustomPlanAccepted, outcome.custom),
-                (Type::Rebooted, outcome.reboot),
-            ];
-            let updates =
-                problems.into_iter().filter_map(|(kind, problem)| Some(problem?.condition_false(kind)));
-            host::write_conditions(&context.client, inventory, updates, gathered.now).await?;
-        }
+        _ => show_problems(context, inventory, &outcome, gathered.now).await?,
     }
     Ok(outcome.wake)
+}
+
+/// Writes the conditions, and an Event if the cause of a missing owner is new.
+async fn show_problems(
+    context: &Context,
+    inventory: &MachineInventory,
+    outcome: &HostDecision,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let problems = [
+        (Type::Ready, &outcome.hold),
+        (Type::CustomPlanAccepted, &outcome.custom),
+        (Type::Rebooted, &outcome.reboot),
+    ];
+    let updates =
+        problems.into_iter().filter_map(|(kind, problem)| Some(problem.as_ref()?.condition_false(kind)));
+    host::write_conditions(&context.client, inventory, updates, now).await?;
+    let conditions = inventory.status.iter().flat_map(|status| &status.conditions);
+    let mut shown = conditions.filter(|condition| condition.type_ == Type::Ready.as_str());
+    let orphaned = outcome.hold.as_ref().filter(|hold| hold.reason == Reason::OwnerMissing);
+    if let Some(problem) = orphaned.filter(|problem| !shown.any(|shown| shown.message == problem.text())) {
+        context.events.publish(inventory, problem.reason, &problem.text()).await;
+    }
+    Ok(())
 }
 
 #[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
@@ -184,6 +202,7 @@ impl<'a> Gathered<'a> {
                 is_cluster_missing: self.is_cluster_missing,
                 replica_died: self.replica_died,
                 plan: plan.as_ref(),
+                is_verified,
                 custom: custom.as_ref(),
                 now: self.now,
             });
@@ -196,10 +215,7 @@ impl<'a> Gathered<'a> {
                     let read = secret::read_secret(&context.client, &self.record.namespace, &name).await?;
                     custom = Some(read_custom(read.as_ref(), self.record.plan_secret_name()));
                 }
-                Some(HostEffect::Verify(effect)) if is_verified => {
-                    return Ok((HostDecision { effect: Some(*effect), ..outcome }, secret));
-                }
-                Some(HostEffect::Verify(_)) => {
+                Some(HostEffect::Verify) if !is_verified => {
                     self.look_up_machine(context).await?;
                     is_verified = true;
                 }
@@ -246,10 +262,9 @@ async fn apply_effect(
 ) -> Result<(), StoreError> {
     let client = &context.client;
     match effect {
-        HostEffect::Verify(_) | HostEffect::ReadPlan | HostEffect::ReadCustom(_) => Ok(()),
+        HostEffect::Verify | HostEffect::ReadPlan | HostEffect::ReadCustom(_) => Ok(()),
         HostEffect::Release => release_host(context, inventory).await,
         HostEffect::RemoveFinalizer => host::release(client, inventory, AllocationState::Unavailable).await,
-        HostEffect::MarkOrphaned(problem) => mark_orphaned(context, inventory, problem).await,
         HostEffect::Assign(assignment) => write_plan(context, inventory, assignment, secret).await,
         HostEffect::EndSession { ended } => end_session(context, inventory, record, *ended).await,
         HostEffect::ForgetRetry => host::forget_retry(client, inventory).await,
@@ -286,17 +301,6 @@ async fn release_host(context: &Context, inventory: &MachineInventory) -> Result
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = describe_release(inventory, " again: its claim held nothing");
     context.events.publish(inventory, EventReason::Released, &note).await;
-    Ok(())
-}
-
-/// Marks an orphan once, because the allocation state shows that it was marked.
-async fn mark_orphaned(
-    context: &Context,
-    inventory: &MachineInventory,
-    problem: &Problem,
-) -> Result<(), StoreError> {
-    host::mark(&context.client, inventory, AllocationState::Unavailable).await?;
-    context.events.publish(inventory, problem.reason, &problem.text()).await;
     Ok(())
 }
 

@@ -41,6 +41,11 @@ impl MachineFacts {
         self.cluster.as_ref().filter(|_| self.is_control_plane)
     }
 
+    /// A machine that names no host yet chooses the one that it claims.
+    pub(super) fn may_hold(&self, host: &Key) -> bool {
+        self.host.as_ref().is_none_or(|named| named == host)
+    }
+
     pub(super) fn is_deleting(&self) -> bool {
         self.is_deleting
     }
@@ -106,9 +111,7 @@ impl Inner {
                 triggers.add(Kind::BaremetalCluster, self.infrastructure_of(cluster));
             }
             triggers.add(Kind::MachineInventory, hosts.into_iter().flatten().cloned());
-            if before.is_some_and(MachineFacts::is_deleting) != after.is_some_and(MachineFacts::is_deleting) {
-                self.update_held_members(machine, &mut triggers);
-            }
+            self.update_held_members(machine, &mut triggers);
             triggers.add(Kind::MachineInventory, self.hosts_held_by(machine));
         }
         if facts.is_none_or(|facts| facts.is_deleting || facts.is_paused) {

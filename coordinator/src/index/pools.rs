@@ -8,7 +8,6 @@ use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::host::HostRecord;
 use coordinator_core::pool::{self, Availability, Holder, Roster, Traits};
 
-use super::machines::MachineFacts;
 use super::{Inner, Triggers};
 use crate::key::{Key, Kind};
 
@@ -181,11 +180,12 @@ impl Inner {
         let claim = record.and_then(|record| record.claim.as_ref()).filter(|claim| claim.kind == KIND);
         let machine = claim.map(|claim| host.in_namespace_of(&claim.baremetal_machine));
         let Some(machine) = machine else { return Holder::Keeps };
-        let is_deleting = self.machines.get(&machine).is_some_and(MachineFacts::is_deleting);
-        match (is_deleting, self.stuck_machines.contains(&machine)) {
-            (true, false) => Holder::Releases,
-            (true, true) => Holder::Stuck,
-            (false, _) => Holder::Keeps,
+        let facts = self.machines.get(&machine).filter(|facts| facts.may_hold(host));
+        match facts.map(|facts| (facts.is_deleting(), self.stuck_machines.contains(&machine))) {
+            None => Holder::Missing,
+            Some((true, false)) => Holder::Releases,
+            Some((true, true)) => Holder::Stuck,
+            Some((false, _)) => Holder::Keeps,
         }
     }
 

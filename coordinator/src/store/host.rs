@@ -104,18 +104,21 @@ pub async fn abandon(
     patch(client, inventory, "abandon", &annotations, None).await.map(drop)
 }
 
-/// Records the allocation state. A `clusterctl move` waits while a plan is in flight.
+/// Records the allocation state if another one is shown. A `clusterctl move` waits while a plan is in flight.
 pub async fn mark(
     client: &Client,
     inventory: &MachineInventory,
     state: AllocationState,
 ) -> Result<(), StoreError> {
-    let text: &str = state.into();
-    let in_flight = matches!(state, AllocationState::Preparing | AllocationState::Reprovisioning);
-    let annotations = json!({
-        annotation::ALLOCATION_STATE: text,
-        annotation::BLOCK_MOVE: in_flight.then_some("a plan is in flight"),
-    });
+    if inventory.allocation_state() == state {
+        return Ok(());
+    }
+    let mut annotations = json!({ annotation::ALLOCATION_STATE: <&str>::from(state) });
+    // The state says nothing about a plan of an operator that a free host executes.
+    if state != AllocationState::Available {
+        let in_flight = matches!(state, AllocationState::Preparing | AllocationState::Reprovisioning);
+        annotations[annotation::BLOCK_MOVE] = json!(in_flight.then_some("a plan is in flight"));
+    }
     patch(client, inventory, "mark", &annotations, None).await.map(drop)
 }
 

@@ -352,13 +352,44 @@ async fn vanished_machine_leaves_its_host_unavailable() {
     let marked =
         |world: &World| world.inventory("host-1").unwrap().allocation_state() == AllocationState::Unavailable;
     world.wait_until("the inventory is marked", marked).await;
+    world.wait_idle().await;
     let events = world.fake.look_at_all("events");
     let is_warning = |event: &&Value| event["type"] == "Warning";
     assert_eq!(events.iter().filter(is_warning).count(), 1, "{events:#?}");
     world.expect_event("MachineInventory", "host-1", "OwnerMissing", "install the host as a new one");
+    let cause = "does not exist or names another host; the host was not cleaned";
+    world.expect_why("machineinventory/host-1", Reason::OwnerMissing, cause, "restore the machine").await;
     assert!(world.inventory("host-1").unwrap().claim().is_some(), "no destructive step on a guess");
     world.delete("MachineInventory", "host-1").await;
     world.wait_until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;
+    world.check_invariants().await;
+}
+
+/// An operator edits or removes the annotation: nothing changes but that it is written again.
+#[tokio::test(start_paused = true)]
+async fn allocation_state_is_written_and_never_read() {
+    let world = World::with_hosts(&["host-1", "host-2"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    world.wait_idle().await;
+    let plans = world.plans();
+    for (host, kept) in [("host-1", AllocationState::Allocated), ("host-2", AllocationState::Available)] {
+        for edited in [json!("Unavailable"), json!("Preparing"), json!("odd"), json!(null)] {
+            let change = json!({ "metadata": { "annotations": { annotation::ALLOCATION_STATE: edited } } });
+            world.patch("MachineInventory", host, change).await;
+            let is_kept = |world: &World| world.inventory(host).unwrap().allocation_state() == kept;
+            world.wait_until("the state is written again", is_kept).await;
+            world.wait_idle().await;
+        }
+    }
+    assert_eq!((world.plans(), world.phase("m-1")), (plans, Some(Phase::Running)));
+    // Also while the coordinator does nothing about it: the pool counts a paused host as free.
+    let change = json!({ "metadata": { "annotations": {
+        annotation::ALLOCATION_STATE: "Unavailable", "cluster.x-k8s.io/paused": "",
+    } } });
+    world.patch("MachineInventory", "host-2", change).await;
+    world.apply_machine("m-2").await;
+    world.wait_until("host-2 is claimed", |world| world.inventory("host-2").unwrap().claim().is_some()).await;
     world.check_invariants().await;
 }
 

@@ -138,6 +138,7 @@ async fn vanished_host_keeps_its_node() {
     };
     let host = world.fake.take_out("baremetalhosts.metal3.io", NAMESPACE, HOST).unwrap();
     world.wait_until("the inventory is held", |world| state(world) == "Unavailable").await;
+    world.wait_idle().await;
     let note = format!("BareMetalHost {HOST} held this host and does not exist");
     world.expect_event("MachineInventory", "host-1", "OwnerMissing", &note);
     world.fake.put_back(host, OwnerReferences::Keep).unwrap();

@@ -58,8 +58,6 @@ pub enum Effect {
     ProtectMachine,
     /// Write the plan record, then announce it.
     Assign(Assignment),
-    /// Correct the allocation state.
-    Mark(AllocationState),
     /// Give Cluster API the providerID.
     SetProviderId(ProviderId),
     /// Give the host back to its pool.
@@ -144,6 +142,8 @@ pub struct State {
     /// SHA-256 of the bootstrap data that was assigned.
     pub bootstrap_hash: Option<String>,
     pub blocker: Option<Blocker>,
+    /// Allocation state of the host; none if the effect writes it.
+    pub allocation: Option<AllocationState>,
     /// What is known of its Node.
     pub node: Option<ConditionUpdate>,
 }
@@ -192,6 +192,10 @@ impl State {
             plan_checksum: plan.map(|plan| plan.checksum.to_string()),
             ..Self::default()
         }
+    }
+
+    pub(super) fn with_allocation(self, allocation: AllocationState) -> Self {
+        Self { allocation: Some(allocation), ..self }
     }
 
     /// Of a machine whose phase stays, with the host that it holds.

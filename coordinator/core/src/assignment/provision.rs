@@ -161,8 +161,8 @@ fn run_host(
     host: &HostRecord,
     provider_id: &ProviderId,
 ) -> Outcome {
-    let state = State { has_inputs: true, is_applied: true, ..State::new(Phase::Running, Some(host)) };
-    let mark = mark_allocation(host, AllocationState::Allocated);
+    let state = State::new(Phase::Running, Some(host)).with_allocation(AllocationState::Allocated);
+    let state = State { has_inputs: true, is_applied: true, ..state };
     let blocker = match (host.find_problem(situation.now), &host.carried) {
         (Some(problem), _) => Some(Blocker::waiting_for(Type::Ready, problem)),
         (None, None) => Some(Blocker::waiting_for(Type::Ready, await_host_statement())),
@@ -178,8 +178,7 @@ fn run_host(
     };
     let wake = grace_wake(situation, host);
     match blocker {
-        Some(blocker) => Outcome::from_blocker(state, blocker).with_effect(mark).with_wake(wake),
-        None if mark.is_some() => Outcome::from_state(state).with_effect(mark).with_wake(wake),
+        Some(blocker) => Outcome::from_blocker(state, blocker).with_wake(wake),
         None => link::link_node(situation, node, host, state).or_wake(wake),
     }
 }
@@ -190,20 +189,22 @@ fn follow_plan(
     host: &HostRecord,
     plan: &AnnouncedPlan,
 ) -> Outcome {
-    let wait = |phase, reason| {
+    let wait = |state, reason| {
         let problem = in_flight(situation, host, plan, reason);
         let blocker = Blocker::waiting_for(Type::PlanApplied, problem);
-        Outcome::from_blocker(State::new(phase, Some(host)), blocker).with_wake(grace_wake(situation, host))
+        Outcome::from_blocker(state, blocker).with_wake(grace_wake(situation, host))
     };
+    let reprovisioning = State::new(Phase::Reprovisioning, Some(host));
     match (plan.kind, plan.state) {
         // The view of the machine is behind: it is in deletion.
-        (PlanType::Clean, _) => wait(Phase::Preparing, Reason::Cleaning),
-        (_, None) => wait(Phase::Reprovisioning, Reason::PlanRunning)
-            .with_effect(mark_allocation(host, AllocationState::Reprovisioning)),
-        (_, Some(PlanState::Failed)) => {
-            Outcome::from_blocker(State::new(Phase::Reprovisioning, Some(host)), plan_failed(plan))
-                .with_effect(mark_allocation(host, AllocationState::Unavailable))
+        (PlanType::Clean, _) => wait(State::new(Phase::Preparing, Some(host)), Reason::Cleaning),
+        (_, None) => {
+            wait(reprovisioning.with_allocation(AllocationState::Reprovisioning), Reason::PlanRunning)
         }
+        (_, Some(PlanState::Failed)) => Outcome::from_blocker(
+            reprovisioning.with_allocation(AllocationState::Unavailable),
+            plan_failed(plan),
+        ),
         (_, Some(PlanState::Applied)) => Outcome::from_effect(Effect::SetProviderId(provider_id(node, host))),
     }
 }
@@ -237,10 +238,6 @@ pub(super) fn plan_failed(plan: &AnnouncedPlan) -> Blocker {
     );
     let problem = plan.failure().then_do("delete the Machine").or_do(&retry);
     Blocker::failed_with(Type::PlanApplied, problem)
-}
-
-pub(super) fn mark_allocation(host: &HostRecord, state: AllocationState) -> Option<Effect> {
-    (host.allocation != state).then_some(Effect::Mark(state))
 }
 
 /// Decide again when the host becomes unreachable.

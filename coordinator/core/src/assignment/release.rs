@@ -5,7 +5,7 @@ use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
-use super::provision::{executing, grace_wake, in_flight, mark_allocation, plan_failed};
+use super::provision::{executing, grace_wake, in_flight, plan_failed};
 use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, foreign_node, link};
 use crate::host::{AnnouncedPlan, HostRecord};
 use crate::problem::{Blocker, Problem};
@@ -27,8 +27,8 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
     match clean {
         Some(plan) if plan.state.is_none() => follow_clean(situation, record, plan),
         Some(plan) if plan.state == Some(PlanState::Failed) && !situation.demand.retry_clean => {
-            Outcome::from_blocker(State::new(Phase::Preparing, Some(record)), plan_failed(plan))
-                .with_effect(mark_allocation(record, AllocationState::Unavailable))
+            let state = State::new(Phase::Preparing, Some(record));
+            Outcome::from_blocker(state.with_allocation(AllocationState::Unavailable), plan_failed(plan))
         }
         _ if was_never_used(situation, record) && record.carries_nothing() => {
             Outcome::from_effect(Effect::Release)
@@ -68,9 +68,8 @@ fn follow_clean(situation: &Situation<'_>, host: &HostRecord, plan: &AnnouncedPl
         problem = problem.or_do(&advise_dead_host());
     }
     let blocker = Blocker::waiting_for(Type::PlanApplied, problem);
-    Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
-        .with_effect(mark_allocation(host, AllocationState::Preparing))
-        .with_wake(release_wake(situation, host))
+    let state = State::new(Phase::Preparing, Some(host)).with_allocation(AllocationState::Preparing);
+    Outcome::from_blocker(state, blocker).with_wake(release_wake(situation, host))
 }
 
 fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {

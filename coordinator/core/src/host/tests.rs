@@ -7,7 +7,9 @@ use super::*;
 use crate::plan::{PlanEnd, render};
 use crate::samples;
 use coordinator_api::conditions::{Type, find_condition};
-use coordinator_api::inventory::{AgentUpdateState, AgentUpdateStatus, InstallState, MachineInventoryStatus};
+use coordinator_api::inventory::{
+    AgentUpdateState, AgentUpdateStatus, AllocationState, InstallState, MachineInventoryStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
     Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,

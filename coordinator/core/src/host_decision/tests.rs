@@ -26,27 +26,36 @@ fn naming(host: Option<&str>) -> ClaimingMachine {
     ClaimingMachine { host: host.and_then(HostName::parse), is_paused: false }
 }
 
-fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_paused: bool) -> HostDecision {
-    let situation = HostSituation {
-        host: &samples::record(inventory),
+fn situation<'a>(
+    host: &'a HostRecord,
+    inventory: &'a MachineInventory,
+    machine: Option<&'a ClaimingMachine>,
+) -> HostSituation<'a> {
+    HostSituation {
+        host,
         spec: &inventory.spec,
         machine,
-        is_paused,
+        is_paused: false,
         is_cluster_missing: false,
         replica_died: None,
         plan: Some(&StoredPlan::Empty),
+        is_verified: false,
         custom: None,
         now: NOW,
-    };
-    decide_host(&situation)
+    }
 }
 
-/// What remains to be done once the API server confirms it.
-fn verified(outcome: HostDecision) -> Option<HostEffect> {
-    match outcome.effect {
-        Some(HostEffect::Verify(effect)) => Some(*effect),
-        other => other,
-    }
+fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_paused: bool) -> HostDecision {
+    let record = samples::record(inventory);
+    decide_host(&HostSituation { is_paused, ..situation(&record, inventory, machine) })
+}
+
+/// The decision once the API server was asked for the machine, which it has to be before.
+fn decide_verified(inventory: &MachineInventory, machine: Option<&ClaimingMachine>) -> HostDecision {
+    let record = samples::record(inventory);
+    let situation = situation(&record, inventory, machine);
+    assert_eq!(decide_host(&situation).effect, Some(HostEffect::Verify));
+    decide_host(&HostSituation { is_verified: true, ..situation })
 }
 
 #[test]
@@ -77,26 +86,49 @@ fn orphan_is_released_on_proof_only() {
         ("a plan in flight", &used(PlanType::Reprovision, None), None, false),
         ("no statement after a restore", &silent, None, false),
     ] {
-        let effect = verified(decide(inventory, machine.as_ref(), false));
-        match effect {
-            Some(HostEffect::Release) => assert!(is_released, "{name}"),
-            Some(HostEffect::MarkOrphaned(problem)) => {
-                assert!(!is_released, "{name}");
-                assert_eq!(problem.reason, Reason::OwnerMissing);
-            }
-            other => panic!("{name}: {other:?}"),
+        let outcome = decide_verified(inventory, machine.as_ref());
+        if is_released {
+            assert_eq!((outcome.effect, outcome.hold), (Some(HostEffect::Release), None), "{name}");
+        } else {
+            let hold = outcome.hold.map(|hold| hold.reason);
+            assert_eq!((outcome.effect, hold), (None, Some(Reason::OwnerMissing)), "{name}");
+            assert_eq!(outcome.allocation, Some(AllocationState::Unavailable), "{name}");
         }
     }
-    let mut marked = node;
-    samples::annotate(&mut marked, annotation::ALLOCATION_STATE, "Unavailable");
-    assert_eq!(decide(&marked, None, false).effect, None, "it is said once");
+}
+
+#[test]
+fn allocation_state_is_no_input() {
+    let node = used(PlanType::Reprovision, Some(PlanState::Applied));
+    let cleaning = abandoned(used(PlanType::Clean, None));
+    let not_cleaned = abandoned(used(PlanType::Clean, Some(PlanState::Failed)));
+    let held = naming(Some("host-1"));
+    for (name, inventory, machine, want) in [
+        ("free", samples::inventory("host-1"), None, Some(AllocationState::Available)),
+        ("held", node.clone(), Some(&held), None),
+        ("orphaned", node, None, Some(AllocationState::Unavailable)),
+        ("abandoned, being cleaned", cleaning, None, Some(AllocationState::Preparing)),
+        ("abandoned, not cleaned", not_cleaned, None, Some(AllocationState::Unavailable)),
+    ] {
+        let decide_edited = |text: &str| {
+            let mut edited = inventory.clone();
+            samples::annotate(&mut edited, annotation::ALLOCATION_STATE, text);
+            let record = samples::record(&edited);
+            decide_host(&HostSituation { is_verified: true, ..situation(&record, &edited, machine) })
+        };
+        let outcome = decide_edited("");
+        assert_eq!(outcome.allocation, want, "{name}");
+        for text in ["Available", "Allocated", "Preparing", "Reprovisioning", "Unavailable", "odd"] {
+            assert_eq!(decide_edited(text), outcome, "{name}, edited to {text}");
+        }
+    }
 }
 
 #[test]
 fn deleted_inventory_of_a_missing_machine_goes() {
     let mut inventory = used(PlanType::Reprovision, Some(PlanState::Applied));
     inventory.metadata.deletion_timestamp = Some(Time(NOW));
-    assert_eq!(verified(decide(&inventory, None, false)), Some(HostEffect::RemoveFinalizer));
+    assert_eq!(decide_verified(&inventory, None).effect, Some(HostEffect::RemoveFinalizer));
     assert_eq!(decide(&inventory, Some(&naming(Some("host-1"))), false).effect, None);
 }
 
@@ -127,7 +159,6 @@ fn move_waits_for_the_plan() {
 
 fn abandoned(mut inventory: MachineInventory) -> MachineInventory {
     samples::annotate(&mut inventory, annotation::ABANDONED, "x");
-    samples::annotate(&mut inventory, annotation::ALLOCATION_STATE, "Unavailable");
     inventory
 }
 
@@ -138,7 +169,7 @@ fn node_of_a_later_machine_is_not_cleaned() {
     carried.node.as_mut().unwrap().owner = "BaremetalMachine/m-2".to_owned();
     assert_eq!(decide(&inventory, None, false).effect, Some(HostEffect::Release));
     inventory.metadata.annotations.as_mut().unwrap().remove(annotation::ABANDONED);
-    assert_eq!(verified(decide(&inventory, None, false)), Some(HostEffect::Release), "nor orphaned");
+    assert_eq!(decide_verified(&inventory, None).effect, Some(HostEffect::Release), "nor orphaned");
 }
 
 #[test]
@@ -197,7 +228,9 @@ fn deleted_inventory_of_an_abandoned_host_goes() {
         let mut inventory = abandoned(inventory);
         assert_eq!(decide(&inventory, None, false).effect, None, "{name}, not deleted");
         inventory.metadata.deletion_timestamp = Some(Time(NOW));
-        assert_eq!(verified(decide(&inventory, None, false)), want, "{name}");
+        let decided =
+            if want.is_some() { decide_verified(&inventory, None) } else { decide(&inventory, None, false) };
+        assert_eq!(decided.effect, want, "{name}");
     }
 }
 
@@ -206,21 +239,19 @@ fn session_of_dead_replica_ends_after_grace() {
     let inventory = samples::inventory("host-1");
     let record = samples::record(&inventory);
     let at = |now| {
-        decide_host(&HostSituation {
-            host: &record,
-            spec: &inventory.spec,
-            machine: None,
-            is_paused: false,
-            is_cluster_missing: false,
-            replica_died: Some(seconds(100)),
-            plan: None,
-            custom: None,
-            now,
-        })
+        let replica_died = Some(seconds(100));
+        decide_host(&HostSituation { replica_died, now, ..situation(&record, &inventory, None) })
     };
     assert_eq!(
         at(seconds(399)),
-        HostDecision { effect: None, hold: None, custom: None, reboot: None, wake: Wake::At(seconds(400)) }
+        HostDecision {
+            effect: None,
+            hold: None,
+            allocation: Some(AllocationState::Available),
+            custom: None,
+            reboot: None,
+            wake: Wake::At(seconds(400))
+        }
     );
     assert_eq!(at(seconds(400)).effect, Some(HostEffect::EndSession { ended: seconds(100) }));
 }
@@ -228,17 +259,9 @@ fn session_of_dead_replica_ends_after_grace() {
 #[test]
 fn claims_are_held_while_their_cluster_is_missing() {
     let decide = |inventory: &MachineInventory, machine: Option<&ClaimingMachine>| {
-        decide_host(&HostSituation {
-            host: &samples::record(inventory),
-            spec: &inventory.spec,
-            machine,
-            is_paused: false,
-            is_cluster_missing: true,
-            replica_died: None,
-            plan: Some(&StoredPlan::Empty),
-            custom: None,
-            now: NOW,
-        })
+        let record = samples::record(inventory);
+        let situation = situation(&record, inventory, machine);
+        decide_host(&HostSituation { is_cluster_missing: true, is_verified: true, ..situation })
     };
     let held = |outcome: &HostDecision| outcome.hold.as_ref().map(|hold| hold.reason);
     let (empty, node) = (claimed(), used(PlanType::Reprovision, Some(PlanState::Applied)));
@@ -261,7 +284,7 @@ fn claims_are_held_while_their_cluster_is_missing() {
         ("it was abandoned", abandoned, HostEffect::Release),
     ] {
         let outcome = decide(&inventory, None);
-        assert_eq!((held(&outcome), verified(outcome)), (None, Some(want)), "{name}");
+        assert_eq!((held(&outcome), outcome.effect), (None, Some(want)), "{name}");
     }
 }
 
@@ -284,17 +307,8 @@ fn decide_request(
     inventory: &MachineInventory,
     custom: Option<&Result<CustomPlan, CustomPlanError>>,
 ) -> HostDecision {
-    decide_host(&HostSituation {
-        host: &samples::record(inventory),
-        spec: &inventory.spec,
-        machine: Some(&naming(Some("host-1"))),
-        is_paused: false,
-        is_cluster_missing: false,
-        replica_died: None,
-        plan: Some(&StoredPlan::Empty),
-        custom,
-        now: NOW,
-    })
+    let record = samples::record(inventory);
+    decide_host(&HostSituation { custom, ..situation(&record, inventory, Some(&naming(Some("host-1")))) })
 }
 
 #[test]

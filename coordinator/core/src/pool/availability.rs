@@ -1,6 +1,6 @@
 //! Availability of a pool's member, and the reason why it cannot be claimed.
 
-use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+use coordinator_api::inventory::{PlanState, PlanType};
 
 use crate::host::HostRecord;
 
@@ -43,8 +43,10 @@ pub enum Exclusion {
     CustomPlan,
     #[strum(serialize = "with a failed plan")]
     PlanFailed,
-    #[strum(serialize = "marked Unavailable")]
-    Marked,
+    #[strum(serialize = "released without a clean")]
+    Abandoned,
+    #[strum(serialize = "of a missing machine")]
+    OwnerMissing,
 }
 
 /// State of the machine that holds a host.
@@ -55,6 +57,8 @@ pub enum Holder {
     /// The machine is being deleted. Until its release the host counts as `Preparing`, even before a
     /// clean plan is announced and after it was applied.
     Releases,
+    /// The machine that the claim names does not exist, or names another host.
+    Missing,
     /// The deletion of the machine is blocked, so that the host may never become available.
     Stuck,
 }
@@ -85,7 +89,7 @@ pub fn member_availability(pool: &str, host: Option<&HostRecord>, holder: Holder
             _ => Availability::Preparing,
         };
     }
-    match find_exclusion(host) {
+    match find_exclusion(host, holder) {
         Some(Exclusion::NotAttached) | None if is_releasing => Availability::Preparing,
         Some(exclusion) => Unavailable(exclusion),
         None if host.claim.is_some() => Availability::Allocated,
@@ -93,7 +97,7 @@ pub fn member_availability(pool: &str, host: Option<&HostRecord>, holder: Holder
     }
 }
 
-fn find_exclusion(host: &HostRecord) -> Option<Exclusion> {
+fn find_exclusion(host: &HostRecord, holder: Holder) -> Option<Exclusion> {
     let is_claimed = host.claim.is_some();
     let is_failed = host.plan.as_ref().is_some_and(|plan| plan.state == Some(PlanState::Failed));
     let is_running_plan = host.plan.as_ref().is_some_and(|plan| plan.state.is_none());
@@ -104,7 +108,8 @@ fn find_exclusion(host: &HostRecord) -> Option<Exclusion> {
         (host.has_storage && !is_claimed, Exclusion::ManagedDisks),
         (host.running_custom_plan().is_some() && !is_claimed, Exclusion::CustomPlan),
         (is_failed, Exclusion::PlanFailed),
-        (host.allocation == AllocationState::Unavailable, Exclusion::Marked),
+        (host.is_abandoned, Exclusion::Abandoned),
+        (is_claimed && holder == Holder::Missing, Exclusion::OwnerMissing),
         (!host.is_attached(), Exclusion::NotAttached),
         (host.plan_secret.is_none(), Exclusion::NoPlanSecret),
         (!is_claimed && (!host.carries_nothing() || is_running_plan), Exclusion::CarriesNode),

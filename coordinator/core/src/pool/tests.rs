@@ -78,7 +78,8 @@ fn members_valid_while_usable_or_running_plan() {
         (Unavailable(Exclusion::NotAttached), Reason::MemberNotReady),
         (Unavailable(Exclusion::CarriesNode), Reason::MemberNotReady),
         (Unavailable(Exclusion::PlanFailed), Reason::MemberNotReady),
-        (Unavailable(Exclusion::Marked), Reason::MemberNotReady),
+        (Unavailable(Exclusion::Abandoned), Reason::MemberNotReady),
+        (Unavailable(Exclusion::OwnerMissing), Reason::MemberNotReady),
         (Unavailable(Exclusion::NotApproved), Reason::MemberNotReady),
         (Unavailable(Exclusion::ManagedDisks), Reason::MemberNotReady),
         // It ends by itself.

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 const NAMED: usize = 8;
 
 /// Exclusions that make a pool invalid, in the order of their precedence.
-const RULES: [(Exclusion, Reason, &str, &str); 12] = [
+const RULES: [(Exclusion, Reason, &str, &str); 13] = [
     (Exclusion::Missing, Reason::MemberMissing, "does not exist", "register the host or remove the entry"),
     (
         Exclusion::OtherPool,
@@ -43,11 +43,12 @@ const RULES: [(Exclusion, Reason, &str, &str); 12] = [
         "has a failed plan",
         "see the machine that holds it, or its condition Ready",
     ),
+    (Exclusion::Abandoned, Reason::MemberNotReady, "was released without a clean", "see its condition Ready"),
     (
-        Exclusion::Marked,
+        Exclusion::OwnerMissing,
         Reason::MemberNotReady,
-        "is marked Unavailable",
-        "see its Events and its condition Ready",
+        "is held by a machine that does not exist or names another host",
+        "see its condition Ready",
     ),
     (Exclusion::NotAttached, Reason::MemberNotReady, "is not attached", "check the host"),
     (

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use coordinator_api::conditions::Type;
 use coordinator_api::explain::Attention;
-use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_core::host::HostRecord;
 use jiff::Timestamp;
 use proto::refusal::Refusal;
@@ -149,9 +149,7 @@ pub(crate) fn find_state(record: &HostRecord, now: Timestamp) -> HostState {
         (_, Some((PlanType::Reprovision, None))) => HostState::Provisioning,
         (_, Some((PlanType::Custom, None))) => HostState::Executing,
         (_, Some((_, Some(PlanState::Failed)))) => HostState::Failed,
-        _ if record.allocation == AllocationState::Unavailable || record.is_abandoned => {
-            HostState::Unavailable
-        }
+        _ if record.is_abandoned => HostState::Unavailable,
         _ if record.claim.is_some() => {
             let is_node = record.carried_node().is_some() && record.claimed_plan().is_some();
             if is_node { HostState::Running } else { HostState::Allocated }

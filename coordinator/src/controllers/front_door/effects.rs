@@ -4,7 +4,7 @@ use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::notes::HostNote;
-use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef};
+use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef, Outcome};
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::trace::{Period, claim_span, machine_span};
 use kube::ResourceExt as _;
@@ -15,7 +15,26 @@ use crate::controllers::plans::{describe_release, write_plan};
 use crate::store::{StoreError, bootstrap_secret, host, machine};
 use crate::telemetry::chain;
 
-pub(super) async fn apply_effect<K: FrontDoor>(
+/// Shows the allocation state of the host, then applies the effect. No decision has a state for the
+/// host and an effect on it.
+pub(super) async fn apply_outcome<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    outcome: &Outcome,
+    read: &ReadSecrets,
+) -> Result<(), StoreError> {
+    let allocation = outcome.state.as_ref().and_then(|state| state.allocation);
+    if let (Some(inventory), Some(state)) = (gathered.inventory.as_deref(), allocation) {
+        host::mark(&context.client, inventory, state).await?;
+    }
+    match &outcome.effect {
+        Some(effect) => apply_effect(context, machine, gathered, effect, read).await,
+        None => Ok(()),
+    }
+}
+
+async fn apply_effect<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
@@ -47,7 +66,6 @@ pub(super) async fn apply_effect<K: FrontDoor>(
         (Effect::Assign(assignment), Some(inventory)) => {
             assign_plan(context, machine, inventory, assignment, read).await
         }
-        (Effect::Mark(state), Some(inventory)) => host::mark(client, inventory, *state).await,
         (Effect::SetProviderId(provider_id), Some(inventory)) => {
             provide_machine(context, machine, gathered, inventory, provider_id).await
         }
@@ -100,9 +118,7 @@ async fn provide_machine<K: FrontDoor>(
     inventory: &MachineInventory,
     provider_id: &ProviderId,
 ) -> Result<(), StoreError> {
-    if inventory.allocation_state() != AllocationState::Allocated {
-        host::mark(&context.client, inventory, AllocationState::Allocated).await?;
-    }
+    host::mark(&context.client, inventory, AllocationState::Allocated).await?;
     machine::set_provider_id(&context.client, machine, machine.provide_change(provider_id)).await?;
     context
         .events

@@ -183,21 +183,22 @@ fn lost_record_is_reported() {
 #[test]
 fn plan_result_decides_what_follows() {
     let demand = samples::demand();
-    let mark = |state| Some(Effect::Mark(state));
     let provider_id = ProviderId::parse(samples::PROVIDER_ID).unwrap();
-    for (name, kind, state, effect, want) in [
+    for (name, kind, state, effect, allocation, want) in [
         (
             "in flight",
             PlanType::Reprovision,
             None,
-            mark(AllocationState::Reprovisioning),
+            None,
+            Some(AllocationState::Reprovisioning),
             Some(Phase::Reprovisioning),
         ),
         (
             "failed",
             PlanType::Reprovision,
             Some(PlanState::Failed),
-            mark(AllocationState::Unavailable),
+            None,
+            Some(AllocationState::Unavailable),
             Some(Phase::Failed),
         ),
         (
@@ -206,12 +207,14 @@ fn plan_result_decides_what_follows() {
             Some(PlanState::Applied),
             Some(Effect::SetProviderId(provider_id)),
             None,
+            None,
         ),
         // The cache of machines is behind: what was cleaned is no node.
-        ("cleaned", PlanType::Clean, Some(PlanState::Applied), None, Some(Phase::Preparing)),
+        ("cleaned", PlanType::Clean, Some(PlanState::Applied), None, None, Some(Phase::Preparing)),
     ] {
         let outcome = outcome(&demand, Some(&with_plan(kind, state)), &read());
         assert_eq!((outcome.effect.clone(), phase(&outcome)), (effect, want), "{name}");
+        assert_eq!(outcome.state.and_then(|state| state.allocation), allocation, "{name}");
     }
 }
 

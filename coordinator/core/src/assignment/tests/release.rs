@@ -1,7 +1,6 @@
 //! Finalizers, deletion, and what is held.
 
 use super::*;
-use coordinator_api::names::annotation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
@@ -42,13 +41,14 @@ fn deleted_machine_is_cleaned_then_released() {
     assert_eq!((phase(&cleaning), reason(&cleaning)), (Some(Phase::Preparing), Some(Reason::Cleaning)));
     let unread = outcome(&demand, Some(&running_host()), &Secrets::default());
     assert_eq!(unread.effect, Some(Effect::ReadSecret(SecretRef::Plan)));
-    for (name, state, want) in [
-        ("in flight", None, Some(Effect::Mark(AllocationState::Preparing))),
-        ("failed", Some(PlanState::Failed), Some(Effect::Mark(AllocationState::Unavailable))),
-        ("applied", Some(PlanState::Applied), Some(Effect::Release)),
+    for (name, state, want, allocation) in [
+        ("in flight", None, None, Some(AllocationState::Preparing)),
+        ("failed", Some(PlanState::Failed), None, Some(AllocationState::Unavailable)),
+        ("applied", Some(PlanState::Applied), Some(Effect::Release), None),
     ] {
         let outcome = outcome(&demand, Some(&with_plan(PlanType::Clean, state)), &secrets);
         assert_eq!(outcome.effect, want, "{name}");
+        assert_eq!(outcome.state.and_then(|state| state.allocation), allocation, "{name}");
     }
     let retried = Demand { retry_clean: true, ..demand.clone() };
     let outcome = outcome(&retried, Some(&with_plan(PlanType::Clean, Some(PlanState::Failed))), &secrets);
@@ -90,7 +90,6 @@ fn dead_host_is_held_or_abandoned() {
     let demand = samples::deleted(samples::running(samples::demand()));
     let mut inventory = with_plan(PlanType::Clean, None);
     samples::host_status(&mut inventory).session.as_mut().unwrap().ended = Some(Time(NOW));
-    samples::annotate(&mut inventory, annotation::ALLOCATION_STATE, "Preparing");
     let decide = |demand: &Demand, now| outcome_at(demand, Some(&inventory), &Secrets::default(), now);
     let within = decide(&demand, seconds(10));
     assert_eq!((reason(&within), within.wake), (Some(Reason::Cleaning), Wake::At(seconds(300))));

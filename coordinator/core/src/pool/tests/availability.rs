@@ -81,9 +81,9 @@ const AVAILABILITIES: [(&str, Change, Availability); 23] = {
             Unavailable(Exclusion::ManagedDisks),
         ),
         (
-            "marked",
+            "with an allocation state that an operator wrote",
             |i| samples::annotate(i, annotation::ALLOCATION_STATE, "Unavailable"),
-            Unavailable(Exclusion::Marked),
+            Availability::Available,
         ),
         (
             "held by another pool",
