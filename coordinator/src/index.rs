@@ -22,7 +22,7 @@ mod tokens;
 pub mod triggers;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi::{Cluster, Machine};
@@ -37,7 +37,8 @@ use coordinator_api::seed_image::SeedImage;
 use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::host::HostRecord;
 use coordinator_core::load_balancer::{self, Internal};
-use coordinator_core::pool::Roster;
+use coordinator_core::pool::{Roster, Wish};
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::key::{Key, Kind, Namespace, ObjectName, Presence};
@@ -48,7 +49,7 @@ pub(crate) use machines::infrastructure_of;
 use reservations::Reservations;
 use tokens::Tokens;
 pub use triggers::Triggers;
-pub use waiting::{MemberWish, Wait};
+pub use waiting::Wait;
 pub(crate) use waiting::{Waiting, Wake};
 
 /// The pool of the machines of a template.
@@ -73,9 +74,7 @@ struct Inner {
     /// Control-plane machines by Cluster.
     control_planes: Groups<Key, Key>,
     machines_by_pool: Groups<Key, Key>,
-    waiting: Waiting<MemberWish>,
-    /// Those in deletion that something holds.
-    stuck_machines: HashSet<Key>,
+    waiting: Waiting<Wish>,
     reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
     /// Clusters by their `BaremetalCluster`.
@@ -275,13 +274,8 @@ impl Index {
     /// Sets the wait of a machine. A host that was held by the group of the machine and is being
     /// cleaned is preferred to a free host. The wait is [`Wait::Decision`] before the objects of
     /// the decision are read, so that no event is missed between the two.
-    pub fn set_wait(&self, machine: &Key, wait: Option<Wait<MemberWish>>) {
-        self.write_inner().set_wait(machine, wait);
-    }
-
-    /// Whether something holds the deletion of a machine: others wait for its host no longer.
-    pub(crate) fn set_stuck(&self, machine: &Key, is_stuck: bool) -> Triggers {
-        self.write_inner().set_stuck(machine, is_stuck)
+    pub fn set_wait(&self, machine: &Key, wait: Option<Wait<Wish>>, now: Timestamp) {
+        self.write_inner().set_wait(machine, wait, now);
     }
 
     /// Reserves `host` for `machine` until it is claimed; `false` when it is

@@ -26,8 +26,7 @@ use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use proto::plan::{Checksum, Generation, Secret};
 
 pub use outcome::{
-    Assignment, ClaimNames, Effect, NodeRef, Outcome, SecretRef, State, Wake, effect_failed,
-    project_conditions,
+    Assignment, Effect, NodeRef, Outcome, SecretRef, State, Wake, effect_failed, project_conditions,
 };
 
 use crate::demand::{Demand, Want};

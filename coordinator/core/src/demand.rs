@@ -16,6 +16,7 @@ use proto::plan::Image;
 use crate::ids::{HostName, Uid};
 use crate::node_link;
 use crate::plan::Names;
+use crate::pool::Wish;
 use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
@@ -65,10 +66,8 @@ pub struct NodeDemand {
     pub machine: String,
     pub cluster: String,
     pub pool: String,
-    /// Its host has to be in this failure domain, where the engine chooses it.
-    pub failure_domain: Option<String>,
-    /// Machines that prefer hosts which one of them held before.
-    pub reuse_group: Option<String>,
+    /// Its requirements on a host that the engine chooses.
+    pub wish: Wish,
     /// Whether the pool still has the host that the machine names.
     pub is_listed: bool,
     /// The next host that can be claimed, or why there is none. Not looked for while

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type};
 use coordinator_api::names::label;
 use coordinator_api::pool::{MachineInventoryPool, MachineInventoryPoolStatus, PoolMember};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 
@@ -36,6 +36,10 @@ type MemberRank = (usize, String);
 
 const SELECTED: usize = usize::MAX;
 
+/// A machine waits this long for a host of its group, as long as Metal3 keeps hosts by default. The
+/// time begins with the deletion of the machine that releases the host.
+const RETURN_LIMIT: SignedDuration = SignedDuration::from_mins(30);
+
 /// A pool and the state of each of its members.
 #[derive(Clone, Debug)]
 pub struct Roster {
@@ -53,6 +57,8 @@ pub struct Roster {
 struct Member {
     rank: MemberRank,
     availability: Availability,
+    /// The deletion of the machine that holds the host, if it is being deleted.
+    releasing_since: Option<Timestamp>,
     traits: Traits,
 }
 
@@ -77,12 +83,19 @@ impl Traits {
 }
 
 /// Requirements of a machine on its host.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wish<'a> {
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wish {
     /// The host has to be in this failure domain.
-    pub failure_domain: Option<&'a str>,
+    pub failure_domain: Option<String>,
     /// Hosts that this group held last are preferred, then hosts without a former group.
-    pub reuse_group: Option<&'a str>,
+    pub reuse_group: Option<String>,
+}
+
+impl Wish {
+    /// Tells whether a member in `domain` may be taken.
+    pub fn fits(&self, domain: Option<&str>) -> bool {
+        self.failure_domain.is_none() || self.failure_domain.as_deref() == domain
+    }
 }
 
 fn explain_returning(host: &str) -> Problem {
@@ -178,7 +191,7 @@ impl Roster {
         // The pool may list the host twice.
         self.remove_member(host);
         let availability = Availability::Unavailable(Exclusion::Missing);
-        let member = Member { rank, availability, traits: Traits::default() };
+        let member = Member { rank, availability, releasing_since: None, traits: Traits::default() };
         self.ranked.add_member(&member);
         if let Some(entry) = self.find_entry(&member.rank).cloned() {
             self.hostnames.add_member(&entry);
@@ -197,6 +210,13 @@ impl Roster {
 
     pub fn availability(&self, host: &str) -> Option<Availability> {
         self.members.get(host).map(|member| member.availability)
+    }
+
+    /// Records the use that a machine makes of a member, on which the wait for the member depends.
+    pub fn set_holder(&mut self, host: &str, holder: Holder) {
+        if let Some(member) = self.members.get_mut(host) {
+            member.releasing_since = if let Holder::Releases(since) = holder { Some(since) } else { None };
+        }
     }
 
     /// Records the availability of a member, and returns true if it changed.
@@ -235,23 +255,24 @@ impl Roster {
     }
 
     /// Chooses the first available member by the order of the pool that is not reserved and fits the
-    /// wish. A member of the same group that is being cleaned is waited for, because it becomes
-    /// available again.
+    /// wish. A member of the same group that is being cleaned is waited for, but not for ever,
+    /// because its host or the deletion of its machine may hang.
     ///
     /// # Errors
     /// A problem that counts the members by their availability, or names the host to wait for.
     pub fn choose_member(
         &self,
-        wish: &Wish<'_>,
+        wish: &Wish,
+        now: Timestamp,
         is_reserved: impl Fn(&str) -> bool,
     ) -> Result<&PoolMember, Problem> {
-        let domain = wish.failure_domain;
+        let domain = wish.failure_domain.as_deref();
         let mut preferred = None;
-        if let Some(group) = wish.reuse_group {
+        if let Some(group) = wish.reuse_group.as_deref() {
             let of_group = |group| self.ranked.of_group(Availability::Available, domain, group);
             preferred = self.find_unreserved(of_group(Some(group)), &is_reserved);
             if preferred.is_none()
-                && let Some(returning) = self.find_returning(wish)
+                && let Some(returning) = self.find_returning(wish, now)
             {
                 return Err(explain_returning(&returning.name));
             }
@@ -271,11 +292,14 @@ impl Roster {
         ranks.find_map(|rank| self.find_entry(rank).filter(|entry| !is_reserved(&entry.name)))
     }
 
-    /// The member of the same group that is being cleaned.
-    pub fn find_returning(&self, wish: &Wish<'_>) -> Option<&PoolMember> {
-        let group = wish.reuse_group?;
-        let mut preparing = self.ranked.of_group(Availability::Preparing, wish.failure_domain, Some(group));
-        preparing.find_map(|rank| self.find_entry(rank))
+    /// The member of the same group that is being cleaned and is waited for at `now`.
+    pub fn find_returning(&self, wish: &Wish, now: Timestamp) -> Option<&PoolMember> {
+        let (domain, group) = (wish.failure_domain.as_deref(), wish.reuse_group.as_deref()?);
+        let preparing = self.ranked.of_group(Availability::Preparing, domain, Some(group));
+        preparing.filter_map(|rank| self.find_entry(rank)).find(|entry| {
+            let since = self.members.get(&entry.name).and_then(|member| member.releasing_since);
+            since.is_none_or(|since| now.duration_since(since) < RETURN_LIMIT)
+        })
     }
 
     fn explain_exhaustion(&self, domain: Option<&str>) -> Problem {

@@ -25,6 +25,7 @@ use crate::ids::{HostName, Uid};
 use crate::network::HostNetwork;
 use crate::node_link::NodeFacts;
 use crate::plan::{Clean, Names, PlanInputs, Reprovision};
+use crate::pool::Wish;
 use crate::provider_id::ProviderId;
 
 pub(crate) const PROVIDER_ID: &str = "baremetal:///host-1";
@@ -214,8 +215,7 @@ pub(crate) fn demand() -> Demand {
             machine: "worker-1".into(),
             cluster: "c1".into(),
             pool: "workers".into(),
-            failure_domain: None,
-            reuse_group: None,
+            wish: Wish::default(),
             is_listed: true,
             candidate: Some(Ok(HostName::parse("host-2").unwrap())),
             bootstrap_secret: Some("join".into()),

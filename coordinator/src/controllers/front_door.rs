@@ -17,6 +17,7 @@ use coordinator_core::assignment::{
 use coordinator_core::demand::{Demand, Want};
 use coordinator_core::host::HostRecord;
 use coordinator_core::host_decision::ClaimingMachine;
+use coordinator_core::pool::Wish;
 use coordinator_core::problem::{Blocker, Severity};
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
@@ -31,7 +32,7 @@ use super::context::Context;
 use super::failures::describe_failure;
 use super::reconciled::Failure;
 use crate::clock::time_until;
-use crate::index::{MemberWish, Wait};
+use crate::index::Wait;
 use crate::key::{Key, OfKind};
 use crate::store::plan_record::PlanSecret;
 use crate::store::{Class, Object, StoreError, plan_record, secret, status};
@@ -96,14 +97,6 @@ impl Gathered {
     pub(super) fn new(demand: Demand, inventory: Option<Arc<MachineInventory>>, now: Timestamp) -> Self {
         let host = inventory.as_deref().and_then(HostRecord::parse);
         Self { demand, inventory, host, now }
-    }
-
-    /// Tells whether something holds the release of the host.
-    pub(super) fn is_stuck(&self) -> bool {
-        // A pause is over some time, of all machines of the Cluster at once.
-        let hold = self.demand.hold.as_ref().filter(|hold| hold.problem.reason != Reason::Paused);
-        let problem = self.host.as_ref().and_then(|host| host.find_problem(self.now));
-        matches!(self.demand.want, Want::Release) && (hold.is_some() || problem.is_some())
     }
 
     fn situation<'a>(&'a self, secrets: &'a Secrets) -> Situation<'a> {
@@ -230,13 +223,12 @@ async fn read_secret<K: FrontDoor>(
 }
 
 /// The wait of the machine after a decision.
-fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<MemberWish>> {
+fn find_wait(demand: &Demand, outcome: &Outcome) -> Option<Wait<Wish>> {
     let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref())?;
     match &demand.want {
-        Want::Node(node) if blocker.problem.reason == Reason::PoolExhausted => Some(Wait::Host(MemberWish {
-            failure_domain: node.failure_domain.clone(),
-            reuse_group: node.reuse_group.clone(),
-        })),
+        Want::Node(node) if blocker.problem.reason == Reason::PoolExhausted => {
+            Some(Wait::Host(node.wish.clone()))
+        }
         _ => (blocker.severity != Severity::Waiting).then_some(Wait::Catalog),
     }
 }

@@ -40,6 +40,7 @@ impl FrontDoor for BaremetalMachine {
             named.and_then(|host| context.cache.get::<MachineInventory>(&key.in_namespace_of(host.as_str())));
         let catalog = context.cache.image_catalog();
         let pool = &self.spec.machine_inventory_pool_ref.name;
+        let now = context.clock.now();
         let demand = context.index.with_roster(&key, pool, |roster, is_reserved| {
             let inputs = Inputs {
                 machine: self,
@@ -48,12 +49,11 @@ impl FrontDoor for BaremetalMachine {
                 roster,
                 inventory: inventory.as_deref(),
                 catalog: catalog.as_ref().and_then(|catalog| catalog.data.as_ref()),
+                now,
             };
             read_demand(&inputs, is_reserved)
         });
-        let gathered = Gathered::new(demand, inventory, context.clock.now());
-        context.router.send_keys(context.index.set_stuck(&key, gathered.is_stuck()));
-        gathered
+        Gathered::new(demand, inventory, now)
     }
 
     fn read_claiming(&self, context: &Context) -> ClaimingMachine {

@@ -6,10 +6,11 @@ use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::named_host;
-use coordinator_core::pool::{Availability, Roster};
+use coordinator_core::pool::{Availability, Holder, Roster, Wish};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Inner, MemberWish, Triggers, Wait, Wake};
+use super::{Inner, Triggers, Wait, Wake};
 use crate::key::{Key, Kind};
 
 /// The facts by which a machine is found, and on which its host depends.
@@ -20,7 +21,7 @@ pub(super) struct MachineFacts {
     pool: Key,
     is_paused: bool,
     is_control_plane: bool,
-    is_deleting: bool,
+    deleted: Option<Timestamp>,
 }
 
 impl MachineFacts {
@@ -32,7 +33,7 @@ impl MachineFacts {
             pool: key.in_namespace_of(&machine.spec.machine_inventory_pool_ref.name),
             is_paused: is_paused(machine, None),
             is_control_plane: machine.labels().contains_key(label::CONTROL_PLANE),
-            is_deleting: machine.metadata.deletion_timestamp.is_some(),
+            deleted: machine.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         }
     }
 
@@ -41,13 +42,14 @@ impl MachineFacts {
         self.cluster.as_ref().filter(|_| self.is_control_plane)
     }
 
-    /// A machine that names no host yet chooses the one that it claims.
-    pub(super) fn may_hold(&self, host: &Key) -> bool {
-        self.host.as_ref().is_none_or(|named| named == host)
-    }
-
-    pub(super) fn is_deleting(&self) -> bool {
-        self.is_deleting
+    /// The use that the machine makes of a host whose claim names it. A machine that names no host
+    /// yet chooses this one.
+    pub(super) fn use_of(&self, host: &Key) -> Holder {
+        match (&self.host, self.deleted) {
+            (Some(named), _) if named != host => Holder::Missing,
+            (_, Some(since)) => Holder::Releases(since),
+            (_, None) => Holder::Keeps,
+        }
     }
 }
 
@@ -82,9 +84,12 @@ pub(crate) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
     Some(Key::of(cluster).in_namespace_of(&own.name))
 }
 
+/// Time of an event. A wait whose limit passed ends when its machine is decided again.
+const OF_EVENT: Timestamp = Timestamp::MIN;
+
 /// Tells whether a member is being cleaned that machines with this wish wait for.
-fn is_returning(roster: Option<&Roster>, wish: &MemberWish) -> bool {
-    roster.is_some_and(|roster| roster.find_returning(&wish.as_wish()).is_some())
+fn is_returning(roster: Option<&Roster>, wish: &Wish, now: Timestamp) -> bool {
+    roster.is_some_and(|roster| roster.find_returning(wish, now).is_some())
 }
 
 impl Inner {
@@ -114,11 +119,10 @@ impl Inner {
             self.update_held_members(machine, &mut triggers);
             triggers.add(Kind::MachineInventory, self.hosts_held_by(machine));
         }
-        if facts.is_none_or(|facts| facts.is_deleting || facts.is_paused) {
+        if facts.is_none_or(|facts| facts.deleted.is_some() || facts.is_paused) {
             self.waiting.set_wait(machine, None);
         }
         if facts.is_none() {
-            self.stuck_machines.remove(machine);
             self.offer_next(machine, old.as_ref(), &mut triggers);
         }
         triggers
@@ -134,20 +138,6 @@ impl Inner {
         for host in self.hosts_held_by(machine) {
             self.update_member(&host, triggers);
         }
-    }
-
-    /// Whether something holds the deletion of a machine.
-    pub(super) fn set_stuck(&mut self, machine: &Key, is_stuck: bool) -> Triggers {
-        let mut triggers = Triggers::default();
-        let is_changed = if is_stuck {
-            self.machines.contains_key(machine) && self.stuck_machines.insert(machine.clone())
-        } else {
-            self.stuck_machines.remove(machine)
-        };
-        if is_changed {
-            self.update_held_members(machine, &mut triggers);
-        }
-        triggers
     }
 
     /// Offers the host that a deleted machine had reserved, or for which it was woken in vain.
@@ -185,10 +175,12 @@ impl Inner {
         self.clusters.get(cluster)?.infrastructure.clone()
     }
 
-    pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait<MemberWish>>) {
+    pub(super) fn set_wait(&mut self, machine: &Key, wait: Option<Wait<Wish>>, now: Timestamp) {
         let pool = self.machines.get(machine).map(|facts| facts.pool.clone());
         let wait = pool.zip(wait).map(|(pool, wait)| match wait {
-            Wait::Host(wish) if is_returning(self.rosters.get(&pool), &wish) => (pool, Wait::Return(wish)),
+            Wait::Host(wish) if is_returning(self.rosters.get(&pool), &wish, now) => {
+                (pool, Wait::Return(wish))
+            }
             wait => (pool, wait),
         });
         self.waiting.set_wait(machine, wait);
@@ -197,8 +189,10 @@ impl Inner {
     /// Wakes the machines that wait for a member to return, if none returns any more.
     pub(super) fn end_returns(&mut self, pool: &Key, triggers: &mut Triggers) {
         let roster = self.rosters.get(pool);
-        triggers
-            .add(Kind::BaremetalMachine, self.waiting.wake_returns(pool, |wish| !is_returning(roster, wish)));
+        triggers.add(
+            Kind::BaremetalMachine,
+            self.waiting.wake_returns(pool, |wish| !is_returning(roster, wish, OF_EVENT)),
+        );
     }
 
     /// Reserves a host; a deleted machine reserves nothing.
@@ -228,7 +222,7 @@ impl Inner {
         let woken = self.waiting.wake_waiters(
             pool,
             |wish| wish.fits(domain),
-            |wish| match is_returning(roster, wish) {
+            |wish| match is_returning(roster, wish, OF_EVENT) {
                 false => Wake::All,
                 true if wish.reuse_group.as_ref() == group && wish.fits(domain) => Wake::One,
                 true => Wake::None,

@@ -161,9 +161,11 @@ impl Inner {
     ) -> Option<(Availability, Availability)> {
         self.count_touched();
         let record = self.hosts.get(host).map(Arc::as_ref);
-        let availability = pool::member_availability(&pool.name, record, self.find_holder(host, record));
+        let holder = self.find_holder(host, record);
+        let availability = pool::member_availability(&pool.name, record, holder);
         let traits = Traits::of_host(record);
         let roster = self.rosters.get_mut(pool)?;
+        roster.set_holder(&host.name, holder);
         let former = roster.availability(&host.name)?;
         let has_other_traits = roster.set_traits(&host.name, traits);
         let has_changed = roster.set_availability(&host.name, availability);
@@ -175,18 +177,12 @@ impl Inner {
         (has_changed || has_other_traits).then_some((former, availability))
     }
 
-    /// What the machine that holds `host` does with it.
+    /// The use that the machine of the claim makes of `host`.
     fn find_holder(&self, host: &Key, record: Option<&HostRecord>) -> Holder {
         let claim = record.and_then(|record| record.claim.as_ref()).filter(|claim| claim.kind == KIND);
         let machine = claim.map(|claim| host.in_namespace_of(&claim.baremetal_machine));
         let Some(machine) = machine else { return Holder::Keeps };
-        let facts = self.machines.get(&machine).filter(|facts| facts.may_hold(host));
-        match facts.map(|facts| (facts.is_deleting(), self.stuck_machines.contains(&machine))) {
-            None => Holder::Missing,
-            Some((true, false)) => Holder::Releases,
-            Some((true, true)) => Holder::Stuck,
-            Some((false, _)) => Holder::Keeps,
-        }
+        self.machines.get(&machine).map_or(Holder::Missing, |facts| facts.use_of(host))
     }
 
     /// Updates whether the pools that list `host` may take it.

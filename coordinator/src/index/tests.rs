@@ -12,6 +12,7 @@ use super::*;
 
 const EXISTS: Presence = Presence::Exists;
 const DELETED: Presence = Presence::Deleted;
+const EARLY: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn key(name: &str) -> Key {
     Key::new("fleet", name)
@@ -95,7 +96,7 @@ fn cluster(paused: Option<bool>) -> Cluster {
 
 fn choose(index: &Index, for_machine: &str) -> Option<String> {
     index.with_roster(&key(for_machine), "p1", |roster, is_reserved| {
-        Some(roster?.choose_member(&coordinator_core::pool::Wish::default(), is_reserved).ok()?.name.clone())
+        Some(roster?.choose_member(&Wish::default(), EARLY, is_reserved).ok()?.name.clone())
     })
 }
 
@@ -217,13 +218,14 @@ fn all_that_wait_for_return_are_called() {
     let mut pool = MachineInventoryPool::clone(&pool("p1", 1, &names(["h1", "h2", "h3"])));
     pool.spec.node_reuse = Some(true);
     index.apply_pool(&Arc::new(pool), EXISTS);
-    let wait = || {
+    let wait_at = |now: &str| {
         for name in ["m1", "m2", "m3"] {
             index.apply_machine(&machine(name, None), EXISTS);
-            let wish = MemberWish { failure_domain: None, reuse_group: Some("g".to_owned()) };
-            index.set_wait(&key(name), Some(Wait::Host(wish)));
+            let wish = Wish { failure_domain: None, reuse_group: Some("g".to_owned()) };
+            index.set_wait(&key(name), Some(Wait::Host(wish)), now.parse().unwrap());
         }
     };
+    let wait = || wait_at("2026-01-01T00:00:00Z");
     let machines = |host| index.apply_host(&host, EXISTS).keys_of(Kind::BaremetalMachine);
     let mut deleted = machine("m0", None);
     index.apply_machine(&deleted, EXISTS);
@@ -250,16 +252,12 @@ fn all_that_wait_for_return_are_called() {
     for host in ["h1", "h2"] {
         machines(cleaned(host, None));
     }
-    wait();
-    assert_eq!(
-        index.set_stuck(&key("m0"), true).keys_of(Kind::BaremetalMachine),
-        keys(["m1", "m2", "m3"]),
-        "nothing comes back"
-    );
-    assert_eq!(index.set_stuck(&key("m0"), true), Triggers::default());
-    wait();
-    assert_eq!(index.set_stuck(&key("m0"), false).keys_of(Kind::MachineInventoryPool), keys(["p1"]));
-    assert_eq!(machines(released("h1")), keys(["m0", "m1"]), "they wait again");
+    wait_at("2026-01-01T00:29:59Z");
+    machines(claimed("h3", "p1", "m9"));
+    assert_eq!(machines(in_pool("h3", "p1")), keys(["m9"]), "they wait for h1 and h2");
+    wait_at("2026-01-01T00:30:00Z");
+    machines(claimed("h3", "p1", "m9"));
+    assert_eq!(machines(in_pool("h3", "p1")), keys(["m1", "m9"]), "the wait is over");
 }
 
 #[test]
@@ -268,13 +266,13 @@ fn an_available_member_triggers_waiting_machines() {
     index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
     index.apply_machine(&machine("m1", None), EXISTS);
     index.apply_machine(&machine("m2", None), EXISTS);
-    index.set_wait(&key("m1"), Some(Wait::Decision));
+    index.set_wait(&key("m1"), Some(Wait::Decision), EARLY);
     assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).keys_of(Kind::BaremetalMachine), keys(["m1"]));
     assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).keys_of(Kind::BaremetalMachine), keys([]));
     assert_eq!(index.apply_catalog().keys_of(Kind::BaremetalMachine), keys(["m1"]));
-    index.set_wait(&key("m1"), None);
+    index.set_wait(&key("m1"), None, EARLY);
     assert_eq!(index.apply_catalog().keys_of(Kind::BaremetalMachine), keys([]));
-    index.set_wait(&key("m2"), Some(Wait::Catalog));
+    index.set_wait(&key("m2"), Some(Wait::Catalog), EARLY);
     index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(
         index.apply_catalog().keys_of(Kind::BaremetalMachine),
@@ -283,7 +281,7 @@ fn an_available_member_triggers_waiting_machines() {
     );
     for name in ["m3", "m4"] {
         index.apply_machine(&machine(name, None), EXISTS);
-        index.set_wait(&key(name), Some(Wait::Host(MemberWish::default())));
+        index.set_wait(&key(name), Some(Wait::Host(Wish::default())), EARLY);
     }
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
     assert_eq!(
@@ -310,11 +308,11 @@ fn reservations_end_with_claim_or_machine() {
     assert_eq!(choose(&index, "m2").as_deref(), Some("h2"));
     assert!(index.reserve_host("h2", &key("m2")));
     assert_eq!(choose(&index, "m3"), None);
-    let any_member = || Wait::Host(MemberWish::default());
-    index.set_wait(&key("m3"), Some(any_member()));
+    let any_member = || Wait::Host(Wish::default());
+    index.set_wait(&key("m3"), Some(any_member()), EARLY);
     let triggers = index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(triggers.keys_of(Kind::BaremetalMachine), keys(["m3"]), "who waits may have it");
-    index.set_wait(&key("m3"), Some(any_member()));
+    index.set_wait(&key("m3"), Some(any_member()), EARLY);
     assert!(!index.reserve_host("h2", &key("m2")), "a deleted machine reserves nothing");
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
     assert_eq!(index.release_reservation(&key("m1")).keys_of(Kind::BaremetalMachine), keys([]), "claimed");
@@ -412,8 +410,8 @@ fn an_event_costs_the_same_beside_many_others() {
         for name in &names {
             index.apply_host(&in_pool(name, "p1"), EXISTS);
             index.apply_machine(&machine(name, None), EXISTS);
-            let wait = Wait::Host(MemberWish::default());
-            index.set_wait(&key(name), Some(wait));
+            let wait = Wait::Host(Wish::default());
+            index.set_wait(&key(name), Some(wait), EARLY);
         }
         let before = index.read_inner().touched;
         index.apply_host(&claimed("h7", "p1", "m1"), EXISTS);

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use coordinator_core::pool::Wish;
-
 use crate::key::Key;
 
 /// The wait of a machine; `W` is its wish for a host.
@@ -17,24 +15,6 @@ pub enum Wait<W> {
     Host(W),
     /// An entry of the image catalog, or anything else that is no host.
     Catalog,
-}
-
-/// The members of its pool that a machine takes. Machines of one group wait for the same members.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MemberWish {
-    pub failure_domain: Option<String>,
-    pub reuse_group: Option<String>,
-}
-
-impl MemberWish {
-    pub(super) fn as_wish(&self) -> Wish<'_> {
-        Wish { failure_domain: self.failure_domain.as_deref(), reuse_group: self.reuse_group.as_deref() }
-    }
-
-    /// Tells whether a member in `domain` may be taken.
-    pub(super) fn fits(&self, domain: Option<&str>) -> bool {
-        self.failure_domain.is_none() || self.failure_domain.as_deref() == domain
-    }
 }
 
 /// The number of machines with one wish that are woken for a host.
@@ -141,6 +121,8 @@ impl<W: Clone + Ord> Waiting<W> {
 
 #[cfg(test)]
 mod tests {
+    use coordinator_core::pool::Wish;
+
     use super::*;
 
     fn key(name: &str) -> Key {
@@ -151,9 +133,9 @@ mod tests {
         names.map(key).into()
     }
 
-    fn member(failure_domain: Option<&str>, reuse_group: Option<&str>) -> Wait<MemberWish> {
+    fn member(failure_domain: Option<&str>, reuse_group: Option<&str>) -> Wait<Wish> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Wait::Host(MemberWish { failure_domain: owned(failure_domain), reuse_group: owned(reuse_group) })
+        Wait::Host(Wish { failure_domain: owned(failure_domain), reuse_group: owned(reuse_group) })
     }
 
     #[test]
@@ -166,9 +148,9 @@ mod tests {
             ("d1-2", "p1", member(Some("d1"), None)),
             ("d2-1", "p1", member(Some("d2"), None)),
             ("group-1", "p1", member(None, Some("g"))),
-            ("return-1", "p1", Wait::Return(MemberWish::default())),
-            ("return-2", "p1", Wait::Return(MemberWish::default())),
-            ("return-3", "p1", Wait::Return(MemberWish::default())),
+            ("return-1", "p1", Wait::Return(Wish::default())),
+            ("return-2", "p1", Wait::Return(Wish::default())),
+            ("return-3", "p1", Wait::Return(Wish::default())),
             ("decided", "p1", Wait::Decision),
             ("image", "p1", Wait::Catalog),
             ("other", "p2", member(None, None)),
@@ -185,7 +167,7 @@ mod tests {
         assert_eq!(take_with(None, Wake::One), keys(["decided", "return-1"]));
         assert_eq!(take_with(None, Wake::All), keys(["decided", "return-2", "return-3"]));
         assert_eq!(waiting.find_catalog_waiters(), keys(["decided", "image"]));
-        waiting.set_wait(&key("again"), Some((key("p1"), Wait::Return(MemberWish::default()))));
+        waiting.set_wait(&key("again"), Some((key("p1"), Wait::Return(Wish::default()))));
         assert_eq!(waiting.wake_returns(&key("p1"), |_| true), keys(["again"]));
         for name in ["decided", "image", "other", "unknown"] {
             waiting.set_wait(&key(name), None);

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use coordinator_api::conditions::ConditionUpdate;
-use coordinator_api::inventory::{AllocationState, MachineInventory, MachineInventoryStatus};
+use coordinator_api::inventory::{AllocationState, Claim, MachineInventory, MachineInventoryStatus};
 use coordinator_api::names::{annotation, finalizer, kind};
-use coordinator_core::assignment::ClaimNames;
-use coordinator_core::demand::MachineKey;
 use coordinator_core::host::conditions::project_conditions;
 use coordinator_core::ids::Uid;
 use jiff::Timestamp;
@@ -29,24 +27,24 @@ const KIND: &str = "MachineInventory";
 pub async fn claim(
     client: &Client,
     inventory: &MachineInventory,
-    machine: &MachineKey,
-    names: &ClaimNames,
+    claim: &Claim,
+    reuse_group: Option<&str>,
 ) -> Result<(), StoreError> {
     let state: &str = AllocationState::Allocated.into();
-    let owner_kind = (machine.kind != kind::BAREMETAL_MACHINE).then_some(machine.kind);
+    let owner_kind = (claim.kind != kind::BAREMETAL_MACHINE).then_some(&claim.kind);
     let mut annotations = json!({
-        annotation::OWNER_BAREMETAL_MACHINE: machine.name,
+        annotation::OWNER_BAREMETAL_MACHINE: claim.baremetal_machine,
         annotation::OWNER_KIND: owner_kind,
-        annotation::OWNER_UID: machine.uid.as_ref().map(Uid::as_str),
-        annotation::OWNER_MACHINE: names.machine,
-        annotation::OWNER_CLUSTER: names.cluster,
-        annotation::POOL: names.pool,
-        annotation::CLAIM_GENERATION: names.generation.to_string(),
+        annotation::OWNER_UID: claim.uid,
+        annotation::OWNER_MACHINE: claim.machine,
+        annotation::OWNER_CLUSTER: claim.cluster,
+        annotation::POOL: claim.pool,
+        annotation::CLAIM_GENERATION: claim.generation.to_string(),
         annotation::ALLOCATION_STATE: state,
         annotation::ABANDONED: null,
         annotation::RETRY_PLAN: null,
     });
-    if let Some(group) = &names.reuse_group {
+    if let Some(group) = reuse_group {
         annotations[annotation::NODE_REUSE_GROUP] = json!(group);
     }
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);

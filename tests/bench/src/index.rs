@@ -155,7 +155,9 @@ fn choose_host(index: &Index) {
     let machine = Key::new(NAMESPACE, "machine");
     index.with_roster(&machine, POOL, |roster, is_reserved| {
         black_box(roster.map(|roster| {
-            roster.choose_member(&Wish::default(), is_reserved).map(|member| member.name.len())
+            roster
+                .choose_member(&Wish::default(), Timestamp::UNIX_EPOCH, is_reserved)
+                .map(|member| member.name.len())
         }));
     });
 }

@@ -2,7 +2,7 @@
 //! decide again.
 
 use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
-use coordinator_api::inventory::AllocationState;
+use coordinator_api::inventory::{AllocationState, Claim};
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
 use proto::plan::Secret;
@@ -46,7 +46,9 @@ pub enum Effect {
     },
     /// Write the owner annotations: one compare-and-swap.
     Claim {
-        names: ClaimNames,
+        claim: Claim,
+        /// Recorded with the claim, so that later machines of the group prefer the host.
+        reuse_group: Option<String>,
     },
     /// Names agree and the UID does not: update it.
     Adopt {
@@ -103,17 +105,6 @@ pub enum SecretRef {
     /// By name; key `networkData` or `value`.
     NetworkData(String),
     Plan,
-}
-
-/// The owner annotations of a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimNames {
-    pub machine: String,
-    pub cluster: String,
-    pub pool: String,
-    pub reuse_group: Option<String>,
-    /// Plans of a higher generation belong to the claim.
-    pub generation: u64,
 }
 
 /// When to decide again.

@@ -3,15 +3,15 @@
 mod inputs;
 
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+use coordinator_api::inventory::{AllocationState, Claim, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 use proto::plan::{Checksum, PlanId, Secret};
 
 use super::link;
 use super::node_id::provider_id;
-use super::{Assignment, ClaimNames, Effect, Host, Outcome, Situation, State, Wake, foreign_node};
-use crate::demand::NodeDemand;
+use super::{Assignment, Effect, Host, Outcome, Situation, State, Wake, foreign_node};
+use crate::demand::{MachineKey, NodeDemand};
 use crate::host::{AnnouncedPlan, HostRecord, owner_text};
 use crate::pool::{self, Availability, Exclusion};
 use crate::problem::{Blocker, Problem};
@@ -47,7 +47,11 @@ pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Out
         };
         match pool::host_availability(&node.pool, Some(host.record)) {
             Availability::Available if demand.has_finalizer && node.is_listed => {
-                return Outcome::from_effect(claim_effect(node, host.record.newest_generation().0));
+                return Outcome::from_effect(claim_effect(
+                    &demand.machine,
+                    node,
+                    host.record.newest_generation().0,
+                ));
             }
             Availability::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
                 if host.record.claim.is_none() && !may_choose_again(host.record) =>
@@ -78,10 +82,18 @@ fn may_choose_again(host: &HostRecord) -> bool {
     carried.is_some_and(|carried| carried.node.is_none() && carried.plan.is_none())
 }
 
-fn claim_effect(node: &NodeDemand, generation: u64) -> Effect {
-    let (machine, cluster, pool) = (node.machine.clone(), node.cluster.clone(), node.pool.clone());
-    let reuse_group = node.reuse_group.clone();
-    Effect::Claim { names: ClaimNames { machine, cluster, pool, reuse_group, generation } }
+/// Plans of a generation higher than `generation` belong to the claim.
+fn claim_effect(machine: &MachineKey, node: &NodeDemand, generation: u64) -> Effect {
+    let claim = Claim {
+        kind: machine.kind.to_owned(),
+        baremetal_machine: machine.name.clone(),
+        uid: machine.uid.as_ref().map(|uid| uid.as_str().to_owned()),
+        machine: node.machine.clone(),
+        cluster: node.cluster.clone(),
+        pool: node.pool.clone(),
+        generation,
+    };
+    Effect::Claim { claim, reuse_group: node.wish.reuse_group.clone() }
 }
 
 /// The machine has a providerID and its host no claim of it. Where the host
@@ -96,7 +108,8 @@ fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &Prov
         && host.owner_other_than(&owner_text(machine.kind, &machine.name)).is_none()
     {
         // The plan that made the node belongs to the claim.
-        return Outcome::from_effect(claim_effect(node, host.newest_generation().0.saturating_sub(1)));
+        let generation = host.newest_generation().0.saturating_sub(1);
+        return Outcome::from_effect(claim_effect(machine, node, generation));
     }
     let problem = Problem::new(
         Reason::InventoryMissing,

@@ -8,6 +8,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, finalizer, kind, label};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
@@ -36,6 +37,7 @@ pub struct Inputs<'a> {
     pub inventory: Option<&'a MachineInventory>,
     /// From Kubernetes versions to images.
     pub catalog: Option<&'a BTreeMap<String, String>>,
+    pub now: Timestamp,
 }
 
 /// The host that the machine names.
@@ -119,15 +121,16 @@ fn infrastructure_blocker(machine: &BaremetalMachine, cluster: &Cluster) -> Opti
 fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) -> bool) -> NodeDemand {
     let machine = inputs.machine;
     let pool = machine.spec.machine_inventory_pool_ref.name.clone();
+    let wish =
+        Wish { failure_domain: owner.spec.failure_domain.clone(), reuse_group: reuse_group(inputs, owner) };
     NodeDemand {
         machine: owner.name_any(),
         cluster: owner.spec.cluster_name.clone(),
         is_listed: named_host(inputs.machine)
             .is_some_and(|host| inputs.roster.is_some_and(|roster| roster.member(host.as_str()).is_some())),
-        candidate: (!holds_host(inputs)).then(|| choose_candidate(inputs, owner, &pool, is_reserved)),
+        candidate: (!holds_host(inputs)).then(|| choose_candidate(inputs, &pool, &wish, is_reserved)),
         pool,
-        failure_domain: owner.spec.failure_domain.clone(),
-        reuse_group: reuse_group(inputs, owner),
+        wish,
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
         bootstrap_edit: BootstrapEdit::Kubeadm,
         meta_data_secret: None,
@@ -176,8 +179,8 @@ fn read_link(machine: &BaremetalMachine, owner: &Machine, inventory: &MachineInv
 
 fn choose_candidate(
     inputs: &Inputs<'_>,
-    owner: &Machine,
     pool: &str,
+    wish: &Wish,
     is_reserved: impl Fn(&str) -> bool,
 ) -> Result<HostName, Blocker> {
     let Some(roster) = inputs.roster else {
@@ -189,7 +192,7 @@ fn choose_candidate(
         return Err(Blocker::needs_operator(Type::InventoryAllocated, problem));
     };
     let cluster = &roster.pool().spec.cluster_name;
-    if *cluster != owner.spec.cluster_name {
+    if inputs.owner.is_none_or(|owner| owner.spec.cluster_name != *cluster) {
         let problem = Problem::new(
             Reason::PoolOfOtherCluster,
             format!("MachineInventoryPool {pool} is for Cluster {cluster}"),
@@ -197,9 +200,7 @@ fn choose_candidate(
         );
         return Err(Blocker::failed_with(Type::InventoryAllocated, problem));
     }
-    let group = reuse_group(inputs, owner);
-    let wish = Wish { failure_domain: owner.spec.failure_domain.as_deref(), reuse_group: group.as_deref() };
-    let chosen = roster.choose_member(&wish, is_reserved).and_then(|member| {
+    let chosen = roster.choose_member(wish, inputs.now, is_reserved).and_then(|member| {
         let name = HostName::parse(&member.name);
         name.ok_or_else(|| Problem::of_cause(Reason::PoolExhausted, "a member has no name"))
     });

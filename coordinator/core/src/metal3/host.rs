@@ -23,6 +23,7 @@ use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
 use crate::plan::Names;
+use crate::pool::Wish;
 use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
@@ -253,8 +254,7 @@ fn read_node(
         machine: consumer.unwrap_or_else(|| name.clone()),
         cluster: host.labels().get(label::CLUSTER_NAME).map_or("", String::as_str).to_owned(),
         pool: String::new(),
-        failure_domain: None,
-        reuse_group: None,
+        wish: Wish::default(),
         is_listed: true,
         candidate: Some(Ok(named.clone())),
         bootstrap_secret: secret(&host.spec.user_data),

@@ -1,6 +1,7 @@
 //! Availability of a pool's member, and the reason why it cannot be claimed.
 
 use coordinator_api::inventory::{PlanState, PlanType};
+use jiff::Timestamp;
 
 use crate::host::HostRecord;
 
@@ -54,13 +55,11 @@ pub enum Exclusion {
 pub enum Holder {
     /// The machine keeps the host, or no machine holds it.
     Keeps,
-    /// The machine is being deleted. Until its release the host counts as `Preparing`, even before a
-    /// clean plan is announced and after it was applied.
-    Releases,
+    /// The machine is being deleted since that time. Until its release the host counts as
+    /// `Preparing`, even before a clean plan is announced and after it was applied.
+    Releases(Timestamp),
     /// The machine that the claim names does not exist, or names another host.
     Missing,
-    /// The deletion of the machine is blocked, so that the host may never become available.
-    Stuck,
 }
 
 /// Availability of `host` in the pool with the name `pool`.
@@ -81,8 +80,8 @@ pub fn member_availability(pool: &str, host: Option<&HostRecord>, holder: Holder
     if host.bare_metal_host.is_some() && !pool.is_empty() {
         return Unavailable(Exclusion::BareMetalHost);
     }
-    let is_releasing = holder == Holder::Releases && host.claim.is_some();
-    let may_never_return = holder == Holder::Stuck || (host.is_abandoned && !host.is_attached());
+    let is_releasing = matches!(holder, Holder::Releases(_)) && host.claim.is_some();
+    let may_never_return = host.is_abandoned && !host.is_attached();
     if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none() && !may_never_return) {
         return match plan.kind {
             PlanType::Reprovision | PlanType::Custom if !is_releasing => Availability::Reprovisioning,

@@ -10,16 +10,18 @@ use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::names::annotation;
 use coordinator_api::template::BaremetalMachineTemplateStatus;
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
 #[test]
 fn first_available_member_is_chosen() {
     let mut roster = Roster::new(samples::pool(&["z", "a", "m"]));
-    assert!(roster.choose_member(&Wish::default(), |_| false).is_err());
+    assert!(roster.choose_member(&Wish::default(), NOW, |_| false).is_err());
     assert!(roster.set_availability("a", Availability::Available));
     assert!(roster.set_availability("m", Availability::Available));
-    assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "a");
-    assert_eq!(roster.choose_member(&Wish::default(), |name| name == "a").unwrap().name, "m");
+    assert_eq!(roster.choose_member(&Wish::default(), NOW, |_| false).unwrap().name, "a");
+    assert_eq!(roster.choose_member(&Wish::default(), NOW, |name| name == "a").unwrap().name, "m");
     assert!(roster.set_availability("z", Availability::Available));
-    assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "z");
+    assert_eq!(roster.choose_member(&Wish::default(), NOW, |_| false).unwrap().name, "z");
     assert!(!roster.set_availability("z", Availability::Available), "nothing changed");
     assert!(!roster.set_availability("unlisted", Availability::Available), "not listed");
 }
@@ -29,16 +31,16 @@ fn exhausted_pool_counts_its_exclusions() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
     roster.set_availability("a", Availability::Allocated);
     assert_eq!(
-        roster.choose_member(&Wish::default(), |_| false).unwrap_err().text(),
+        roster.choose_member(&Wish::default(), NOW, |_| false).unwrap_err().text(),
         "of 3 members: 1 allocated, 2 missing; next: add a host to it or free one"
     );
     roster.set_availability("b", Availability::Available);
     assert_eq!(
-        roster.choose_member(&Wish::default(), |_| true).unwrap_err().text(),
+        roster.choose_member(&Wish::default(), NOW, |_| true).unwrap_err().text(),
         "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; next: add a host to it or free one"
     );
     let empty = Roster::new(samples::pool(&[]));
-    let problem = empty.choose_member(&Wish::default(), |_| false).unwrap_err();
+    let problem = empty.choose_member(&Wish::default(), NOW, |_| false).unwrap_err();
     assert!(problem.next_action.contains("add machineInventories"));
 }
 
@@ -166,7 +168,9 @@ fn selected_members_follow_the_listed_ones_by_name() {
         roster.set_availability(host, Availability::Available);
     }
     let choose = |roster: &Roster, taken: &[&str]| {
-        roster.choose_member(&Wish::default(), |name| taken.contains(&name)).map(|member| member.name.clone())
+        roster
+            .choose_member(&Wish::default(), NOW, |name| taken.contains(&name))
+            .map(|member| member.name.clone())
     };
     assert_eq!(choose(&roster, &[]).as_deref(), Ok("z"));
     assert_eq!(choose(&roster, &["z"]).as_deref(), Ok("b"));
@@ -211,8 +215,10 @@ fn wish_binds_domain_and_prefers_former_hosts() {
         assert!(roster.set_traits(host, traits.clone()) && !roster.set_traits(host, traits));
     }
     let choose = |failure_domain, reuse_group, taken: &[&str]| {
+        let [failure_domain, reuse_group] =
+            [failure_domain, reuse_group].map(|text: Option<&str>| text.map(str::to_owned));
         let wish = Wish { failure_domain, reuse_group };
-        roster.choose_member(&wish, |name| taken.contains(&name)).map(|member| member.name.as_str())
+        roster.choose_member(&wish, NOW, |name| taken.contains(&name)).map(|member| member.name.as_str())
     };
     for (name, domain, group, taken, want) in [
         ("anything", None, None, &[][..], "a"),
@@ -250,8 +256,8 @@ fn former_host_is_found_without_a_scan() {
             looked_at.set(looked_at.get() + 1);
             false
         };
-        let wish = Wish { reuse_group: Some(group), ..Wish::default() };
-        let chosen = roster.choose_member(&wish, is_reserved).map(|member| member.name.as_str());
+        let wish = Wish { reuse_group: Some(group.to_owned()), ..Wish::default() };
+        let chosen = roster.choose_member(&wish, NOW, is_reserved).map(|member| member.name.as_str());
         assert_eq!((chosen, looked_at.get()), (Ok(want), 1), "{group}");
     }
 }
@@ -294,8 +300,8 @@ fn returning_host_of_the_group_is_waited_for() {
         for (host, availability) in ["b", "c"].into_iter().zip(availabilities) {
             roster.set_availability(host, availability);
         }
-        let wish = Wish { failure_domain: wish.0, reuse_group: wish.1 };
-        let got = roster.choose_member(&wish, |_| false).map(|member| member.name.as_str());
+        let wish = Wish { failure_domain: wish.0.map(str::to_owned), reuse_group: wish.1.map(str::to_owned) };
+        let got = roster.choose_member(&wish, NOW, |_| false).map(|member| member.name.as_str());
         match want {
             Ok(host) => assert_eq!(got, Ok(host), "{name}"),
             Err(start) => assert!(
@@ -303,6 +309,26 @@ fn returning_host_of_the_group_is_waited_for() {
                 "{name}: {got:?}"
             ),
         }
+    }
+}
+
+#[test]
+fn wait_for_a_returning_host_ends() {
+    let mut roster = reusing_pool(&["a", "b"]);
+    roster.set_traits("b", Traits { reuse_group: Some("mine".to_owned()), ..Traits::default() });
+    roster.set_availability("a", Availability::Available);
+    roster.set_availability("b", Availability::Preparing);
+    let wish = Wish { reuse_group: Some("mine".to_owned()), ..Wish::default() };
+    for (name, holder, minutes, is_over) in [
+        ("released just now", Holder::Releases(NOW), 0, false),
+        ("released for less than the limit", Holder::Releases(NOW), 29, false),
+        ("released for the limit", Holder::Releases(NOW), 30, true),
+        ("the machine is not seen in deletion", Holder::Keeps, 30, false),
+    ] {
+        roster.set_holder("b", holder);
+        let now = NOW + SignedDuration::from_mins(minutes);
+        let chosen = roster.choose_member(&wish, now, |_| false).map(|member| member.name.as_str());
+        assert_eq!(chosen.ok(), is_over.then_some("a"), "{name}");
     }
 }
 
@@ -320,8 +346,9 @@ fn domains_follow_availability_and_labels() {
     }
     roster.set_availability("a", Availability::Allocated);
     roster.set_availability("b", Availability::Preparing);
-    let wish = Wish { failure_domain: Some("d1"), ..Wish::default() };
-    let chosen = |roster: &Roster| roster.choose_member(&wish, |_| false).map(|member| member.name.clone());
+    let wish = Wish { failure_domain: Some("d1".to_owned()), ..Wish::default() };
+    let chosen =
+        |roster: &Roster| roster.choose_member(&wish, NOW, |_| false).map(|member| member.name.clone());
     assert_eq!(chosen(&roster).as_deref(), Ok("c"));
     assert!(place(&mut roster, "c", Some("d2")));
     let want =
@@ -330,7 +357,7 @@ fn domains_follow_availability_and_labels() {
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
     assert!(place(&mut roster, "c", None));
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
-    assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "c");
+    assert_eq!(roster.choose_member(&Wish::default(), NOW, |_| false).unwrap().name, "c");
 }
 
 #[test]

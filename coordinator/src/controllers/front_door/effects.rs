@@ -4,7 +4,7 @@ use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::notes::HostNote;
-use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef, Outcome};
+use coordinator_core::assignment::{Assignment, Effect, NodeRef, Outcome};
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::trace::{Period, claim_span, machine_span};
 use kube::ResourceExt as _;
@@ -53,8 +53,10 @@ async fn apply_effect<K: FrontDoor>(
             link_node(context, machine, gathered, node, provider_id).await
         }
         (Effect::RemoveNode(node), _) => remove_node(context, machine, gathered, node).await,
-        (Effect::Claim { names }, Some(inventory)) => {
-            claim_host(context, machine, gathered, inventory, names).await
+        (Effect::Claim { claim, reuse_group }, Some(inventory)) => {
+            host::claim(client, inventory, claim, reuse_group.as_deref()).await?;
+            announce_claim(context, machine, gathered, inventory).await;
+            Ok(())
         }
         (Effect::Adopt { uid }, Some(inventory)) => {
             host::adopt(client, inventory, uid).await?;
@@ -76,20 +78,17 @@ async fn apply_effect<K: FrontDoor>(
     }
 }
 
-async fn claim_host<K: FrontDoor>(
+async fn announce_claim<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
     inventory: &MachineInventory,
-    names: &ClaimNames,
-) -> Result<(), StoreError> {
-    host::claim(&context.client, inventory, &gathered.demand.machine, names).await?;
+) {
     let note = HostNote::Claimed { host: &inventory.name_any() }.to_string();
     context.events.publish(machine, EventReason::InventoryAllocated, &note).await;
     tracing::info!(inventory = inventory.name_any(), "host claimed");
     let key = &gathered.demand.machine;
     context.traces.record_span(|| claim_span(key, &inventory.name_any(), age_of(machine, context)));
-    Ok(())
 }
 
 /// Writes the record, then announces it, because only an announced plan is streamed.

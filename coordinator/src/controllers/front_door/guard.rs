@@ -1,9 +1,10 @@
 //! The place of a machine among those that wait for a host of a pool.
 
 use coordinator_core::assignment::Effect;
+use coordinator_core::pool::Wish;
 
 use crate::controllers::context::Context;
-use crate::index::{MemberWish, Wait};
+use crate::index::Wait;
 use crate::key::Key;
 
 /// The wait and the reservation of a machine while it is reconciled.
@@ -14,12 +15,13 @@ pub(crate) struct Guard<'a> {
 
 impl<'a> Guard<'a> {
     pub(crate) fn begin(context: &'a Context, machine: Key) -> Self {
-        context.index.set_wait(&machine, Some(Wait::Decision));
-        Self { context, machine }
+        let guard = Self { context, machine };
+        guard.set_wait(Some(Wait::Decision));
+        guard
     }
 
-    pub(super) fn set_wait(&self, wait: Option<Wait<MemberWish>>) {
-        self.context.index.set_wait(&self.machine, wait);
+    pub(super) fn set_wait(&self, wait: Option<Wait<Wish>>) {
+        self.context.index.set_wait(&self.machine, wait, self.context.clock.now());
     }
 
     /// Reserves a chosen host until it is claimed, and releases the reservation of a machine that

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ids::HostName;
+use coordinator_api::inventory::Claim;
 use coordinator_api::names::annotation;
 
 #[test]
@@ -10,14 +11,19 @@ fn machine_chooses_then_claims() {
     let unchosen = Demand { host: None, has_finalizer: false, ..demand.clone() };
     let want = Effect::Choose { host: HostName::parse("host-2").unwrap() };
     assert_eq!(outcome(&unchosen, None, &read()).effect, Some(want.clone()));
-    let names = ClaimNames {
+    let claim = Claim {
+        kind: demand.machine.kind.to_owned(),
+        baremetal_machine: demand.machine.name.clone(),
+        uid: demand.machine.uid.as_ref().map(|uid| uid.as_str().to_owned()),
         machine: "worker-1".into(),
         cluster: "c1".into(),
         pool: "workers".into(),
-        reuse_group: None,
         generation: 0,
     };
-    assert_eq!(outcome(&demand, Some(&free()), &read()).effect, Some(Effect::Claim { names }));
+    assert_eq!(
+        outcome(&demand, Some(&free()), &read()).effect,
+        Some(Effect::Claim { claim, reuse_group: None })
+    );
     let mut unlisted = demand.clone();
     node(&mut unlisted).is_listed = false;
     assert_eq!(outcome(&unlisted, Some(&free()), &read()).effect, Some(want.clone()), "the pool lost it");
@@ -86,8 +92,8 @@ fn lost_claim_is_restored_from_the_host() {
     samples::announce(&mut inventory, PlanType::Reprovision, 3, Some(PlanState::Applied));
     let demand = samples::running(samples::demand());
     let reclaimed = outcome(&demand, Some(&inventory), &Secrets::default());
-    let Some(Effect::Claim { names }) = reclaimed.effect else { panic!("{reclaimed:?}") };
-    assert_eq!(names.generation, 2, "the plan of the node belongs to the claim");
+    let Some(Effect::Claim { claim, .. }) = reclaimed.effect else { panic!("{reclaimed:?}") };
+    assert_eq!(claim.generation, 2, "the plan of the node belongs to the claim");
     let mut other = inventory.clone();
     let carried = samples::host_status(&mut other).carried.as_mut().unwrap();
     carried.node.as_mut().unwrap().provider_id = "baremetal:///host-9".into();

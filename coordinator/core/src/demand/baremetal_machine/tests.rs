@@ -39,6 +39,7 @@ impl World {
             roster: self.roster.as_ref(),
             inventory: Some(&self.inventory),
             catalog: Some(&self.catalog),
+            now: jiff::Timestamp::UNIX_EPOCH,
         };
         read_demand(&inputs, |_| false)
     }

@@ -417,11 +417,11 @@ fn dropped_conditions_cause_no_write() {
 #[test]
 fn unusable_host_shows_error_counted_once() {
     let mut inventory = owned("bmh-1");
-    inventory.annotations_mut().insert(annotation::ABANDONED.into(), "x".into());
+    inventory.spec.storage = Some(json!({ "volumes": [] }));
     let mut host = host();
     for count in [1, 1] {
         let status = project_status(&host, None, &[], Some(&inventory), Timestamp::UNIX_EPOCH);
-        assert!(status.error_message.contains("released without a clean"), "{}", status.error_message);
+        assert!(status.error_message.contains("with managed disks"), "{}", status.error_message);
         assert_eq!((status.error_count, status.operational_status.as_str()), (count, "error"));
         host.status = Some(status);
     }

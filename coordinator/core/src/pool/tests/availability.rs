@@ -134,22 +134,25 @@ fn member_of_deleted_machine_comes_back() {
     use Availability::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
     const AWAY: Availability = Unavailable(Exclusion::NotAttached);
     const FAILED: Availability = Unavailable(Exclusion::PlanFailed);
+    const LOST: Availability = Unavailable(Exclusion::OwnerMissing);
+    const ABANDONED: Availability = Unavailable(Exclusion::Abandoned);
     let held: Change = |i| samples::claim(i, AllocationState::Allocated, 0);
     let cleaning: Change = |i| samples::announce(i, PlanType::Clean, 1, None);
     let cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Applied));
     let not_cleaned: Change = |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed));
     let abandoned: Change = |i| samples::annotate(i, annotation::ABANDONED, "x");
-    // Where its machine keeps it, releases it, and is stuck.
+    // If its machine keeps it, releases it, and is missing.
     for (name, changes, want) in [
-        ("held", &[held][..], [Allocated, Preparing, Allocated]),
-        ("held and away", &[held, end_session], [AWAY, Preparing, AWAY]),
-        ("reprovisioning", &[|i| reprovisioning(i, None)], [Reprovisioning, Preparing, Allocated]),
-        ("cleaning", &[held, cleaning], [Preparing, Preparing, Allocated]),
-        ("cleaning and away", &[held, cleaning, end_session], [Preparing, Preparing, AWAY]),
-        ("cleaned", &[held, cleaned], [Allocated, Preparing, Allocated]),
+        ("held", &[held][..], [Allocated, Preparing, LOST]),
+        ("held and away", &[held, end_session], [AWAY, Preparing, LOST]),
+        ("reprovisioning", &[|i| reprovisioning(i, None)], [Reprovisioning, Preparing, Reprovisioning]),
+        ("cleaning", &[held, cleaning], [Preparing; 3]),
+        ("cleaning and away", &[held, cleaning, end_session], [Preparing; 3]),
+        ("cleaned", &[held, cleaned], [Allocated, Preparing, LOST]),
         ("not cleaned", &[held, not_cleaned], [FAILED; 3]),
-        ("abandoned", &[held, cleaning, end_session, abandoned], [AWAY, Preparing, AWAY]),
-        ("abandoned and back", &[held, cleaning, abandoned], [Preparing, Preparing, Allocated]),
+        ("abandoned", &[held, cleaning, end_session, abandoned], [ABANDONED; 3]),
+        ("abandoned and back", &[held, cleaning, abandoned], [Preparing; 3]),
+        ("abandoned, not cleaned", &[held, abandoned], [ABANDONED; 3]),
         ("free", &[], [Available; 3]),
         ("free and away", &[end_session], [AWAY; 3]),
     ] {
@@ -158,7 +161,7 @@ fn member_of_deleted_machine_comes_back() {
             change(&mut inventory);
         }
         let record = samples::record(&inventory);
-        let availabilities = [Holder::Keeps, Holder::Releases, Holder::Stuck]
+        let availabilities = [Holder::Keeps, Holder::Releases(Timestamp::UNIX_EPOCH), Holder::Missing]
             .map(|holder| member_availability("workers", Some(&record), holder));
         assert_eq!(availabilities, want, "{name}");
     }

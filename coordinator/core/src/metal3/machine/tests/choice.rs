@@ -149,7 +149,7 @@ fn b2_excluded_hosts_are_counted_by_cause() {
             Err("2 not selected"),
         ),
         ("about to be claimed", machine(), vec![free("a")], "a", Err("chosen: 1 about to be claimed")),
-        ("none", machine(), vec![], "", Err("there is none")),
+        ("none", machine(), vec![], "", Err("there is no BareMetalHost")),
     ]);
 }
 
