@@ -417,11 +417,11 @@ fn dropped_conditions_cause_no_write() {
 #[test]
 fn unusable_host_shows_error_counted_once() {
     let mut inventory = owned("bmh-1");
-    inventory.spec.storage = Some(json!({ "volumes": [] }));
+    inventory.status.as_mut().unwrap().plan.as_mut().unwrap().secret_ref = None;
     let mut host = host();
     for count in [1, 1] {
         let status = project_status(&host, None, &[], Some(&inventory), Timestamp::UNIX_EPOCH);
-        assert!(status.error_message.contains("with managed disks"), "{}", status.error_message);
+        assert!(status.error_message.contains("without plan Secret"), "{}", status.error_message);
         assert_eq!((status.error_count, status.operational_status.as_str()), (count, "error"));
         host.status = Some(status);
     }
