@@ -147,7 +147,7 @@ impl World {
     }
 
     /// The virtual time, as coordinators see it.
-    pub(crate) fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         self.site.clock.now()
     }
 

@@ -361,6 +361,14 @@ async fn with_returning_host(machines: &[&str]) -> World {
     // It gets its clean plan when it comes back.
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
+    let is_deleting = |world: &World| {
+        world.machine("m-1").is_some_and(|machine| machine.metadata.deletion_timestamp.is_some())
+    };
+    world.wait_until("m-1 is in deletion", is_deleting).await;
+    // The clock of the fake API server is another one than that of the coordinator.
+    let deleted = json!(world.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let machine = ("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1");
+    assert!(world.fake.edit(machine, |machine| machine["metadata"]["deletionTimestamp"] = deleted));
     for machine in machines {
         apply(&world, machine).await;
     }
