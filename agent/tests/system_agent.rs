@@ -13,8 +13,8 @@ use std::process::Command;
 use agent::ground::paths::Root;
 use agent::plan::staged::lock_plans;
 use coordinator_core::network::HostNetwork;
-use coordinator_core::plan::{self, Clean, Names, PlanInputs, PlanRecord, Reprovision};
-use proto::plan::{Generation, Image, RegistryAccess, Secret};
+use coordinator_core::plan::{self, Clean, Names, PlanInputs, Reprovision};
+use proto::plan::{Generation, Image, Plan, RegistryAccess, Secret};
 
 use host::{Host, V2};
 use runner::{Document, put_agent};
@@ -22,7 +22,7 @@ use state::{list_differences, read_state};
 
 const NETWORK: &str = "version: 2\nethernets: {}\n";
 
-fn render(inputs: &PlanInputs) -> PlanRecord {
+fn render(inputs: &PlanInputs) -> (Plan, Secret) {
     plan::render(inputs, Generation(3), "claim").unwrap()
 }
 
@@ -35,11 +35,11 @@ fn network(network_config: Option<&str>) -> HostNetwork {
     }
 }
 
-fn reprovision(network_config: Option<&str>) -> PlanRecord {
+fn reprovision(network_config: Option<&str>) -> (Plan, Secret) {
     reprovision_from(None, network_config)
 }
 
-fn reprovision_from(registry: Option<RegistryAccess>, network_config: Option<&str>) -> PlanRecord {
+fn reprovision_from(registry: Option<RegistryAccess>, network_config: Option<&str>) -> (Plan, Secret) {
     render(&PlanInputs::Reprovision(Reprovision {
         image: Image::parse(V2).unwrap(),
         registry: registry.map(Box::new),
@@ -56,7 +56,7 @@ fn reprovision_from(registry: Option<RegistryAccess>, network_config: Option<&st
     }))
 }
 
-fn clean(network_config: Option<&str>) -> PlanRecord {
+fn clean(network_config: Option<&str>) -> (Plan, Secret) {
     render(&PlanInputs::Clean(Clean { network: network(network_config) }))
 }
 
@@ -71,7 +71,7 @@ fn registry() -> RegistryAccess {
     }
 }
 
-fn every_record() -> [(&'static str, PlanRecord); 5] {
+fn every_record() -> [(&'static str, (Plan, Secret)); 5] {
     [
         ("reprovision with network", reprovision(Some(NETWORK))),
         ("reprovision without network", reprovision(None)),
@@ -90,12 +90,12 @@ fn assert_same(ours: &Host, theirs: &Host, name: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn plan_run_twice_ends_as_streamed() {
-    for (name, record) in every_record() {
+    for (name, (plan, bytes)) in every_record() {
         let (ours, theirs) = (Host::with_node(), Host::with_node());
-        ours.execute_streamed(&record.plan).await;
-        let document = Document::parse(&record);
+        ours.execute_streamed(&plan).await;
+        let document = Document::parse(&bytes);
         let first = theirs.run_to_end(&document).await;
-        let last = record.plan.steps.last().unwrap().name();
+        let last = plan.steps.last().unwrap().name();
         assert!(first.ends_with(&format!("step {last}: done\n")), "{name}: {first}");
         let effects = theirs.effects();
         assert_eq!(theirs.run_to_end(&document).await, format!("step {last}: done\n"), "{name}");
@@ -107,11 +107,13 @@ async fn plan_run_twice_ends_as_streamed() {
 /// The process is killed when it has printed so many steps.
 #[tokio::test(start_paused = true)]
 async fn plan_interrupted_anywhere_ends_as_streamed() {
-    for (name, record) in [("reprovision", reprovision(Some(NETWORK))), ("clean", clean(Some(NETWORK)))] {
+    for (name, (plan, bytes)) in
+        [("reprovision", reprovision(Some(NETWORK))), ("clean", clean(Some(NETWORK)))]
+    {
         let ours = Host::with_node();
-        ours.execute_streamed(&record.plan).await;
-        let document = Document::parse(&record);
-        for steps in 0..record.plan.steps.len() {
+        ours.execute_streamed(&plan).await;
+        let document = Document::parse(&bytes);
+        for steps in 0..plan.steps.len() {
             let theirs = Host::with_node();
             theirs.run_steps(&document, steps).await;
             theirs.reboot_if_asked();
@@ -124,9 +126,9 @@ async fn plan_interrupted_anywhere_ends_as_streamed() {
 /// The journal of a step that is done is on the disk.
 #[tokio::test(start_paused = true)]
 async fn power_cut_repeats_no_upgrade() {
-    let record = reprovision(Some(NETWORK));
-    let document = Document::parse(&record);
-    for steps in 0..record.plan.steps.len() {
+    let (plan, bytes) = reprovision(Some(NETWORK));
+    let document = Document::parse(&bytes);
+    for steps in 0..plan.steps.len() {
         let host = Host::with_node();
         host.run_steps(&document, steps).await;
         host.boot();
@@ -140,15 +142,15 @@ async fn power_cut_repeats_no_upgrade() {
 /// Each agent finds in the journal that the other one has run the plan.
 #[tokio::test(start_paused = true)]
 async fn plan_runs_once_when_the_agents_are_swapped() {
-    for (name, record) in [("reprovision", reprovision(None)), ("clean", clean(None))] {
-        let document = Document::parse(&record);
+    for (name, (plan, bytes)) in [("reprovision", reprovision(None)), ("clean", clean(None))] {
+        let document = Document::parse(&bytes);
         let (ours_first, theirs_first) = (Host::with_node(), Host::with_node());
-        ours_first.execute_streamed(&record.plan).await;
+        ours_first.execute_streamed(&plan).await;
         let effects = ours_first.effects();
         ours_first.run_to_end(&document).await;
         assert_eq!(ours_first.effects(), effects, "{name}");
         theirs_first.run_to_end(&document).await;
-        theirs_first.execute_streamed(&record.plan).await;
+        theirs_first.execute_streamed(&plan).await;
         assert_eq!(theirs_first.effects(), effects, "{name}");
     }
 }
@@ -157,7 +159,7 @@ async fn plan_runs_once_when_the_agents_are_swapped() {
 async fn failed_plan_fails_again_without_effect() {
     let host = Host::with_node();
     host.simulated.fail("cloud-init-clean", 1).unwrap();
-    let document = Document::parse(&reprovision(None));
+    let document = Document::parse(&reprovision(None).1);
     let first = host.run_steps(&document, usize::MAX).await;
     assert_eq!(first.output, "step request-cleanup: done\n");
     let failure = first.result.unwrap_err();
@@ -174,17 +176,17 @@ fn agent_of_the_seed_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     put_agent(&root, "/var/lib/baremetal-agent/bin/baremetal-agent");
-    let record = clean(None);
-    let output = Document::parse(&record).run(&root);
+    let (plan, bytes) = clean(None);
+    let output = Document::parse(&bytes).run(&root);
     let called = String::from_utf8(output.stdout).unwrap();
-    assert!(called.ends_with(&format!(" run-plan {}\n", record.plan.id)), "{called}");
+    assert!(called.ends_with(&format!(" run-plan {}\n", plan.id)), "{called}");
 }
 
 #[test]
 fn host_without_agent_fails_the_plan() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    let output = Document::parse(&reprovision(None)).run(&root);
+    let output = Document::parse(&reprovision(None).1).run(&root);
     assert_eq!(output.status.code(), Some(1));
     let below = directory.path().display().to_string();
     assert_eq!(

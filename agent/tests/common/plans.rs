@@ -49,7 +49,7 @@ fn network(text: &str) -> HostNetwork {
 }
 
 fn render(inputs: &PlanInputs, generation: u64) -> Plan {
-    plan::render(inputs, Generation(generation), "claim").unwrap().plan
+    plan::render(inputs, Generation(generation), "claim").unwrap().0
 }
 
 /// One file and two instructions.

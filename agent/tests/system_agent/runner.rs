@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use agent::ground::paths::Root;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coordinator_core::plan::PlanRecord;
+use proto::plan::{Checksum, Secret};
 use serde_json::Value;
 
 /// The upstream part of a plan record.
@@ -24,8 +24,8 @@ fn text(value: &Value) -> String {
 }
 
 impl Document {
-    pub(crate) fn parse(record: &PlanRecord) -> Self {
-        let document: Value = serde_json::from_slice(record.bytes.expose()).unwrap();
+    pub(crate) fn parse(bytes: &Secret) -> Self {
+        let document: Value = serde_json::from_slice(bytes.expose()).unwrap();
         let file = |file: &Value| {
             let mode = u32::from_str_radix(file["permissions"].as_str().unwrap(), 8).unwrap();
             (text(&file["path"]), mode, STANDARD.decode(file["content"].as_str().unwrap()).unwrap())
@@ -34,7 +34,7 @@ impl Document {
             panic!("{}", document["instructions"])
         };
         Self {
-            checksum: record.plan.checksum.to_string(),
+            checksum: Checksum::of(bytes.expose()).to_string(),
             files: document["files"].as_array().unwrap().iter().map(file).collect(),
             instruction: instruction.clone(),
         }

@@ -23,7 +23,7 @@ use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use proto::plan::{Checksum, Generation, Secret};
+use proto::plan::{Checksum, Generation, Kind, Plan, Secret};
 
 pub use outcome::{
     Assignment, Effect, NodeRef, Outcome, SecretRef, State, Wake, effect_failed, project_conditions,
@@ -34,7 +34,7 @@ use crate::host::HostRecord;
 use crate::ids::Uid;
 use crate::network::{self, HostNetwork};
 use crate::node_link::NodeFacts;
-use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, plan_type, render};
+use crate::plan::{Clean, PlanInputs, StoredPlan, render, verify_checksum};
 use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
@@ -187,12 +187,12 @@ pub fn render_clean_again(
     host: &HostRecord,
     spec: &MachineInventorySpec,
     announced: &Checksum,
-) -> Option<PlanRecord> {
+) -> Option<Plan> {
     let plan = host.plan.as_ref().filter(|plan| plan.kind == PlanType::Clean)?;
     let network = network::host_network(spec).ok()?;
     let inputs = PlanInputs::Clean(Clean { network });
-    let rendered = render(&inputs, plan.generation, &host.claim_text()).ok()?;
-    rendered.verify_checksum(announced).ok()
+    let (rendered, _) = render(&inputs, plan.generation, &host.claim_text()).ok()?;
+    verify_checksum(rendered, announced).ok()
 }
 
 /// Assigns the plan of `inputs`. A record that was written and not announced
@@ -206,15 +206,16 @@ fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> R
             Blocker::failed_with(Type::BootstrapReady, problem)
         })
     };
-    if let StoredPlan::Record(record) = stored
-        && record.plan.generation > newest
-        && render_numbered(record.plan.generation)?.bytes == record.bytes
+    if let StoredPlan::Record(plan) = stored
+        && plan.generation > newest
+        && render_numbered(plan.generation)?.0.checksum == plan.checksum
     {
-        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None });
+        return Ok(Assignment { plan: plan.clone(), bytes: None, lost: None, resolved: None });
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
-    let record = Box::new(render_numbered(generation)?);
-    Ok(Assignment { record, is_stored: false, lost: lost_record(host, stored), resolved: None })
+    let (plan, bytes) = render_numbered(generation)?;
+    let lost = lost_record(host, stored);
+    Ok(Assignment { plan: Box::new(plan), bytes: Some(bytes), lost, resolved: None })
 }
 
 /// Why the record that should be there is not, for an Event.
@@ -230,10 +231,10 @@ fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
             format!("the plan Secret did not hold a plan record ({error})"),
             "find out what writes it",
         )),
-        StoredPlan::Record(record) => {
+        StoredPlan::Record(plan) => {
             let announced = host.plan.as_ref()?;
-            let is_altered = record.plan.generation <= announced.generation
-                && record.plan.checksum != announced.checksum
+            let is_altered = plan.generation <= announced.generation
+                && plan.checksum != announced.checksum
                 && announced.state.is_none();
             is_altered.then(|| {
                 Problem::new(
@@ -249,10 +250,10 @@ fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
 
 /// The allocation state that belongs to a plan; that of the host stays where the
 /// plan is no machine's.
-pub fn allocation_of(record: &PlanRecord) -> Option<AllocationState> {
-    match plan_type(record.plan.kind) {
-        PlanType::Clean => Some(AllocationState::Preparing),
-        PlanType::Reprovision => Some(AllocationState::Reprovisioning),
-        PlanType::Custom => None,
+pub const fn allocation_of(plan: &Plan) -> Option<AllocationState> {
+    match plan.kind {
+        Kind::Clean => Some(AllocationState::Preparing),
+        Kind::Reprovision => Some(AllocationState::Reprovisioning),
+        Kind::Custom => None,
     }
 }

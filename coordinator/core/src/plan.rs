@@ -1,9 +1,9 @@
 //! Plans: rendered once, stored as a record, read back ever after.
 //!
 //! ```text
-//! PlanInputs ─render─► PlanRecord { typed plan, bytes } ─► Secret, key `plan`
-//!                                                             │ read (never rendered)
-//!                      agent ◄─ gRPC ─ Plan ◄─────────────────┘ checksum == announced
+//! PlanInputs ─render─► (Plan, bytes) ─► Secret, key `plan`
+//!                                          │ read (never rendered)
+//!            agent ◄─ gRPC ─ Plan ◄────────┘ checksum == announced
 //! ```
 //!
 //! The bytes are one JSON document: the files and instructions of the upstream
@@ -26,7 +26,7 @@ use proto::plan::{Generation, Image, Kind, Plan, RegistryAccess, Secret};
 
 use crate::network::HostNetwork;
 
-pub use record::{PlanRecordError, read_record};
+pub use record::{PlanRecordError, read_record, verify_checksum};
 pub use render::{render, step_names};
 pub use results::{PlanEnd, Progress, failure_reasons, judge_report};
 
@@ -72,14 +72,6 @@ pub struct Names {
     pub provider_id: String,
 }
 
-/// A plan as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanRecord {
-    pub plan: Plan,
-    /// Value of the Secret's key `plan`.
-    pub bytes: Secret,
-}
-
 /// The kind of a plan, as the status of an object has it.
 pub const fn plan_type(kind: Kind) -> PlanType {
     match kind {
@@ -96,7 +88,7 @@ pub enum StoredPlan {
     Missing,
     /// The host never had a plan.
     Empty,
-    Record(Box<PlanRecord>),
+    Record(Box<Plan>),
     /// Not a plan record. Its generation is still respected where it can be
     /// read.
     Unusable {
@@ -109,7 +101,7 @@ impl StoredPlan {
     pub fn parse(bytes: Option<&Secret>) -> Self {
         let Some(bytes) = bytes else { return Self::Missing };
         match read_record(bytes.expose()) {
-            Ok(Some(record)) => Self::Record(Box::new(record)),
+            Ok(Some(plan)) => Self::Record(Box::new(plan)),
             Ok(None) => Self::Empty,
             Err(error) => Self::Unusable { error, generation: record::read_generation(bytes.expose()) },
         }
@@ -119,7 +111,7 @@ impl StoredPlan {
     pub fn generation(&self) -> Generation {
         match self {
             Self::Missing | Self::Empty => Generation(0),
-            Self::Record(record) => record.plan.generation,
+            Self::Record(plan) => plan.generation,
             Self::Unusable { generation, .. } => *generation,
         }
     }

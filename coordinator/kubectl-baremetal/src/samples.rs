@@ -3,11 +3,11 @@
 pub(crate) mod server;
 
 use coordinator_core::network::HostNetwork;
-use coordinator_core::plan::{Clean, PlanInputs, PlanRecord, render};
+use coordinator_core::plan::{Clean, PlanInputs, render};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use proto::plan::Generation;
+use proto::plan::{Generation, Plan};
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, Id, Kind, Object};
@@ -87,24 +87,29 @@ pub(crate) fn held_by(machine: &str) -> Value {
 }
 
 /// The status of a plan of that host.
-pub(crate) fn set_plan(body: &mut Value, record: &PlanRecord, plan: &Value) {
+pub(crate) fn set_plan(body: &mut Value, announced: &Plan, plan: &Value) {
     let status = &mut body["status"]["plan"];
     *status = plan.clone();
     status["secretRef"] = json!({ "name": "h" });
-    status["id"] = json!(record.plan.id.as_str());
-    status["checksum"] = json!(record.plan.checksum.as_str());
-    status["generation"] = json!(record.plan.generation.0);
-    status["type"] = json!(record.plan.kind.as_str());
+    status["id"] = json!(announced.id.as_str());
+    status["checksum"] = json!(announced.checksum.as_str());
+    status["generation"] = json!(announced.generation.0);
+    status["type"] = json!(announced.kind.as_str());
 }
 
-pub(crate) fn clean_plan() -> PlanRecord {
+pub(crate) fn clean_plan() -> Plan {
+    render_clean().0
+}
+
+fn render_clean() -> (Plan, proto::plan::Secret) {
     let network = HostNetwork { network_config: Some("version: 2\n".to_owned()), ..HostNetwork::default() };
     render(&PlanInputs::Clean(Clean { network }), Generation(3), "claim").unwrap()
 }
 
-pub(crate) fn plan_secret(record: &PlanRecord, results: &[(&str, &[u8])]) -> Secret {
+/// The Secret of [`clean_plan`].
+pub(crate) fn plan_secret(results: &[(&str, &[u8])]) -> Secret {
     let results = results.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec())));
-    let plan = ("plan".to_owned(), ByteString(record.bytes.expose().to_vec()));
+    let plan = ("plan".to_owned(), ByteString(render_clean().1.expose().to_vec()));
     Secret { data: Some(results.chain([plan]).collect()), ..Secret::default() }
 }
 

@@ -292,7 +292,7 @@ async fn assign_custom(
     secret: Option<&PlanSecret>,
 ) -> Result<(), StoreError> {
     write_plan(context, inventory, assignment, secret).await?;
-    let note = HostNote::Custom { plan: assignment.record.plan.id.as_str() }.to_string();
+    let note = HostNote::Custom { plan: assignment.plan.id.as_str() }.to_string();
     context.events.publish(inventory, EventReason::CustomPlanAssigned, &note).await;
     Ok(())
 }

@@ -19,11 +19,11 @@ pub(super) async fn write_plan(
     assignment: &Assignment,
     secret: Option<&PlanSecret>,
 ) -> Result<(), StoreError> {
-    let plan = &assignment.record.plan;
-    let state = allocation_of(&assignment.record);
+    let plan = &*assignment.plan;
+    let state = allocation_of(plan);
     let begun = host::begin_plan(&context.client, inventory, &plan.id, state).await?;
-    if let (Some(secret), false) = (secret, assignment.is_stored) {
-        plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
+    if let (Some(secret), Some(bytes)) = (secret, &assignment.bytes) {
+        plan_record::write(&context.client, inventory, plan.kind, bytes, secret).await?;
     }
     if let Some(lost) = &assignment.lost {
         let message = format!("{}; recreated with plan {}", lost.message, plan.id);

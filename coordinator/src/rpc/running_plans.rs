@@ -8,7 +8,7 @@ use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::render_clean_again;
 use coordinator_core::host::{AnnouncedPlan, HostRecord};
-use coordinator_core::plan::StoredPlan;
+use coordinator_core::plan::{StoredPlan, verify_checksum};
 use coordinator_core::problem::Problem;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -87,10 +87,10 @@ pub(super) async fn read_plan(
             problem(Reason::PlanSecretInvalid, &format!("holds no plan record: {error}"))
         }
         StoredPlan::Empty => problem(Reason::PlanSecretAltered, "holds the empty plan"),
-        StoredPlan::Record(record) => {
-            let generation = record.plan.generation;
-            let error = match record.verify_checksum(&announced.checksum) {
-                Ok(record) => return Ok(RunningPlan::new(secret, record.plan)),
+        StoredPlan::Record(plan) => {
+            let generation = plan.generation;
+            let error = match verify_checksum(*plan, &announced.checksum) {
+                Ok(plan) => return Ok(RunningPlan::new(secret, plan)),
                 Err(error) => error,
             };
             let found = problem(Reason::PlanSecretAltered, &format!("is not what was announced: {error}"));
@@ -105,7 +105,7 @@ pub(super) async fn read_plan(
         render_clean_again(&HostRecord::parse(inventory)?, &inventory.spec, &announced.checksum)
     });
     match rendered {
-        Some(record) => Ok(RunningPlan::new(secret, record.plan)),
+        Some(plan) => Ok(RunningPlan::new(secret, plan)),
         None => Err(PlanReadError::Unusable(found)),
     }
 }

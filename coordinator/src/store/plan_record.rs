@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::{annotation, label, plan_secret};
 use coordinator_core::host::HostRecord;
-use coordinator_core::plan::{PlanEnd, PlanRecord, StoredPlan};
+use coordinator_core::plan::{PlanEnd, StoredPlan};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
@@ -62,18 +62,18 @@ pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<(PlanSecret, 
 pub async fn write(
     client: &Client,
     inventory: &MachineInventory,
-    record: &PlanRecord,
+    kind: Kind,
+    record: &Secret,
     read: &PlanSecret,
 ) -> Result<(), StoreError> {
     let api: Api<KubeSecret> = open_api(client, inventory);
-    let kind = record.plan.kind.as_str();
-    let plan = ByteString(record.bytes.expose().to_vec());
+    let plan = ByteString(record.expose().to_vec());
     if read.resource_version.is_none() {
         let mut secret = render(&read.name, inventory.spec.tpm_hash.as_deref());
-        secret.annotations_mut().insert(annotation::PLAN_TYPE.to_owned(), kind.to_owned());
+        secret.annotations_mut().insert(annotation::PLAN_TYPE.to_owned(), kind.as_str().to_owned());
         secret.data = Some([(plan_secret::PLAN.to_owned(), plan)].into());
         return match api.create(&PostParams::default(), &secret).await {
-            Err(error) if is_terminating(&error) && record.plan.kind == Kind::Clean => {
+            Err(error) if is_terminating(&error) && kind == Kind::Clean => {
                 tracing::info!(secret = read.name, "no plan Secret: its namespace is being deleted");
                 Ok(())
             }
@@ -84,7 +84,7 @@ pub async fn write(
         "metadata": {
             "resourceVersion": read.resource_version,
             "annotations": {
-                annotation::PLAN_TYPE: kind,
+                annotation::PLAN_TYPE: kind.as_str(),
                 annotation::TPM_HASH: inventory.spec.tpm_hash,
             },
         },

@@ -168,8 +168,8 @@ impl Seen {
             return;
         }
         let bytes = secret.data.as_ref().and_then(|data| data.get(plan_secret::PLAN));
-        let Some(Ok(Some(record))) = bytes.map(|bytes| read_record(&bytes.0)) else { return };
-        let (name, now) = (secret.name_any(), (record.plan.generation.0, record.plan.id.to_string()));
+        let Some(Ok(Some(plan))) = bytes.map(|bytes| read_record(&bytes.0)) else { return };
+        let (name, now) = (secret.name_any(), (plan.generation.0, plan.id.to_string()));
         let before = self.plans.insert(name.clone(), now.clone());
         if before.as_ref() == Some(&now) {
             return;
@@ -178,7 +178,7 @@ impl Seen {
             self.violate(format!("{name} held {id} of generation {generation}, then {} of {}", now.1, now.0));
         }
         self.ids.entry(name.clone()).or_default().insert(now.1, now.0);
-        self.written.push((name, now.0, record.plan.kind.as_str().to_owned()));
+        self.written.push((name, now.0, plan.kind.as_str().to_owned()));
     }
 }
 

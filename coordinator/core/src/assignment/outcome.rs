@@ -5,13 +5,12 @@ use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false
 use coordinator_api::inventory::{AllocationState, Claim};
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
-use proto::plan::Secret;
+use proto::plan::{Plan, Secret};
 
 use crate::demand::Demand;
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
 use crate::node_link::NodeSearch;
-use crate::plan::PlanRecord;
 use crate::problem::{Blocker, Problem, Severity};
 use crate::provider_id::ProviderId;
 
@@ -75,10 +74,11 @@ pub enum Effect {
 /// A plan that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {
-    pub record: Box<PlanRecord>,
-    /// The Secret holds it already: only the announcement is missing.
-    pub is_stored: bool,
-    /// Why what the Secret held is replaced, for an Event.
+    pub plan: Box<Plan>,
+    /// The record to write. `None` if the Secret holds the record of this plan already, so that only
+    /// the announcement is missing.
+    pub bytes: Option<Secret>,
+    /// The reason that another record is replaced, for an Event.
     pub lost: Option<Problem>,
     /// The bootstrap data as the plan has it, where it was edited.
     pub resolved: Option<Secret>,

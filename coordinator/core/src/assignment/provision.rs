@@ -274,7 +274,7 @@ fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> O
 /// Shown with the effect, as the next reconcile would show it: an assignment
 /// costs no further write.
 fn assigned_outcome(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
-    let plan = &assignment.record.plan;
+    let plan = &assignment.plan;
     let blocker = Blocker::waiting_for(Type::PlanApplied, executing(&plan.id, Reason::PlanRunning));
     let state = State {
         has_inputs: true,

@@ -81,7 +81,7 @@ fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
         Ok(assignment) => assignment,
         Err(blocker) => return Outcome::from_blocker(state, blocker),
     };
-    let plan = &assignment.record.plan;
+    let plan = &assignment.plan;
     let blocker = Blocker::waiting_for(Type::PlanApplied, executing(&plan.id, Reason::Cleaning));
     let state = State { is_applied: false, plan_checksum: Some(plan.checksum.to_string()), ..state };
     Outcome::from_blocker(state, blocker)

@@ -137,8 +137,8 @@ fn reinstall_ends_a_failed_operators_plan() {
 #[test]
 fn attach_keeps_a_newer_announcement() {
     let mut status = MachineInventoryStatus::default();
-    let record = render(&samples::clean(), Generation(6), "a").unwrap();
-    facts::record_announcement(&mut status, &record.plan, NOW);
+    let (plan, _) = render(&samples::clean(), Generation(6), "a").unwrap();
+    facts::record_announcement(&mut status, &plan, NOW);
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
@@ -334,7 +334,7 @@ fn claimed_host_without_status_becomes_unreachable() {
 fn plan_end_changes_what_the_host_carries() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, Carried::default(), "replica-1", NOW);
-    let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().plan;
+    let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().0;
     facts::record_announcement(&mut status, &reprovision, NOW);
     assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
     facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, seconds(9));
@@ -343,7 +343,7 @@ fn plan_end_changes_what_the_host_carries() {
     let record = samples::record(&with_status(status.clone()));
     assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
     let problem = Problem::of_cause(Reason::BootFallback, "fell back");
-    let clean = render(&samples::clean(), Generation(2), "a").unwrap().plan;
+    let clean = render(&samples::clean(), Generation(2), "a").unwrap().0;
     facts::record_plan_end(&mut status, &clean, &PlanEnd::Failed(problem), None, NOW);
     let inventory = with_status(status.clone());
     assert!(samples::record(&inventory).carried_node().is_some(), "a failed clean took nothing off");
@@ -351,7 +351,7 @@ fn plan_end_changes_what_the_host_carries() {
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanFailure"));
     facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, NOW);
     assert_eq!(status.plan.as_ref().unwrap().generation, Some(2), "a stale end changes nothing");
-    let clean = render(&samples::clean(), Generation(3), "a").unwrap().plan;
+    let clean = render(&samples::clean(), Generation(3), "a").unwrap().0;
     facts::record_plan_end(&mut status, &clean, &PlanEnd::Applied, None, NOW);
     assert!(samples::record(&with_status(status)).carries_nothing());
 }

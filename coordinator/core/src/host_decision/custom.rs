@@ -76,13 +76,12 @@ fn find_obstacle(host: &HostRecord) -> Option<&'static str> {
 
 fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<Assignment, PlanRecordError> {
     let newest = host.newest_generation();
-    if let StoredPlan::Record(record) = stored
-        && record.plan.generation > newest
-        && plan.render(record.plan.generation)?.bytes == record.bytes
+    if let StoredPlan::Record(found) = stored
+        && found.generation > newest
+        && plan.render(found.generation)?.0.checksum == found.checksum
     {
-        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None });
+        return Ok(Assignment { plan: found.clone(), bytes: None, lost: None, resolved: None });
     }
-    let generation = Generation(newest.max(stored.generation()).0 + 1);
-    let record = Box::new(plan.render(generation)?);
-    Ok(Assignment { record, is_stored: false, lost: None, resolved: None })
+    let (plan, bytes) = plan.render(Generation(newest.max(stored.generation()).0 + 1))?;
+    Ok(Assignment { plan: Box::new(plan), bytes: Some(bytes), lost: None, resolved: None })
 }

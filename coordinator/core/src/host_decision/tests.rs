@@ -176,7 +176,7 @@ fn node_of_a_later_machine_is_not_cleaned() {
 fn abandoned_host_is_cleaned_when_attached() {
     let node = abandoned(used(PlanType::Reprovision, Some(PlanState::Applied)));
     let Some(HostEffect::Assign(assignment)) = decide(&node, None, false).effect else { panic!() };
-    assert_eq!(assignment.record.plan.kind, proto::plan::Kind::Clean);
+    assert_eq!(assignment.plan.kind, proto::plan::Kind::Clean);
     let mut away = node.clone();
     samples::host_status(&mut away).session.as_mut().unwrap().ended = Some(Time(NOW));
     assert_eq!(decide(&away, None, false).effect, None);
@@ -187,7 +187,7 @@ fn abandoned_host_is_cleaned_when_attached() {
     let mut announced = abandoned(used(PlanType::Reprovision, None));
     samples::host_status(&mut announced).carried = Some(CarriedStatus::default());
     let Some(HostEffect::Assign(assignment)) = decide(&announced, None, false).effect else { panic!() };
-    assert_eq!(assignment.record.plan.generation.0, 2, "it replaces a plan that has not reached the host");
+    assert_eq!(assignment.plan.generation.0, 2, "it replaces a plan that has not reached the host");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn failed_clean_of_an_abandoned_host_is_retried() {
     let failed = used(PlanType::Clean, Some(PlanState::Failed));
     assert_eq!(decide(&abandoned(failed.clone()), None, false).effect, None, "not by itself");
     let Some(HostEffect::Assign(assignment)) = decide(&retried(failed), None, false).effect else { panic!() };
-    assert_eq!(assignment.record.plan.generation.0, 2);
+    assert_eq!(assignment.plan.generation.0, 2);
     let cleaning = retried(used(PlanType::Clean, None));
     assert_eq!(decide(&cleaning, None, false).effect, Some(HostEffect::ForgetRetry), "once");
     let cleaned = retried(used(PlanType::Clean, Some(PlanState::Applied)));
@@ -353,7 +353,7 @@ fn plans_of_operators_run_beside_no_other() {
         let outcome = decide(Some(&read));
         let got = match (&outcome.effect, outcome.custom.as_ref().map(|problem| problem.reason)) {
             (Some(HostEffect::AssignCustom(assignment)), None) => {
-                let generation = assignment.record.plan.generation;
+                let generation = assignment.plan.generation;
                 assert!(generation > samples::record(&inventory).newest_generation(), "{name}");
                 "assigned"
             }

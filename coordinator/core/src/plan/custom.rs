@@ -7,13 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_api::names::{annotation, plan_secret};
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::ResourceExt as _;
-use proto::plan::{Generation, Kind, PlanId, Step, TypedPlan};
+use proto::plan::{Generation, Kind, Plan, PlanId, Secret, Step, TypedPlan};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use super::PlanRecordError;
 use super::record::{Document, FileIndex, InstructionIndex, read_record};
 use super::system_agent::{DELETE, File, Instruction};
-use super::{PlanRecord, PlanRecordError};
 
 /// A plan of an operator that can be executed.
 #[derive(Clone, PartialEq)]
@@ -175,9 +175,9 @@ impl fmt::Debug for CustomPlan {
 }
 
 impl CustomPlan {
-    /// The record with that number: as the operator wrote it, files before
+    /// The plan with that number and the bytes of its record: as the operator wrote it, files before
     /// instructions.
-    pub fn render(&self, generation: Generation) -> Result<PlanRecord, PlanRecordError> {
+    pub fn render(&self, generation: Generation) -> Result<(Plan, Secret), PlanRecordError> {
         let files = (0..self.files.len()).map(|file| Step::WriteCustomFile(FileIndex { file }));
         let instructions = (0..self.instructions.len())
             .map(|instruction| Step::RunCustomInstruction(InstructionIndex { instruction }));
@@ -194,8 +194,9 @@ impl CustomPlan {
         };
         let bytes =
             serde_json::to_vec(&document).map_err(|error| PlanRecordError::Render(error.to_string()))?;
-        let record = read_record(&bytes)?;
-        record.ok_or_else(|| PlanRecordError::Render("it has no steps".to_owned()))
+        let plan = read_record(&bytes)?;
+        let plan = plan.ok_or_else(|| PlanRecordError::Render("it has no steps".to_owned()))?;
+        Ok((plan, Secret::new(bytes)))
     }
 }
 
@@ -225,17 +226,17 @@ mod tests {
     #[test]
     fn an_operators_plan_becomes_a_record() {
         let plan = read_custom(Some(&secret("custom", PLAN)), "host-1").unwrap();
-        let record = plan.render(Generation(4)).unwrap();
-        assert_eq!((record.plan.kind, record.plan.generation), (Kind::Custom, Generation(4)));
-        assert_eq!(read_record(record.bytes.expose()), Ok(Some(record.clone())));
+        let (record, bytes) = plan.render(Generation(4)).unwrap();
+        assert_eq!((record.kind, record.generation), (Kind::Custom, Generation(4)));
+        assert_eq!(read_record(bytes.expose()), Ok(Some(record.clone())));
         let [
             Step::WriteCustomFile(file),
             Step::WriteCustomFile(old),
             Step::RunCustomInstruction(first),
             Step::RunCustomInstruction(_),
-        ] = &record.plan.steps[..]
+        ] = &record.steps[..]
         else {
-            panic!("{:?}", record.plan.steps)
+            panic!("{:?}", record.steps)
         };
         assert_eq!(
             (file.path.as_str(), file.content.expose(), file.uid, file.gid),

@@ -6,7 +6,6 @@ use proto::plan::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::PlanRecord;
 use super::system_agent::{DELETE, File, Instruction};
 
 #[derive(Serialize, Deserialize, Default)]
@@ -71,7 +70,7 @@ pub enum PlanRecordError {
 ///
 /// # Errors
 /// [`PlanRecordError`] when the bytes are not a record.
-pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> {
+pub fn read_record(bytes: &[u8]) -> Result<Option<Plan>, PlanRecordError> {
     let document: Document = serde_json::from_slice(bytes)
         .map_err(|error| PlanRecordError::Json { line: error.line(), column: error.column() })?;
     let Some(typed) = &document.typed else {
@@ -92,7 +91,7 @@ pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> 
         kind: typed.kind,
         steps: steps.collect::<Result<_, _>>()?,
     };
-    Ok(Some(PlanRecord { plan: plan.check()?, bytes: Secret::new(bytes.to_vec()) }))
+    Ok(Some(plan.check()?))
 }
 
 /// The generation of a document that is not a record any more, zero where it
@@ -111,14 +110,12 @@ pub(super) fn read_generation(bytes: &[u8]) -> Generation {
     head.and_then(|document| Generation::parse(document.typed.generation)).unwrap_or(Generation(0))
 }
 
-impl PlanRecord {
-    /// Accepts only the record that was announced.
-    pub fn verify_checksum(self, announced: &Checksum) -> Result<Self, PlanRecordError> {
-        if self.plan.checksum == *announced {
-            return Ok(self);
-        }
-        Err(PlanRecordError::Checksum { announced: announced.clone(), found: self.plan.checksum })
+/// Accepts only the plan whose record was announced.
+pub fn verify_checksum(plan: Plan, announced: &Checksum) -> Result<Plan, PlanRecordError> {
+    if plan.checksum == *announced {
+        return Ok(plan);
     }
+    Err(PlanRecordError::Checksum { announced: announced.clone(), found: plan.checksum })
 }
 
 /// The contents of a step, taken from its document.

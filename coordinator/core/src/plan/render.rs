@@ -9,16 +9,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::record::{Document, FileIndex, Indexed, InstructionIndex};
 use super::system_agent::{File, Instruction};
-use super::{PlanInputs, PlanRecord, PlanRecordError};
+use super::{PlanInputs, PlanRecordError};
 use crate::cloud_init::{self, MetaData};
 
-/// Renders a plan. `claim` names whose it is, so that two machines never get
-/// plans of one name.
+/// Renders a plan and the bytes of its record. `claim` names the owner, so that two machines never
+/// get plans of one name.
 pub fn render(
     inputs: &PlanInputs,
     generation: Generation,
     claim: &str,
-) -> Result<PlanRecord, PlanRecordError> {
+) -> Result<(Plan, Secret), PlanRecordError> {
     let kind = match inputs {
         PlanInputs::Reprovision(_) => Kind::Reprovision,
         PlanInputs::Clean(_) => Kind::Clean,
@@ -28,7 +28,7 @@ pub fn render(
     let document = render_document(&steps, &id, generation, kind)?;
     let bytes = serde_json::to_vec(&document).map_err(|error| PlanRecordError::Render(error.to_string()))?;
     let plan = Plan { id, generation, checksum: Checksum::of(&bytes), kind, steps }.check()?;
-    Ok(PlanRecord { plan, bytes: Secret::new(bytes) })
+    Ok((plan, Secret::new(bytes)))
 }
 
 /// Derived from the content: two plans with one name are one plan.

@@ -6,12 +6,12 @@ use coordinator_api::conditions::Reason;
 use proto::plan::{Checksum, Step};
 use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed, StepReport, step_report::Outcome};
 
-fn rendered(inputs: &PlanInputs, generation: u64, claim: &str) -> PlanRecord {
+fn rendered(inputs: &PlanInputs, generation: u64, claim: &str) -> (Plan, Secret) {
     render(inputs, Generation(generation), claim).unwrap()
 }
 
-fn text(record: &PlanRecord) -> String {
-    String::from_utf8(record.bytes.expose().to_vec()).unwrap()
+fn text(bytes: &Secret) -> String {
+    String::from_utf8(bytes.expose().to_vec()).unwrap()
 }
 
 #[test]
@@ -23,14 +23,14 @@ fn record_reads_back_whole() {
     for (name, inputs) in
         [("reprovision", samples::reprovision()), ("registry", from_registry), ("clean", samples::clean())]
     {
-        let record = rendered(&inputs, 7, "a");
-        assert_eq!(read_record(record.bytes.expose()), Ok(Some(record)), "{name}");
+        let (plan, bytes) = rendered(&inputs, 7, "a");
+        assert_eq!(read_record(bytes.expose()), Ok(Some(plan)), "{name}");
     }
 }
 
 #[test]
 fn plans_that_differ_have_different_names() {
-    let base = rendered(&samples::clean(), 1, "a").plan.id;
+    let base = rendered(&samples::clean(), 1, "a").0.id;
     let other_network = PlanInputs::Clean(Clean {
         network: HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() },
     });
@@ -40,48 +40,48 @@ fn plans_that_differ_have_different_names() {
         ("network", rendered(&other_network, 1, "a")),
         ("kind", rendered(&samples::reprovision(), 1, "a")),
     ] {
-        assert_ne!(base, other.plan.id, "{name}");
+        assert_ne!(base, other.0.id, "{name}");
     }
 }
 
 /// What is streamed are the bytes that were announced, or nothing.
 #[test]
 fn altered_record_is_refused() {
-    let record = rendered(&samples::reprovision(), 1, "a");
-    let announced = record.plan.checksum.clone();
+    let (plan, bytes) = rendered(&samples::reprovision(), 1, "a");
+    let announced = plan.checksum.clone();
     let cases = [
-        ("other instruction", text(&record).replace("exit 1", "exit 0")),
-        ("other image", text(&record).replace("os:v1", "os:v2")),
-        ("one byte more", format!("{}\n", text(&record))),
+        ("other instruction", text(&bytes).replace("exit 1", "exit 0")),
+        ("other image", text(&bytes).replace("os:v1", "os:v2")),
+        ("one byte more", format!("{}\n", text(&bytes))),
     ];
     for (name, altered) in cases {
-        assert_ne!(altered, text(&record), "{name}");
+        assert_ne!(altered, text(&bytes), "{name}");
         let read = read_record(altered.as_bytes()).unwrap().unwrap();
-        let refused = read.verify_checksum(&announced);
+        let refused = verify_checksum(read, &announced);
         assert!(matches!(refused, Err(PlanRecordError::Checksum { .. })), "{name}: {refused:?}");
     }
-    assert!(record.verify_checksum(&announced).is_ok());
+    assert!(verify_checksum(plan, &announced).is_ok());
 }
 
 /// A coordinator of another version wrote other scripts and unknown fields: the
 /// typed plan is read all the same, and its checksum is of its own bytes.
 #[test]
 fn record_rendered_differently_is_read() {
-    let record = rendered(&samples::reprovision(), 3, "a");
-    let mut document: serde_json::Value = serde_json::from_slice(record.bytes.expose()).unwrap();
+    let (plan, bytes) = rendered(&samples::reprovision(), 3, "a");
+    let mut document: serde_json::Value = serde_json::from_slice(bytes.expose()).unwrap();
     document["instructions"][0]["args"] = serde_json::json!(["-c", "true"]);
     document["later"] = serde_json::json!({ "unknown": 1 });
     document["baremetal.cluster.io/plan"]["later"] = serde_json::json!(true);
     let bytes = serde_json::to_vec(&document).unwrap();
     let read = read_record(&bytes).unwrap().unwrap();
-    assert_eq!(read.plan.steps, record.plan.steps);
-    assert_eq!((read.plan.checksum.clone(), read.plan.id.clone()), (Checksum::of(&bytes), record.plan.id));
-    assert!(read.verify_checksum(&Checksum::of(&bytes)).is_ok());
+    assert_eq!(read.steps, plan.steps);
+    assert_eq!((read.checksum.clone(), read.id.clone()), (Checksum::of(&bytes), plan.id));
+    assert!(verify_checksum(read, &Checksum::of(&bytes)).is_ok());
 }
 
 #[test]
 fn documents_without_a_typed_plan_are_no_record() {
-    type Want = fn(Result<Option<PlanRecord>, PlanRecordError>) -> bool;
+    type Want = fn(Result<Option<Plan>, PlanRecordError>) -> bool;
     let cases: [(&str, &str, Want); 7] = [
         ("empty plan", "{}", |read| read == Ok(None)),
         ("empty lists", r#"{"files":[],"instructions":[]}"#, |read| read == Ok(None)),
@@ -113,8 +113,8 @@ fn documents_without_a_typed_plan_are_no_record() {
 
 #[test]
 fn error_does_not_quote_secrets() {
-    let record = rendered(&samples::reprovision(), 1, "a");
-    let torn = &record.bytes.expose()[..record.bytes.expose().len() / 2];
+    let (_, bytes) = rendered(&samples::reprovision(), 1, "a");
+    let torn = &bytes.expose()[..bytes.expose().len() / 2];
     let error = read_record(torn).unwrap_err().to_string();
     assert!(!error.contains("canary") && error.contains("column"), "{error}");
 }
@@ -122,7 +122,7 @@ fn error_does_not_quote_secrets() {
 #[test]
 fn steps_follow_the_contract() {
     let names = |inputs: &PlanInputs| -> Vec<&str> {
-        let plan = rendered(inputs, 1, "a").plan;
+        let (plan, _) = rendered(inputs, 1, "a");
         let names: Vec<_> = plan.steps.iter().map(Step::name).collect();
         assert_eq!(names, step_names(plan.kind));
         names
@@ -156,9 +156,9 @@ fn steps_follow_the_contract() {
 
 #[test]
 fn document_keeps_the_upstream_format() {
-    let record = rendered(&samples::reprovision(), 1, "a");
-    let document: serde_json::Value = serde_json::from_slice(record.bytes.expose()).unwrap();
-    let staging = format!("/var/lib/baremetal-agent/staging/{}", record.plan.id);
+    let (plan, bytes) = rendered(&samples::reprovision(), 1, "a");
+    let document: serde_json::Value = serde_json::from_slice(bytes.expose()).unwrap();
+    let staging = format!("/var/lib/baremetal-agent/staging/{}", plan.id);
     for file in document["files"].as_array().unwrap() {
         assert!(file["path"].as_str().unwrap().starts_with(&staging), "{file}");
         assert_eq!(file["permissions"], "0600");
@@ -171,13 +171,13 @@ fn document_keeps_the_upstream_format() {
 
 #[test]
 fn stored_plan_keeps_its_generation() {
-    let record = rendered(&samples::clean(), 9, "a");
-    let spoiled = text(&record).replace("\"steps\":", "\"other\":");
+    let (_, bytes) = rendered(&samples::clean(), 9, "a");
+    let spoiled = text(&bytes).replace("\"steps\":", "\"other\":");
     let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
     for (name, stored, want) in [
         ("missing", StoredPlan::parse(None), 0),
         ("empty", StoredPlan::parse(Some(&secret("{}"))), 0),
-        ("record", StoredPlan::parse(Some(&record.bytes)), 9),
+        ("record", StoredPlan::parse(Some(&bytes)), 9),
         ("spoiled", StoredPlan::parse(Some(&secret(&spoiled))), 9),
         ("garbage", StoredPlan::parse(Some(&secret("?"))), 0),
         (
@@ -192,7 +192,7 @@ fn stored_plan_keeps_its_generation() {
 
 #[test]
 fn report_ends_its_own_plan_only() {
-    let plan = rendered(&samples::clean(), 4, "a").plan;
+    let (plan, _) = rendered(&samples::clean(), 4, "a");
     let last = u32::try_from(plan.steps.len() - 1).unwrap();
     let done = || Some(Outcome::Done(StepDone::default()));
     let failed = || {
@@ -242,7 +242,7 @@ fn full_reprovision() -> PlanInputs {
     PlanInputs::Reprovision(inputs)
 }
 
-fn custom_plan() -> PlanRecord {
+fn custom_plan() -> (Plan, Secret) {
     use coordinator_api::names::{annotation, plan_secret};
     use kube::ResourceExt as _;
     let plan = r#"{"files":[{"path":"/srv/x","content":"Y2FuYXJ5"}],"instructions":[{"command":"true"}]}"#;
@@ -260,13 +260,13 @@ fn custom_plan() -> PlanRecord {
 fn typed_part_keeps_its_bytes() {
     let golden = include_str!("golden.txt");
     let mut found = String::new();
-    for record in [
+    for (_, bytes) in [
         rendered(&samples::reprovision(), 3, "BaremetalMachine/worker-1"),
         rendered(&full_reprovision(), 4, "BaremetalMachine/worker-1"),
         rendered(&samples::clean(), 5, "a"),
         custom_plan(),
     ] {
-        let text = text(&record);
+        let text = text(&bytes);
         let (_, typed) = text.split_once(r#""baremetal.cluster.io/plan":"#).unwrap();
         found.push_str(typed.strip_suffix('}').unwrap());
         found.push('\n');

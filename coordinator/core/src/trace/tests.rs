@@ -44,7 +44,7 @@ fn the_trace_is_the_uid_of_the_machine() {
 
 #[test]
 fn spans_nest_by_machine_plan_and_step() {
-    let plan = render(&samples::reprovision(), Generation(3), "a").unwrap().plan;
+    let plan = render(&samples::reprovision(), Generation(3), "a").unwrap().0;
     let claim = claim(Some(UID));
     let machine = machine_span(&key(Some(UID)), "host-1", samples::PROVIDER_ID, period(0, 90)).unwrap();
     let claimed = claim_span(&key(Some(UID)), "host-1", period(0, 2)).unwrap();
@@ -62,14 +62,14 @@ fn spans_nest_by_machine_plan_and_step() {
     ids.dedup();
     assert_eq!(ids.len(), steps.len() + 3, "every span has an id of its own");
     let again = Generation(4);
-    let repeated = render(&samples::reprovision(), again, "a").unwrap().plan;
+    let repeated = render(&samples::reprovision(), again, "a").unwrap().0;
     let repeated = plan_span(&claim, "host-1", &repeated, &PlanEnd::Applied, period(3, 80)).unwrap();
     assert_ne!(repeated.id, planned.id, "the same plan, given again");
 }
 
 #[test]
 fn a_failure_is_its_reason_alone() {
-    let plan = render(&samples::clean(), Generation(3), "a").unwrap().plan;
+    let plan = render(&samples::clean(), Generation(3), "a").unwrap().0;
     let problem = Problem::of_cause(Reason::BootFallback, "what the command printed");
     let failed = PlanEnd::Failed(problem);
     let span = plan_span(&claim(Some(UID)), "host-1", &plan, &failed, period(9, 5)).unwrap();

@@ -174,8 +174,8 @@ fn view_plan(host: &Object, plan: &PlanStatus, steps: Result<Vec<StepView>, Stri
 fn read_steps(secret: &Secret, announced: Option<&str>) -> Result<Plan, String> {
     let bytes = secret.data.as_ref().and_then(|data| data.get(plan_secret::PLAN));
     let bytes = bytes.ok_or("the plan Secret has no plan")?;
-    let record = read_record(&bytes.0).map_err(|error| format!("the plan Secret holds no plan: {error}"))?;
-    let plan = record.ok_or("the plan Secret holds the empty plan")?.plan;
+    let plan = read_record(&bytes.0).map_err(|error| format!("the plan Secret holds no plan: {error}"))?;
+    let plan = plan.ok_or("the plan Secret holds the empty plan")?;
     if announced.is_some_and(|announced| announced != plan.checksum.as_str()) {
         return Err("the plan Secret holds another plan than the one that was announced".to_owned());
     }

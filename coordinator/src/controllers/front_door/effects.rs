@@ -99,7 +99,7 @@ async fn assign_plan<K: FrontDoor>(
     assignment: &Assignment,
     read: &ReadSecrets,
 ) -> Result<(), StoreError> {
-    let plan = &assignment.record.plan;
+    let plan = &assignment.plan;
     if let (Some(secret), Some(resolved)) = (&read.bootstrap, &assignment.resolved) {
         bootstrap_secret::write_resolved(&context.client, secret, resolved).await?;
     }

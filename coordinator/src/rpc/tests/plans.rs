@@ -1,8 +1,8 @@
 //! Plans on the stream, and reports of their steps.
 
 use coordinator_core::network::HostNetwork;
-use coordinator_core::plan::{Clean, PlanInputs, PlanRecord, render};
-use proto::plan::Generation;
+use coordinator_core::plan::{Clean, PlanInputs, render};
+use proto::plan::{Generation, Plan, Secret};
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use wire::host_message::Message;
@@ -12,7 +12,7 @@ use super::world::{self, World, refusal, short};
 use super::{Stream, attached, condition, pair, requests};
 use crate::rpc::SessionTiming;
 
-fn clean(generation: u64) -> PlanRecord {
+fn clean(generation: u64) -> (Plan, Secret) {
     let inputs = PlanInputs::Clean(Clean { network: HostNetwork::default() });
     render(&inputs, Generation(generation), "owner").unwrap()
 }
@@ -50,8 +50,8 @@ async fn plan_end_costs_two_writes() {
     let record = clean(1);
     world.announce("m-a", &record);
     let plan = next_plan(&mut stream).await;
-    assert_eq!((plan.id.as_str(), plan.generation), (record.plan.id.as_str(), 1));
-    assert_eq!(plan.checksum, record.plan.checksum.as_str());
+    assert_eq!((plan.id.as_str(), plan.generation), (record.0.id.as_str(), 1));
+    assert_eq!(plan.checksum, record.0.checksum.as_str());
     world.settled("m-a").await;
     world.spent();
     let last = plan.steps.len() - 1;
@@ -64,11 +64,11 @@ async fn plan_end_costs_two_writes() {
     assert_eq!(requests(&counts), (2, 2), "{counts}");
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["status"]["plan"]["state"], "Applied");
-    assert_eq!(inventory["status"]["plan"]["checksum"], record.plan.checksum.as_str());
+    assert_eq!(inventory["status"]["plan"]["checksum"], record.0.checksum.as_str());
     assert_eq!(condition(&inventory, "Ready"), pair("True", "PlanSuccessfullyApplied"));
     let secret = world.secret("m-a").unwrap();
     let text = |key: &str| world::decode(&secret["data"][key]);
-    assert_eq!(text("applied-checksum"), record.plan.checksum.as_str().as_bytes());
+    assert_eq!(text("applied-checksum"), record.0.checksum.as_str().as_bytes());
     assert_eq!((text("failure-count"), text("success-count")), (b"0".to_vec(), b"1".to_vec()));
     world.settled("m-a").await;
     link.report_step(done(&plan, last)).await.unwrap();
@@ -138,7 +138,7 @@ async fn failed_step_ends_the_plan() {
     let cause = "step remove-workload: containerd does not answer";
     world.expect_why("machineinventory/m-a", "CommandFailed", cause, "restart it, then").await;
     let secret = world.secret("m-a").unwrap();
-    assert_eq!(world::decode(&secret["data"]["failed-checksum"]), record.plan.checksum.as_str().as_bytes());
+    assert_eq!(world::decode(&secret["data"]["failed-checksum"]), record.0.checksum.as_str().as_bytes());
     assert_eq!(world::decode(&secret["data"]["failure-count"]), b"1");
 }
 
@@ -169,24 +169,24 @@ async fn refused_plan_ends_as_plan_refused() {
 // Shown: condition of the MachineInventory; the host waits.
 #[tokio::test]
 async fn unusable_secret_is_shown_until_restored() {
-    let record = clean(1);
-    let altered = String::from_utf8(record.bytes.expose().to_vec()).unwrap() + "\n";
-    for (want, bytes) in [
+    let (plan, bytes) = clean(1);
+    let altered = String::from_utf8(bytes.expose().to_vec()).unwrap() + "\n";
+    for (want, unusable) in [
         ("PlanSecretInvalid", b"{ not json".to_vec()),
         ("PlanSecretAltered", altered.into_bytes()),
         ("PlanSecretAltered", b"{}".to_vec()),
     ] {
         let world = World::start().await;
         let (_host, _chain, mut link, mut stream) = attached(&world).await;
-        world.write_secret("m-a", &bytes);
-        world.announce_status("m-a", &record);
+        world.write_secret("m-a", &unusable);
+        world.announce_status("m-a", &plan);
         let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
         world.until(|| ready() == want).await;
         world.expect_why("machineinventory/m-a", want, "Secret", "restore").await;
-        let report = done(&wire::Plan::from(&record.plan), 0);
+        let report = done(&wire::Plan::from(&plan), 0);
         let unjudged = link.report_step(report).await.unwrap_err();
         assert_eq!(unjudged.code(), tonic::Code::Unavailable, "{want}");
-        world.write_secret("m-a", record.bytes.expose());
+        world.write_secret("m-a", bytes.expose());
         assert_eq!(next_plan(&mut stream).await.generation, 1, "{want}: the Secret is read again");
         world.until(|| ready() == "WaitingForPlan").await;
     }
@@ -200,7 +200,7 @@ async fn missing_secret_is_shown() {
     let (_host, _chain, _link, mut stream) = attached(&world).await;
     let secret = world.secret("m-a").unwrap();
     world.fake.take_out("secrets", "fleet", "m-a");
-    world.announce_status("m-a", &clean(1));
+    world.announce_status("m-a", &clean(1).0);
     let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
     world.until(|| ready() == "PlanSecretMissing").await;
     world.expect_why("machineinventory/m-a", "PlanSecretMissing", "Secret", "restore").await;
@@ -208,7 +208,7 @@ async fn missing_secret_is_shown() {
     (secret.metadata.resource_version, secret.metadata.uid) = (None, None);
     let secrets = kube::Api::namespaced(world.fake.client("operator"), "fleet");
     secrets.create(&kube::api::PostParams::default(), &secret).await.unwrap();
-    world.write_secret("m-a", clean(1).bytes.expose());
+    world.write_secret("m-a", clean(1).1.expose());
     assert_eq!(next_plan(&mut stream).await.generation, 1);
 }
 
@@ -238,7 +238,7 @@ async fn long_step_is_recorded_once() {
 }
 
 fn plan_step_name(step: usize) -> &'static str {
-    clean(1).plan.steps[step].name()
+    clean(1).0.steps[step].name()
 }
 
 #[tokio::test]

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use coordinator_api::inventory::MachineInventory;
-use coordinator_core::plan::PlanRecord;
 use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -23,6 +22,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
+use proto::plan::{Plan, Secret};
 use proto::refusal::{METADATA_KEY, Refusal};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -238,8 +238,7 @@ impl World {
         });
     }
 
-    pub(super) fn announce_status(&self, name: &str, record: &PlanRecord) {
-        let plan = &record.plan;
+    pub(super) fn announce_status(&self, name: &str, plan: &Plan) {
         self.fake.edit((INVENTORIES, "fleet", name), |inventory| {
             let secret = inventory["status"]["plan"]["secretRef"].clone();
             inventory["status"]["plan"] = json!({
@@ -250,9 +249,9 @@ impl World {
     }
 
     /// What the controllers do: the Secret first, then the announcement.
-    pub(super) fn announce(&self, name: &str, record: &PlanRecord) {
-        self.write_secret(name, record.bytes.expose());
-        self.announce_status(name, record);
+    pub(super) fn announce(&self, name: &str, (plan, bytes): &(Plan, Secret)) {
+        self.write_secret(name, bytes.expose());
+        self.announce_status(name, plan);
     }
 
     /// Deletes the inventory, and creates it again as a restore does: without

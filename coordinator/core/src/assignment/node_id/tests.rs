@@ -63,7 +63,7 @@ fn kubelet_has_what_the_bootstrap_data_gives_it() {
         let outcome = decide(data, meta_data);
         match (&outcome.effect, want) {
             (Some(Effect::Assign(assignment)), Ok(want)) => {
-                let plan = &assignment.record.plan;
+                let plan = &assignment.plan;
                 let identity = plan.steps.iter().find_map(|step| match step {
                     Step::WriteNodeIdentity(identity) => Some(identity.provider_id.as_str()),
                     _ => None,

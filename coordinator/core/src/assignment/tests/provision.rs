@@ -77,7 +77,7 @@ fn provisioning_needs_the_named_registry_secret() {
         assert_eq!((blocked.effect.clone(), blocked.wake), (None, Wake::Backoff), "{name}");
     }
     let assigned = decided(SecretRead::Read(secret("kubernetes.io/dockerconfigjson")));
-    let steps = &assignment(&assigned).record.plan.steps;
+    let steps = &assignment(&assigned).plan.steps;
     let access = steps.iter().find_map(|step| match step {
         proto::plan::Step::UpgradeSystem(upgrade) => upgrade.registry.as_deref(),
         _ => None,
@@ -89,11 +89,11 @@ fn provisioning_needs_the_named_registry_secret() {
 #[test]
 fn assignment_is_shown_at_once() {
     let outcome = outcome(&samples::demand(), Some(&claimed()), &read());
-    let record = &assignment(&outcome).record;
-    assert_eq!((record.plan.kind, record.plan.generation), (proto::plan::Kind::Reprovision, Generation(1)));
+    let plan = &assignment(&outcome).plan;
+    assert_eq!((plan.kind, plan.generation), (proto::plan::Kind::Reprovision, Generation(1)));
     assert_eq!((phase(&outcome), reason(&outcome)), (Some(Phase::Reprovisioning), Some(Reason::PlanRunning)));
     let state = outcome.state.as_ref().unwrap();
-    assert_eq!(state.plan_checksum.as_deref(), Some(record.plan.checksum.as_str()));
+    assert_eq!(state.plan_checksum.as_deref(), Some(plan.checksum.as_str()));
     assert!(state.bootstrap_hash.is_some());
 }
 
@@ -104,7 +104,7 @@ fn bootstrap_data_without_socket_gets_the_default() {
     node(&mut demand).bootstrap_edit = BootstrapEdit::Kubeadm;
     let bootstrap = SecretRead::Read(proto::plan::Secret::new(data.into()));
     let outcome = outcome(&demand, Some(&claimed()), &Secrets { bootstrap, ..read() });
-    let steps = &assignment(&outcome).record.plan.steps;
+    let steps = &assignment(&outcome).plan.steps;
     let seed = steps.iter().find_map(|step| match step {
         proto::plan::Step::WriteSeed(seed) => seed.user_data.as_ref(),
         _ => None,
@@ -132,8 +132,8 @@ fn new_plan_exceeds_all_generations() {
         (
             "the Secret",
             |_, s| {
-                let record = render(&samples::clean(), Generation(11), "another").unwrap();
-                s.plan = Some(StoredPlan::Record(Box::new(record)));
+                let (plan, _) = render(&samples::clean(), Generation(11), "another").unwrap();
+                s.plan = Some(StoredPlan::Record(Box::new(plan)));
             },
             12,
         ),
@@ -142,7 +142,7 @@ fn new_plan_exceeds_all_generations() {
         let (mut inventory, mut secrets) = (claimed(), read());
         change(&mut inventory, &mut secrets);
         let outcome = outcome(&samples::demand(), Some(&inventory), &secrets);
-        assert_eq!(assignment(&outcome).record.plan.generation, Generation(want), "{name}");
+        assert_eq!(assignment(&outcome).plan.generation, Generation(want), "{name}");
     }
 }
 
@@ -151,17 +151,19 @@ fn new_plan_exceeds_all_generations() {
 #[test]
 fn stored_record_is_announced_when_same() {
     let first = outcome(&samples::demand(), Some(&claimed()), &read());
-    let record = assignment(&first).record.clone();
+    let first = assignment(&first);
+    assert!(first.bytes.is_some());
     let stored = |plan| Secrets { plan: Some(plan), ..read() };
-    let again = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(record.clone())));
+    let again =
+        outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(first.plan.clone())));
     assert_eq!(
         assignment(&again),
-        &Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None }
+        &Assignment { plan: first.plan.clone(), bytes: None, lost: None, resolved: None }
     );
-    let foreign = render(&samples::reprovision(), Generation(1), "another").unwrap();
+    let (foreign, _) = render(&samples::reprovision(), Generation(1), "another").unwrap();
     let other = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(Box::new(foreign))));
     let other = assignment(&other);
-    assert_eq!((other.is_stored, other.record.plan.generation), (false, Generation(2)));
+    assert_eq!((other.bytes.is_none(), other.plan.generation), (false, Generation(2)));
 }
 
 #[test]
@@ -225,7 +227,7 @@ fn plans_before_the_claim_do_not_count() {
     samples::announce(&mut inventory, PlanType::Clean, 4, Some(PlanState::Applied));
     samples::claim(&mut inventory, AllocationState::Allocated, 4);
     let outcome = outcome(&samples::demand(), Some(&inventory), &read());
-    assert_eq!(assignment(&outcome).record.plan.generation, Generation(5));
+    assert_eq!(assignment(&outcome).plan.generation, Generation(5));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn deleted_machine_is_cleaned_then_released() {
     let demand = samples::deleted(samples::running(samples::demand()));
     let secrets = Secrets { plan: Some(StoredPlan::Empty), ..Secrets::default() };
     let cleaning = outcome(&demand, Some(&running_host()), &secrets);
-    assert_eq!(assignment(&cleaning).record.plan.kind, proto::plan::Kind::Clean);
+    assert_eq!(assignment(&cleaning).plan.kind, proto::plan::Kind::Clean);
     assert_eq!((phase(&cleaning), reason(&cleaning)), (Some(Phase::Preparing), Some(Reason::Cleaning)));
     let unread = outcome(&demand, Some(&running_host()), &Secrets::default());
     assert_eq!(unread.effect, Some(Effect::ReadSecret(SecretRef::Plan)));
@@ -52,7 +52,7 @@ fn deleted_machine_is_cleaned_then_released() {
     }
     let retried = Demand { retry_clean: true, ..demand.clone() };
     let outcome = outcome(&retried, Some(&with_plan(PlanType::Clean, Some(PlanState::Failed))), &secrets);
-    assert_eq!(assignment(&outcome).record.plan.generation, Generation(2));
+    assert_eq!(assignment(&outcome).plan.generation, Generation(2));
 }
 
 /// A claim without a plan ends on the host's word, never on an empty status.
@@ -69,7 +69,7 @@ fn unused_claim_needs_the_hosts_statement() {
     let waiting = outcome(&demand, Some(&silent), &secrets);
     assert_eq!((waiting.effect.as_ref(), reason(&waiting)), (None, Some(Reason::HostStatementMissing)));
     let cleaning = outcome(&demand, Some(&carrying), &secrets);
-    assert_eq!(assignment(&cleaning).record.plan.kind, proto::plan::Kind::Clean);
+    assert_eq!(assignment(&cleaning).plan.kind, proto::plan::Kind::Clean);
 }
 
 /// After a restore the host may carry the node of a machine that got it later.

@@ -193,7 +193,7 @@ fn refuse_agent(status: &mut MachineInventoryStatus) {
 
 /// Newer than the plan of the statement.
 fn newer_plan() -> Plan {
-    render(&samples::clean(), Generation(6), "a").unwrap().plan
+    render(&samples::clean(), Generation(6), "a").unwrap().0
 }
 
 fn report_step(status: &mut MachineInventoryStatus) {

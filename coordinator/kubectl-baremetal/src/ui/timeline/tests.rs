@@ -57,7 +57,7 @@ fn host_timeline_runs_from_newest_to_oldest() {
     ];
     assert_eq!(told, want);
     let plan = &moments[1];
-    let id = clean_plan().plan.id.to_string();
+    let id = clean_plan().id.to_string();
     assert_eq!((plan.detail.as_str(), plan.attention), (id.as_str(), Attention::None));
     assert_eq!((plan.since, plan.until, plan.lasts), (Some(time("00:38:00")), Some(time("00:44:10")), true));
     let details: Vec<_> = moments[2..].iter().map(|moment| moment.detail.as_str()).collect();

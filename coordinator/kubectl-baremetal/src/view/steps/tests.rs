@@ -26,9 +26,8 @@ fn states(view: &PlanView) -> Vec<&'static str> {
 
 #[test]
 fn steps_follow_from_the_record_and_the_status() {
-    let record = clean_plan();
     let running = json!({ "step": { "name": "stop-containerd", "attempt": 2, "lastFailure": "busy" } });
-    let secret = plan_secret(&record, &[]);
+    let secret = plan_secret(&[]);
     let view = read_plan(&host(&running), Ok(Some(&secret))).unwrap();
     let want = ["done", "done", "running", "pending", "pending", "pending", "pending"];
     assert_eq!((states(&view), view.done()), (want.to_vec(), 2));
@@ -39,17 +38,17 @@ fn steps_follow_from_the_record_and_the_status() {
 
 #[test]
 fn outputs_are_those_of_this_plan() {
-    let record = clean_plan();
+    let plan = clean_plan();
     let outputs = json!({ "00-stop-kubelet": "b2sK", "01-remove-workload": "YnVzeQo=" });
     let outputs = pack(&outputs);
     let failed =
         json!({ "state": "Failed", "reason": "StepTimedOut", "message": "step remove-workload: busy" });
     for (checksum, state, output) in [
-        (record.plan.checksum.as_str(), vec!["done", "failed"], "busy\n"),
+        (plan.checksum.as_str(), vec!["done", "failed"], "busy\n"),
         ("of another plan", vec!["failed", "pending"], ""),
     ] {
         let results = [("failed-checksum", checksum.as_bytes()), ("failed-output", &outputs)];
-        let view = read_plan(&host(&failed), Ok(Some(&plan_secret(&record, &results)))).unwrap();
+        let view = read_plan(&host(&failed), Ok(Some(&plan_secret(&results)))).unwrap();
         assert_eq!((states(&view)[..2].to_vec(), view.steps[1].output.as_str()), (state, output));
         assert_eq!(view.reason.as_deref(), Some("StepTimedOut"));
     }
@@ -58,7 +57,7 @@ fn outputs_are_those_of_this_plan() {
 #[test]
 fn plan_without_secret_explains_missing_steps() {
     let plan = json!({});
-    let other = plan_secret(&clean_plan(), &[("plan", b"{}")]);
+    let other = plan_secret(&[("plan", b"{}")]);
     let mut altered = other.clone();
     altered.data.as_mut().unwrap().insert("plan".to_owned(), k8s_openapi::ByteString(b"{}".to_vec()));
     for (secret, want) in [

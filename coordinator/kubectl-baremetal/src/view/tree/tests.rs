@@ -13,11 +13,10 @@ fn plain(branch: &Branch, has_bars: bool) -> String {
 
 #[test]
 fn running_plan_is_drawn_step_by_step() {
-    let record = clean_plan();
     let mut body = held_by("m");
-    set_plan(&mut body, &record, &json!({ "step": { "name": "stop-containerd", "attempt": 2 } }));
+    set_plan(&mut body, &clean_plan(), &json!({ "step": { "name": "stop-containerd", "attempt": 2 } }));
     let host = object(Kind::MachineInventory, "h", body);
-    let plan = read_plan(&host, Ok(Some(&plan_secret(&record, &[])))).unwrap();
+    let plan = read_plan(&host, Ok(Some(&plan_secret(&[])))).unwrap();
     let machine =
         json!({ "status": { "conditions": [ready()], "phase": "Running", "nodeRef": { "name": "n" } } });
     let running = condition("Ready", "False", "PlanRunning", "executes its plan");
