@@ -37,8 +37,8 @@ RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
 PARTS := cargo run --quiet --package control-plane --bin parts
 # Options of `make e2e` for its program.
-CHANGE := $(if $(filter 0,$(UPGRADE)),none,upgrade)
-E2E_OPTIONS := --change $(CHANGE) $(if $(KEEP),--keep) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint)
+EARLIER := $(if $(filter 0,$(UPGRADE)),,kubernetes-earlier)
+E2E_OPTIONS := --host $(or $(HOST),uml) --control-planes $(or $(CONTROL_PLANES),1) $(if $(EARLIER),--upgrade) $(if $(KEEP),--keep) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint) $(if $(LOSSES),--losses $(LOSSES))
 # Programs in the images, for build.sh and for the tests that build images.
 define INPUTS
 	AGENT=$(AGENT)
@@ -46,16 +46,22 @@ define INPUTS
 	CONTAINERD_BIN=$$($(PARTS) -- directory containerd)
 	export AGENT KUBERNETES_BIN CONTAINERD_BIN
 endef
+# IMAGES(host,image): the live ISO and an image of iso/build.sh for hosts in QEMU or in User Mode Linux.
+define IMAGES
+	$(if $(filter uml,$(1)),KERNEL=uml) iso/build.sh iso >/dev/null
+	$(if $(filter uml,$(1)),KERNEL=uml) iso/build.sh $(2) >/dev/null
+endef
 
 .PHONY: help
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-15s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running, TPM=0 takes its TPM away, METAL3=1 uses the kinds of Metal3)
+demo: packages parts agent ## Show the lifecycle live: a host from seed ISO to Node and back (HOST=uml runs it in User Mode Linux in place of QEMU, KEEP=1 leaves it running, TPM=0 takes its TPM away, METAL3=1 uses the kinds of Metal3)
 	@$(INPUTS)
+	$(call IMAGES,$(or $(HOST),qemu),os)
 	cargo build --quiet --package coordinator --package e2e --bins
-	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep) $(if $(filter 0,$(TPM)),--software-key) $(if $(METAL3),--metal3)
+	exec $(CARGO_TARGET_DIR)/debug/demo --host $(or $(HOST),qemu) $(if $(KEEP),--keep) $(if $(filter 0,$(TPM)),--software-key) $(if $(METAL3),--metal3)
 
 .PHONY: test
 test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
@@ -83,6 +89,7 @@ test-lab: packages parts release iso ## Run the slow tests: a release, with the 
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_faults --test qemu_disks --test qemu_bond --test qemu_keyfiles --test qemu_update
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
+	cargo test --package uml --features slow --test life_of_a_host
 	cargo test --package vip --features slow --test spread
 
 .PHONY: test-flushes
@@ -112,20 +119,20 @@ explore: ## Play random inputs and events by a new seed, which is printed (CASES
 	cargo test --package scenarios properties::
 
 .PHONY: e2e
-e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, etcd restored, upgrade, deletion (30 min on two idle cores; 12 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer and takes 40 min)
+e2e: packages parts agent ## Run a cluster of hosts in User Mode Linux: kubeadm init and join, etcd restored, upgrade, deletion (HOST=qemu runs them in QEMU, 30 min on two idle cores; UPGRADE=0 leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)
-	EARLIER_BIN=$(if $(filter upgrade,$(CHANGE)),$$($(PARTS) -- directory kubernetes-earlier))
+	EARLIER_BIN=$(if $(EARLIER),$$($(PARTS) -- directory $(EARLIER)))
 	ETCD_BIN=$$($(PARTS) -- directory etcd)
 	export EARLIER_BIN ETCD_BIN
-	iso/build.sh cluster >/dev/null
-	cargo build --quiet --package coordinator --package e2e --bins
+	$(call IMAGES,$(or $(HOST),uml),cluster)
+	cargo build --quiet --package coordinator --package kubectl-baremetal --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
 
 .PHONY: e2e-ha
-e2e-ha: ## The same with three control planes, of which one loses its power (20 GiB of free memory, and more cores than two)
+e2e-ha: ## Run a highly available cluster of hosts in User Mode Linux: three control planes that hold their endpoint, through losses, a partition, a roll and a replacement (15 GiB of free memory; LOSSES=20 of the holder)
 	@free=$$(awk '/^MemAvailable:/ { print int($$2 / 1048576) }' /proc/meminfo)
-	[ $$free -ge 20 ] || { echo "three control planes need 20 GiB of free memory, there are $$free" >&2; exit 1; }
-	$(MAKE) --no-print-directory e2e CHANGE=scale
+	[ $$free -ge 15 ] || { echo "three control planes need 15 GiB of free memory, there are $$free" >&2; exit 1; }
+	$(MAKE) --no-print-directory e2e CONTROL_PLANES=3
 
 .PHONY: e2e-capi
 e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 30 min, and 10 min to build them once; SPECS='Quick start' runs a part)
@@ -150,7 +157,7 @@ trim: ## Remove our own programs of former builds from the target directory when
 lint: $(DENY) ## Check formatting, clippy, the language of comments, licences, bans, sources
 	@cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --package e2e --package qemu --package vip --all-targets --features slow -- -D warnings
+	cargo clippy --quiet --package e2e --package qemu --package uml --package vip --all-targets --features slow -- -D warnings
 	cargo clippy --quiet --package coordinator-core -- -D warnings
 	cargo clippy --quiet --package agent -- -D warnings
 	cargo run --quiet --package contract --bin language

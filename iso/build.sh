@@ -74,8 +74,8 @@ inputs() {
   base_tree
   key=$({
     echo "$base_key $repository $KERNEL"
-    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental uml
-    [ "$KERNEL" != uml ] || content /usr/bin/linux.uml
+    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental
+    [ "$KERNEL" != uml ] || { digest "$here" uml; content /usr/bin/linux.uml; }
     digest "$here/../systemd" .
     content "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" \
       "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" ${ELEMENTAL:+"$ELEMENTAL"}

@@ -15,4 +15,4 @@ install -m 755 /usr/bin/linux.uml "$tree/boot/vmlinuz"
 # kubeadm's preflight reads it.
 zcat /usr/share/doc/user-mode-linux/config.gz >"$tree/boot/config-$version"
 cp -r --remove-destination "$here/root/." "$tree/"
-for unit in lab-cpuinfo.service lab-guest-agent.service; do SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable "$unit"; done
+for unit in lab-firmware.service lab-guest-agent.service; do SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable "$unit"; done

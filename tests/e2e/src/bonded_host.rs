@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::qemu::{Image, ImageInputs, Network};
+use ::guest::{Image, ImageInputs, Network};
 use anyhow::{Context as _, ensure};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::environment::{Environment, Reach};
-use crate::host::{Host, Qemu};
+use crate::host::{GuestHost, Host as _};
 use crate::lifecycle::{Lifecycle, NAMESPACE};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
@@ -35,8 +35,8 @@ pub fn run(network: Network) -> anyhow::Result<()> {
     let inputs = ImageInputs { network, ..inputs };
     // Their packages are downloaded, which the namespace does not allow.
     let base = Builder::new_current_thread().enable_all().build()?.block_on(async {
-        ::qemu::build(Image::Os, &inputs).await?;
-        ::qemu::build(Image::Iso, &inputs).await
+        ::guest::build(Image::Os, &inputs).await?;
+        ::guest::build(Image::Iso, &inputs).await
     })?;
     // Replaces this process by one in a network namespace of its own.
     switch::enter()?;
@@ -49,7 +49,7 @@ async fn play(inputs: &ImageInputs, base: PathBuf) -> anyhow::Result<()> {
     let environment = Environment::start(Reach::Switch, &progress).await?;
     let _watching = Watching::start(&environment.management.admin, &progress);
     let base = serve(base).await?;
-    let mut host = Host::Qemu(Box::new(Qemu::on_bond(&environment, TAPS, inputs).await?));
+    let mut host = GuestHost::on_bond(&environment, TAPS, inputs).await?;
     let iso = create_seed(&environment, &base, inputs.network, &progress).await?;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let ended = reprovision_twice(&mut lifecycle, &environment, &iso).await;

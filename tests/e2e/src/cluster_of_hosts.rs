@@ -1,9 +1,13 @@
-//! A cluster whose control plane and worker are QEMU hosts: docs/examples/, real
+//! A cluster whose control plane and worker are hosts in QEMU or in User Mode Linux: docs/examples/, real
 //! managers, real `kubeadm init` and `join`, real etcd.
 
+mod endpoint;
 mod hosts;
 mod load_balancer;
+mod losses;
+mod partition;
 mod quorum;
+mod replacement;
 mod scale;
 
 use std::collections::BTreeMap;
@@ -61,9 +65,11 @@ pub struct ClusterOfHosts<'a> {
     progress: &'a Arc<Progress>,
     pub hosts: Hosts<'a>,
     endpoint: Endpoint,
-    /// How many hosts are control planes.
+    /// How many hosts are to be control planes.
     control_planes: usize,
-    /// Release of Kubernetes that it begins with.
+    /// Numbers of the hosts that are control planes.
+    members: Vec<u8>,
+    /// Release of Kubernetes.
     release: &'static str,
     _load_balancer: Option<LoadBalancer>,
     pub proven: Vec<String>,
@@ -79,37 +85,37 @@ impl<'a> ClusterOfHosts<'a> {
         progress: &'a Arc<Progress>,
         hosts: Hosts<'a>,
         endpoint: Endpoint,
-        release: &'static str,
+        (control_planes, release): (usize, &'static str),
     ) -> anyhow::Result<Self> {
         let load_balancer = match endpoint {
             Endpoint::External => Some(LoadBalancer::start().await?),
             Endpoint::Internal => None,
         };
-        let control_planes = 1;
         Ok(Self {
             site,
             progress,
             hosts,
             endpoint,
             control_planes,
+            members: vec![],
             release,
             _load_balancer: load_balancer,
             proven: vec![],
         })
     }
 
-    /// Registers the first host, and applies the cluster.
+    /// Registers the hosts of the control plane, and applies the cluster.
     ///
     /// # Errors
-    /// When the host does not attach, or the API server refuses.
+    /// When a host does not attach, or the API server refuses.
     pub async fn apply(&mut self) -> anyhow::Result<()> {
-        let [first, ..] = hosts::CONTROL_PLANES;
-        self.hosts.register(&[first]).await?;
+        self.hosts.register(&hosts::CONTROL_PLANES[..self.control_planes]).await?;
         let what = "the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment";
         self.progress.step(what);
         let examples = match self.endpoint {
             Endpoint::External => "cluster",
-            Endpoint::Internal => "internal",
+            Endpoint::Internal if self.control_planes == 1 => "internal",
+            Endpoint::Internal => "available",
         };
         apply_examples(self.site, examples, &[("RELEASE", self.release)]).await
     }
@@ -158,10 +164,11 @@ impl<'a> ClusterOfHosts<'a> {
         let clusters = cluster_api(self.client(), "Cluster");
         until_named(&clusters, NAME, DEADLINE, |cluster| is_true(cluster, "Available")).await?;
         let machines = self.await_machines().await?;
-        self.check_nodes(&machines, control_plane, worker).await?;
+        self.members = self.check_nodes(&machines, control_plane, worker).await?;
         if self.endpoint == Endpoint::Internal {
-            let holder = self.hosts.find_holder(ADDRESS).await?;
-            self.proven.push(format!("{ADDRESS}, the endpoint, is held by {holder} and by no other host"));
+            let holder = self.await_holder().await?;
+            self.proven
+                .push(format!("{ADDRESS}, the endpoint, is held by host {holder} and by no other host"));
         }
         self.proven.push(format!(
             "the Cluster is available with {count} control planes of {control_plane} and a worker of {worker}; \
@@ -199,7 +206,8 @@ impl<'a> ClusterOfHosts<'a> {
         machines: &BTreeMap<String, BaremetalMachine>,
         control_plane: &str,
         worker: &str,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<u8>> {
+        let mut members = vec![];
         let nodes: Api<Node> = Api::all(self.workload().await?);
         let nodes = retry("list Nodes", async || nodes.list(&ListParams::default()).await).await?.items;
         ensure!(
@@ -221,35 +229,59 @@ impl<'a> ClusterOfHosts<'a> {
             let version = if is_control_plane { control_plane } else { worker };
             ensure!(kubelet_version(node) == version, "{} runs {}", node.name_any(), kubelet_version(node));
             let name = provider_id.trim_start_matches("baremetal:///");
+            if is_control_plane {
+                members.push(self.hosts.find_number(name)?);
+            }
             let inventory = retry("read an inventory", async || inventories.get(name).await).await?;
             ensure!(node.labels().get("metal3.io/uuid") == inventory.uid().as_ref(), "{:?}", node.labels());
             let owner = machine.owner_references().first().context("a machine without owner")?.name.clone();
             let named = await_node_ref(self.client(), &owner).await?;
             ensure!(named == node.name_any(), "the Machine of {} names {named}", node.name_any());
         }
-        Ok(())
+        Ok(members)
+    }
+
+    /// Waits until each Node is ready.
+    async fn await_ready_nodes(&self) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.workload().await?);
+        let count = self.members.len() + 1;
+        until_all(&nodes, watcher::Config::default(), DEADLINE, |nodes| {
+            let is_ready = |node: &Node| {
+                let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+                conditions.into_iter().flatten().any(|found| found.type_ == "Ready" && found.status == "True")
+            };
+            Ok((nodes.len() == count && nodes.values().all(is_ready)).then_some(()))
+        })
+        .await
     }
 
     /// A client of the cluster, by the Secret that Cluster API made.
     async fn workload(&self) -> anyhow::Result<Client> {
+        Ok(kubeconfig::client(&self.kubeconfig().await?).await?)
+    }
+
+    async fn kubeconfig(&self) -> anyhow::Result<String> {
         let secrets: Api<Secret> = Api::namespaced(self.client().clone(), NAMESPACE);
         let name = format!("{NAME}-kubeconfig");
         let secret = retry("read the kubeconfig", async || secrets.get(&name).await).await?;
         let text = secret.data.and_then(|mut data| data.remove("value")).context("it has no value")?;
-        Ok(kubeconfig::client(&String::from_utf8(text.0)?).await?)
+        Ok(String::from_utf8(text.0)?)
     }
 
     /// Rolls both to the newest release.
     pub async fn upgrade(&mut self) -> anyhow::Result<()> {
-        let [_, spare, _] = hosts::CONTROL_PLANES;
-        self.hosts.register(&[spare]).await?;
+        if self.control_planes == 1 {
+            let [_, spare, _] = hosts::CONTROL_PLANES;
+            self.hosts.register(&[spare]).await?;
+        }
         let (from, to) = (self.release, Module::Kubernetes.version());
-        self.progress.step(&format!("the control plane is upgraded to {to}, on the spare host"));
+        self.progress.step(&format!("the control plane is upgraded to {to}"));
         patch(&control_planes(self.client()), NAME, json!({ "version": to })).await?;
         self.await_available(to, from).await?;
         self.progress.step(&format!("the worker is upgraded to {to}, on its host"));
         let spec = json!({ "template": { "spec": { "version": to } } });
         patch(&cluster_api(self.client(), "MachineDeployment"), WORKERS, spec).await?;
+        self.release = to;
         self.await_available(to, to).await
     }
 

@@ -82,7 +82,7 @@ impl Environment {
     ) -> anyhow::Result<Self> {
         let managers = match reach {
             Reach::Loopback => Managers::Kubeadm,
-            Reach::Guests | Reach::Switch => Managers::Core,
+            Reach::Guests | Reach::Switch | Reach::Segments => Managers::Core,
         };
         let served = Served { has_metal3: true, ..Served::default() };
         Self::start_with(directory, reach, served, managers, progress).await
@@ -133,7 +133,7 @@ impl Environment {
 
 /// QEMU forwards for guests with networks of their own.
 async fn forward_api(reach: Reach, workload: &Workload) -> anyhow::Result<Option<Forwarder>> {
-    if reach != Reach::Switch {
+    if !matches!(reach, Reach::Switch | Reach::Segments) {
         return Ok(None);
     }
     let forwarder = Forwarder::start_at(workload.endpoint()).await?;
@@ -156,7 +156,7 @@ async fn start_workload(
     }
     progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
     let endpoint = match reach {
-        Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
+        Reach::Guests | Reach::Segments => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
         Reach::Switch => SocketAddr::from((switch::ADDRESS, GUEST_API)),
         Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
     };

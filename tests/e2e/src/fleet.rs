@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::environment::Environment;
 use crate::history::Expected;
-use crate::host::{Disk, Host, Simulated};
+use crate::host::{Disk, Host as _, Simulated};
 use crate::lifecycle::{Lifecycle, NAMESPACE, await_attached, await_node_ref, is_running};
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -35,7 +35,7 @@ struct Member {
 
 /// The hosts; they run until it is dropped.
 pub struct Fleet {
-    hosts: Vec<Host>,
+    hosts: Vec<Simulated>,
     members: Vec<Member>,
 }
 
@@ -112,12 +112,11 @@ impl Fleet {
     /// When there is none.
     pub fn host(&mut self, name: &str) -> anyhow::Result<&mut Simulated> {
         let host = self.hosts.iter_mut().find(|host| host.inventory() == name);
-        host.with_context(|| format!("no host has the inventory {name}"))?.simulated()
+        host.with_context(|| format!("no host has the inventory {name}"))
     }
 
     fn add(&mut self, host: Simulated) {
         let disk = host.disk();
-        let host = Host::Simulated(host);
         let name = host.inventory();
         self.members.push(Member { name, disk, effects: vec![], node: None, owner: None, generation: 0 });
         self.hosts.push(host);
@@ -218,7 +217,7 @@ impl Fleet {
     }
 }
 
-async fn boot_all(hosts: &mut [Host], iso: &Path) -> anyhow::Result<()> {
+async fn boot_all(hosts: &mut [Simulated], iso: &Path) -> anyhow::Result<()> {
     for host in hosts {
         host.boot(iso).await?;
     }

@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Forwards each new connection to the next target that accepts one.
 #[derive(Debug)]
 pub struct Forwarder {
-    port: u16,
+    address: SocketAddr,
     targets: Arc<Mutex<Targets>>,
     task: JoinHandle<()>,
 }
@@ -50,14 +50,17 @@ impl Forwarder {
     /// When it is taken.
     pub async fn start_at(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let port = address.port();
         let targets = Arc::<Mutex<Targets>>::default();
         let task = tokio::spawn(forward(listener, targets.clone()));
-        Ok(Self { port, targets, task })
+        Ok(Self { address, targets, task })
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub const fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 
     /// Replaces the targets of new connections; open ones stay.

@@ -22,7 +22,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::environment::{Environment, Management};
-use crate::host::{Host, Image, Qemu};
+use crate::host::{GuestHost, Host, Image};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -47,14 +47,14 @@ pub struct Proof {
 /// The lifecycle of `host` in `environment`.
 pub struct Lifecycle<'a> {
     environment: &'a Environment,
-    host: &'a mut Host,
+    host: &'a mut dyn Host,
     progress: Arc<Progress>,
     proven: Vec<String>,
 }
 
 impl<'a> Lifecycle<'a> {
     /// Nothing has happened yet.
-    pub fn new(environment: &'a Environment, host: &'a mut Host, progress: Arc<Progress>) -> Self {
+    pub fn new(environment: &'a Environment, host: &'a mut dyn Host, progress: Arc<Progress>) -> Self {
         Self { environment, host, progress, proven: vec![] }
     }
 
@@ -77,15 +77,12 @@ impl<'a> Lifecycle<'a> {
         Ok(Proof { proven: self.proven, lifecycle })
     }
 
-    /// The virtual machine, where the host is one.
+    /// The guest, where the host is one.
     ///
     /// # Errors
     /// When it is simulated.
-    pub fn qemu(&mut self) -> anyhow::Result<&mut Qemu> {
-        match self.host {
-            Host::Qemu(host) => Ok(host),
-            Host::Simulated(_) => anyhow::bail!("the host is simulated"),
-        }
+    pub fn guest(&mut self) -> anyhow::Result<&mut GuestHost> {
+        self.host.guest()
     }
 
     fn management(&self) -> &Management {
@@ -262,8 +259,7 @@ impl<'a> Lifecycle<'a> {
         ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
         let done = status.initialization.as_ref().and_then(|done| done.provisioned);
         ensure!(done == Some(true), "{status:?}");
-        let is_real = matches!(self.host, Host::Qemu(_));
-        ensure!(!is_real || status.addresses.len() > 1, "the host is at {:?}", host.addresses);
+        ensure!(!self.host.is_real() || status.addresses.len() > 1, "the host is at {:?}", host.addresses);
         ensure!(host.image == image.runs, "the host runs {}, wanted {}", host.image, image.runs);
         Ok(())
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use qemu::{Image, ImageInputs};
+use guest::{Image, ImageInputs};
 
 use crate::environment::{Environment, Reach};
-use crate::host::{Host, Qemu};
+use crate::host::GuestHost;
 use crate::progress::Progress;
 use crate::serve::serve;
 use crate::watching::Watching;
@@ -16,7 +16,7 @@ pub struct QemuSite {
     /// What goes into the images.
     pub inputs: ImageInputs,
     pub environment: Environment,
-    pub host: Host,
+    pub host: GuestHost,
     /// URL of the base ISO.
     pub base: String,
     pub progress: Arc<Progress>,
@@ -30,11 +30,11 @@ impl QemuSite {
             "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: use the targets of the Makefile",
         )?;
         let progress = Arc::new(Progress::default());
-        let base = qemu::build(Image::Iso, &inputs).await?;
+        let base = guest::build(Image::Iso, &inputs).await?;
         let environment = Environment::start(Reach::Guests, &progress).await?;
         let watching = Watching::start(&environment.management.admin, &progress);
         let base = serve(base).await?;
-        let host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await?));
+        let host = GuestHost::new(&environment, &inputs).await?;
         Ok(Self { inputs, environment, host, base, progress, watching })
     }
 }

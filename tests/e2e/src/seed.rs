@@ -28,7 +28,7 @@ pub struct Seed<'a> {
 pub async fn create(
     site: &Site,
     seed: Seed<'_>,
-    host: &Host,
+    host: &dyn Host,
     progress: &Progress,
 ) -> anyhow::Result<PathBuf> {
     let Seed { namespace, base } = seed;

@@ -37,8 +37,10 @@ pub enum Reach {
     Loopback,
     /// QEMU guests, each in a network of its own, and processes of this machine.
     Guests,
-    /// QEMU guests at one switch, and processes in its network namespace.
+    /// Guests at one switch, and processes in its network namespace.
     Switch,
+    /// A guest at the two segments of [`switch::create_segments`], and processes in their network namespace.
+    Segments,
 }
 
 /// Which of Cluster API's managers run.
@@ -216,6 +218,31 @@ impl Site {
         Ok(management)
     }
 
+    /// Stops the management cluster: its API server and its coordinator. Hosts reach nothing.
+    ///
+    /// # Errors
+    /// When a replica does not run.
+    pub fn stop_management(&self) -> anyhow::Result<()> {
+        self.forwarder.set_targets(vec![]);
+        self.management.replicas.iter().try_for_each(Replica::kill)?;
+        self.management.control_plane.kill_api_server();
+        Ok(())
+    }
+
+    /// Starts it again, with Cluster API's managers, which do not outlive the API server.
+    ///
+    /// # Errors
+    /// When a part does not get ready, with the end of its log.
+    pub async fn resume_management(&self) -> anyhow::Result<()> {
+        self.management.control_plane.restart_api_server().await?;
+        self.management.control_plane.restart_controllers().await?;
+        self.management.cluster_api.restart().await?;
+        self.management.replicas.iter().try_for_each(Replica::restart)?;
+        self.management.coordinator_ready().await?;
+        self.forwarder.set_targets(self.management.addresses());
+        Ok(())
+    }
+
     /// Starts the coordinator of another management cluster, under the same URL.
     ///
     /// # Errors
@@ -245,8 +272,8 @@ impl Site {
     /// When curl fails.
     pub async fn download(&self, url: &str, to: &Path) -> anyhow::Result<()> {
         let authority = self.authority().await?;
-        // Guests reach the coordinator by an address that is not this machine's.
-        let here = format!("{GUEST_GATEWAY}:{GUEST_COORDINATOR}:127.0.0.1:{}", self.forwarder.port());
+        // QEMU guests reach the coordinator by an address that is not this machine's.
+        let here = format!("{GUEST_GATEWAY}:{GUEST_COORDINATOR}:{}", self.forwarder.address());
         let options = ["--silent", "--show-error", "--fail", "--retry", "5", "--retry-all-errors"];
         let mut arguments: Vec<String> = options.map(str::to_owned).to_vec();
         arguments.extend(["--connect-to".to_owned(), here, "--cacert".to_owned()]);
@@ -274,6 +301,10 @@ async fn open(reach: Reach) -> anyhow::Result<(Forwarder, String)> {
         Reach::Guests => (loopback().await?, format!("https://{GUEST_GATEWAY}:{GUEST_COORDINATOR}")),
         Reach::Switch => {
             let address = SocketAddr::from((IpAddr::V4(switch::ADDRESS), GUEST_COORDINATOR));
+            (Forwarder::start_at(address).await?, format!("https://{address}"))
+        }
+        Reach::Segments => {
+            let address = SocketAddr::from((IpAddr::V4(GUEST_GATEWAY), GUEST_COORDINATOR));
             (Forwarder::start_at(address).await?, format!("https://{address}"))
         }
     })

@@ -1,6 +1,6 @@
 //! A real host with a VLAN on a bond, where no DHCP answers, by systemd-networkd.
 
-use qemu::Network;
+use guest::Network;
 
 #[test]
 fn real_host_keeps_its_vlan_on_a_bond() {

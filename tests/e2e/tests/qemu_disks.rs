@@ -15,7 +15,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use e2e::environment::Environment;
-use e2e::host::Host;
+use e2e::host::Host as _;
 use e2e::host::disk_hash::{Hash, hash_disk};
 use e2e::lifecycle::{Lifecycle, NAMESPACE, await_attached};
 use e2e::qemu_site::QemuSite;
@@ -122,13 +122,13 @@ impl Site<'_> {
     }
 
     async fn inside(&mut self, script: &str) -> String {
-        self.lifecycle.qemu().unwrap().inside(script).await.unwrap().trim().to_owned()
+        self.lifecycle.guest().unwrap().inside(script).await.unwrap().trim().to_owned()
     }
 
     /// Several fit where none is named: each once, whatever paths lead to it, and the part of an array is none of them.
     async fn boot_without_a_device(&mut self, iso: &Path) {
         self.set_install(json!({ "device": null })).await;
-        self.lifecycle.qemu().unwrap().boot(iso).await.unwrap();
+        self.lifecycle.guest().unwrap().boot(iso).await.unwrap();
         let message = self.await_waiting("3 disks fit the device selector").await;
         let paths = self.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await;
         assert_eq!(paths, "4", "the kernel hides two paths to each");
@@ -159,7 +159,7 @@ impl Site<'_> {
     async fn plug_the_named_disk_late(&mut self) {
         self.name_device(SYSTEM).await;
         self.await_waiting("is not there yet").await;
-        self.lifecycle.qemu().unwrap().host().unwrap().plug_system_disk().await.unwrap();
+        self.lifecycle.guest().unwrap().qemu().unwrap().plug_system_disk().await.unwrap();
         let attached = await_attached(&self.inventories(), &self.name, LONG).await.unwrap();
         let host = attached.status.and_then(|status| status.host).unwrap();
         assert_eq!(host.install.unwrap().device, SYSTEM);
@@ -178,14 +178,13 @@ impl Site<'_> {
 async fn real_host_installs_on_its_named_disk_alone() {
     let site = QemuSite::start().await.unwrap();
     let QemuSite { environment, host, base, progress, watching: _watching, .. } = site;
-    let Host::Qemu(qemu) = host else { unreachable!() };
     let disks = make_disks(environment.directory.path());
-    let config = qemu.config();
+    let config = host.qemu_config().unwrap();
     std::fs::create_dir_all(&config.directory).unwrap();
     make_disk(&config.system_disk(), u64::from(config.disk_gib) << 30);
     make_file_system(&config.system_disk());
     let before = hash_disks(&disks);
-    let mut host = Host::Qemu(Box::new(qemu.with_data_disks(disks.clone())));
+    let mut host = host.with_data_disks(disks.clone()).unwrap();
     let name = host.inventory();
     let lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let mut site = Site { environment: &environment, lifecycle, name };
@@ -198,7 +197,7 @@ async fn real_host_installs_on_its_named_disk_alone() {
     site.name_a_part_of_an_array().await;
     progress.step("fault: the disk that is named is plugged in late");
     site.plug_the_named_disk_late().await;
-    site.lifecycle.qemu().unwrap().host_mut().unwrap().power_cut().await;
+    site.lifecycle.guest().unwrap().running_mut().unwrap().power_cut().await;
     assert!(hash_disks(&disks) == before, "another disk than the named one was written to");
     progress.end();
 }

@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::qemu::{HostState, Stop};
+use ::guest::{PowerState, Stop};
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use e2e::environment::Environment;
-use e2e::host::Qemu;
 use e2e::host::disk_hash::hash_around;
+use e2e::host::{GuestHost, Host as _};
 use e2e::lifecycle::Lifecycle;
 use e2e::qemu_site::QemuSite;
 use e2e::watching::until;
@@ -31,17 +31,17 @@ async fn install_host(lifecycle: &mut Lifecycle<'_>, base: &str) -> MachineInven
 
 /// The plug is pulled while the system is written to the disk.
 async fn power_cut_in_the_install(lifecycle: &mut Lifecycle<'_>, iso: &Path) {
-    let host = lifecycle.qemu().unwrap();
+    let host = lifecycle.guest().unwrap();
     host.boot(iso).await.unwrap();
     let is_written = "test -e /dev/disk/by-label/COS_STATE && pgrep -x elemental";
     let seen = async || host.inside(is_written).await.map_err(|error| error.to_string());
-    host.host().unwrap().wait_until("an install in progress", LONG, seen).await.unwrap();
-    host.host_mut().unwrap().power_cut().await;
+    host.running().unwrap().wait_until("an install in progress", LONG, seen).await.unwrap();
+    host.running_mut().unwrap().power_cut().await;
 }
 
 /// Puts a window behind the OS switch, before the agent flushes it: `then` runs
 /// in it.
-async fn hold_upgrades(host: &Qemu, then: &str) {
+async fn hold_upgrades(host: &GuestHost, then: &str) {
     let script = format!(
         "mv -n /usr/bin/elemental /usr/bin/elemental.held; cat > /usr/bin/elemental <<'END'\n\
          #!/bin/sh\n\
@@ -52,22 +52,22 @@ async fn hold_upgrades(host: &Qemu, then: &str) {
     host.inside(&script).await.unwrap();
 }
 
-async fn switched(host: &Qemu) {
+async fn switched(host: &GuestHost) {
     let seen = async || host.inside("test -e /run/switched").await.map_err(|error| error.to_string());
-    host.host().unwrap().wait_until("the OS switch", LONG, seen).await.unwrap();
+    host.running().unwrap().wait_until("the OS switch", LONG, seen).await.unwrap();
 }
 
 fn inventories(environment: &Environment) -> Api<MachineInventory> {
     Api::namespaced(environment.management.admin.clone(), "default")
 }
 
-async fn install_record(host: &Qemu) -> String {
+async fn install_record(host: &GuestHost) -> String {
     let files = "/var/lib/baremetal-agent/install.json /var/lib/baremetal-agent/identity/key.pem /run/initramfs/elemental-state/.snapshots/*/snapshot.img";
     host.inside(&format!("sha256sum {files}; cat /etc/machine-id")).await.unwrap()
 }
 
 /// Entries of the firmware in their order, by name.
-async fn boot_order(host: &Qemu) -> String {
+async fn boot_order(host: &GuestHost) -> String {
     let names = "efibootmgr | sed -n 's/^BootOrder: //p' | tr , '\\n' | while read -r n; do efibootmgr | sed -n \"s/^Boot$n[* ] *//p\"; done";
     host.inside(names).await.unwrap()
 }
@@ -76,20 +76,20 @@ async fn boot_order(host: &Qemu) -> String {
 /// nothing is installed over, and the disk comes first again. What the live system
 /// leaves for the agent of the disk is all that it writes.
 async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
-    let host = lifecycle.qemu().unwrap();
+    let host = lifecycle.guest().unwrap();
     let before = install_record(host).await;
     assert!(boot_order(host).await.starts_with("elemental-shim"));
     let cd_first = "cd=$(efibootmgr | sed -n 's/^Boot\\(....\\)[* ] .*DVD.*/\\1/p'); \
         efibootmgr -q -o $cd,$(efibootmgr | sed -n 's/^BootOrder: //p' | sed \"s/,$cd\\|$cd,//\")";
     host.inside(cd_first).await.unwrap();
     assert!(boot_order(host).await.contains("DVD"));
-    let disk = host.config().system_disk();
-    let machine = host.host_mut().unwrap();
+    let disk = host.hardware().system_disk();
+    let machine = host.running_mut().unwrap();
     machine.power_cut().await;
     let installed = hash_around(&disk, "persistent").unwrap();
     machine.stay_off_after_reset(true);
     machine.power_on().await.unwrap();
-    let HostState::On(live) = machine.state() else { panic!("{:?}", machine.state()) };
+    let PowerState::On(live) = machine.state() else { panic!("{:?}", machine.state()) };
     assert_eq!(machine.wait_for_off(LONG).await.unwrap(), Stop::Reset);
     let said = machine.console_of_this_boot();
     assert!(said.contains("the boot order was changed"), "{said}");
@@ -104,13 +104,13 @@ async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
 /// The agent dies after the OS switch and before it has flushed that, and the plug is
 /// pulled at once: what the kernel has not written by itself is lost.
 async fn power_cut_after_the_os_switch(lifecycle: &mut Lifecycle<'_>, inventory: &MachineInventory) {
-    hold_upgrades(lifecycle.qemu().unwrap(), "sleep 60").await;
+    hold_upgrades(lifecycle.guest().unwrap(), "sleep 60").await;
     lifecycle.apply_cluster(&[inventory.name_any()], 1).await.unwrap();
-    let host = lifecycle.qemu().unwrap();
+    let host = lifecycle.guest().unwrap();
     switched(host).await;
     host.inside("pkill -9 -x baremetal-agent").await.unwrap();
     // Without a wait: ext4 commits every five seconds.
-    let machine = host.host_mut().unwrap();
+    let machine = host.running_mut().unwrap();
     machine.power_cut().await;
     machine.power_on().await.unwrap();
     let node = lifecycle.await_node(inventory, 0).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_new_image_that_does_not_boot(
     inventory: &MachineInventory,
 ) {
     let damage = "mkdir -p /tmp/s; mount LABEL=COS_STATE /tmp/s; dd if=/dev/zero of=/tmp/s/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; umount /tmp/s";
-    hold_upgrades(lifecycle.qemu().unwrap(), damage).await;
+    hold_upgrades(lifecycle.guest().unwrap(), damage).await;
     fail_upgrade(lifecycle, environment, inventory).await;
     lifecycle.scale_down(inventory).await.unwrap();
 }
@@ -139,9 +139,9 @@ async fn a_new_image_that_boots_too_late(
     inventory: &MachineInventory,
 ) {
     // What such a power cut leaves for the boot loader.
-    hold_upgrades(lifecycle.qemu().unwrap(), "grub-editenv /oem/grubenv set last_boot_attempt=active").await;
+    hold_upgrades(lifecycle.guest().unwrap(), "grub-editenv /oem/grubenv set last_boot_attempt=active").await;
     fail_upgrade(lifecycle, environment, inventory).await;
-    let host = lifecycle.qemu().unwrap();
+    let host = lifecycle.guest().unwrap();
     // Later: the answer of the command comes first.
     let reboot = "systemd-run --on-active=5 systemctl reboot";
     host.inside(&format!("echo witness > /var/lib/kubelet/witness && {reboot}")).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_new_image_that_boots_too_late(
     };
     let seen = until(&inventories(environment), &inventory.name_any(), LONG, is_v2).await.unwrap();
     assert_eq!(seen.plan().and_then(|plan| plan.state), Some(PlanState::Failed));
-    let host = lifecycle.qemu().unwrap();
+    let host = lifecycle.guest().unwrap();
     let state = "cat /var/lib/kubelet/witness; wc -c </var/lib/cloud/seed/nocloud/user-data; \
         systemctl is-active kubelet containerd; ls /run/baremetal-agent/node-may-start 2>&1 | grep -c 'No such'";
     assert_eq!(host.inside(state).await.unwrap().trim(), "witness\n0\ninactive\ninactive\n1");
@@ -243,7 +243,7 @@ async fn real_host_returns_from_a_silent_network() {
     let seen = until(&inventories(&environment), &inventory.name_any(), TRIAL, is_reverted).await.unwrap();
     let message = seen.plan().and_then(|plan| plan.message.clone()).unwrap_or_default();
     assert!(message.contains("no coordinator for 1"), "{message}");
-    let host = lifecycle.qemu().unwrap();
+    let host = lifecycle.guest().unwrap();
     let addresses = host.inside("ip -o -4 address show scope global").await.unwrap();
     for (address, want) in [("10.0.2.15/24", true), ("10.77.0.10/24", true), ("66/24", false)] {
         assert_eq!(addresses.contains(address), want, "{address}: {addresses}");

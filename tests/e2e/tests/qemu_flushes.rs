@@ -11,8 +11,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ::qemu::{Host, HostConfig, HostState, Stop, WriteLog};
-use e2e::host::Qemu;
+use ::guest::{PowerState, Stop};
+use ::qemu::{HostConfig, Qemu, WriteLog};
+use e2e::host::GuestHost;
 use e2e::lifecycle::Lifecycle;
 use e2e::qemu_site::QemuSite;
 use kube::ResourceExt as _;
@@ -77,7 +78,7 @@ impl Seen {
 }
 
 /// Puts markers into the log of writes, around the OS switch, and leaves a file of a former node.
-async fn prepare_host(host: &Qemu) {
+async fn prepare_host(host: &GuestHost) {
     let script = format!(
         "mv /usr/bin/elemental /usr/bin/elemental.marked; cat > /usr/bin/elemental <<'END'\n\
          #!/bin/sh\n\
@@ -104,23 +105,24 @@ async fn record_boots(site: QemuSite, directory: &Path) -> HostConfig {
     let iso = lifecycle.create_seed(&base).await.unwrap();
     let inventory = lifecycle.register(&iso).await.unwrap();
     progress.step("an installed host is powered off and copied");
-    let qemu = lifecycle.qemu().unwrap();
-    let mut config = qemu.config().clone();
-    let machine = qemu.host_mut().unwrap();
+    let qemu = lifecycle.guest().unwrap();
+    let mut config = qemu.qemu_config().unwrap().clone();
+    let machine = qemu.running_mut().unwrap();
     let _ = machine.exec(&["systemctl", "--no-block", "poweroff"]).await;
     assert_eq!(machine.wait_for_off(LONG).await.unwrap(), Stop::PowerOff);
     for name in ["system.raw", "uefi-variables.fd", "tpm"] {
         copy(&config.directory.join(name), &directory.join(name));
     }
-    machine.record_next_boot(&directory.join(SWITCH)).unwrap();
+    qemu.qemu().unwrap().record_next_boot(&directory.join(SWITCH)).unwrap();
+    let machine = qemu.running_mut().unwrap();
     machine.power_on().await.unwrap();
-    let HostState::On(boot) = machine.state() else { panic!("{:?}", machine.state()) };
+    let PowerState::On(boot) = machine.state() else { panic!("{:?}", machine.state()) };
     machine.wait_for_boot(boot, LONG).await.unwrap();
     prepare_host(qemu).await;
-    qemu.host().unwrap().record_next_boot(&directory.join(WIPE)).unwrap();
+    qemu.qemu().unwrap().record_next_boot(&directory.join(WIPE)).unwrap();
     lifecycle.apply_cluster(&[inventory.name_any()], 1).await.unwrap();
     progress.step("the OS switch and the boot after it are recorded");
-    let machine = lifecycle.qemu().unwrap().host_mut().unwrap();
+    let machine = lifecycle.guest().unwrap().running_mut().unwrap();
     machine.wait_for_boot(boot + 1, LONG).await.unwrap();
     machine.power_cut().await;
     progress.end();
@@ -134,7 +136,7 @@ async fn record_boots(site: QemuSite, directory: &Path) -> HostConfig {
 
 /// Boots once, without a coordinator, and forgets what that wrote.
 async fn boot(config: &HostConfig) -> Seen {
-    let mut host = Host::start(config.clone()).await.unwrap();
+    let mut host = Qemu::start(config.clone()).await.unwrap();
     host.wait_for_boot(1, LONG).await.unwrap();
     let script = "cd /run/elemental; ls -d *_mode; . /etc/os-release; echo $IMAGE_TAG; \
         systemctl is-active baremetal-agent; systemctl is-active kubelet; cd /var/lib/baremetal-agent; \

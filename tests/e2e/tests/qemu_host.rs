@@ -3,6 +3,7 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use e2e::host::Host as _;
 use e2e::lifecycle::Lifecycle;
 use e2e::qemu_site::QemuSite;
 

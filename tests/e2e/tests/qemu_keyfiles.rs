@@ -1,6 +1,6 @@
 //! The same by `NetworkManager`, whose keyfiles are in the registration.
 
-use qemu::Network;
+use guest::Network;
 
 #[test]
 fn real_host_keeps_the_connections_of_its_registration() {

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use ::qemu::HostState;
+use ::guest::PowerState;
 use agent::ground::version::own_version;
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::names::annotation;
 use e2e::agents;
 use e2e::environment::Environment;
-use e2e::host::{Host, Qemu};
+use e2e::host::GuestHost;
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
 use e2e::qemu_site::QemuSite;
 use e2e::watching::until;
@@ -25,25 +25,25 @@ const WORKS: &str = "9.0.0";
 const FAILS: &str = "9.1.0";
 
 /// Waits until the host's unit runs this program.
-async fn await_program(host: &Qemu, is_meant: impl Fn(&str) -> bool) -> String {
+async fn await_program(host: &GuestHost, is_meant: impl Fn(&str) -> bool) -> String {
     let script = "readlink /proc/$(systemctl show --value -p MainPID baremetal-agent)/exe";
     let seen = async || {
         let program = host.inside(script).await.map_err(|error| error.to_string())?.trim().to_owned();
         if is_meant(&program) { Ok(program) } else { Err(program) }
     };
-    host.host().unwrap().wait_until("the program of the unit", TIME_LIMIT, seen).await.unwrap()
+    host.running().unwrap().wait_until("the program of the unit", TIME_LIMIT, seen).await.unwrap()
 }
 
-async fn power_cycle(host: &mut Qemu) {
-    let machine = host.host_mut().unwrap();
+async fn power_cycle(host: &mut GuestHost) {
+    let machine = host.running_mut().unwrap();
     machine.power_cut().await;
     machine.power_on().await.unwrap();
-    let HostState::On(boot) = machine.state() else { unreachable!() };
+    let PowerState::On(boot) = machine.state() else { unreachable!() };
     machine.wait_for_boot(boot, TIME_LIMIT).await.unwrap();
 }
 
 /// Until the host is powered off.
-async fn allow_plans_of_operators(host: &Qemu) {
+async fn allow_plans_of_operators(host: &GuestHost) {
     let directory = "/run/systemd/system/baremetal-agent.service.d";
     let option =
         "[Service]\nExecStart=\nExecStart=/usr/bin/baremetal-agent --allow-custom-instructions run\n";
@@ -56,7 +56,7 @@ async fn allow_plans_of_operators(host: &Qemu) {
 
 /// An operator's plan runs with the arguments that it has, also where systemd would put a variable for them.
 /// It writes to `/srv`, which is read-only to the agent itself.
-async fn run_an_operators_plan(environment: &Environment, host: &Qemu, name: &str) {
+async fn run_an_operators_plan(environment: &Environment, host: &GuestHost, name: &str) {
     const ARGUMENTS: [&str; 4] = ["${X}", "$X", "$$X", "100%"];
     allow_plans_of_operators(host).await;
     host.inside("mkdir -p /srv/old && echo old >/srv/old/file").await.unwrap();
@@ -107,7 +107,7 @@ async fn real_host_runs_the_agent_that_attaches() {
     let name = inventory.name_any();
     let stated = inventory.status.and_then(|status| status.host).unwrap().agent_version;
     assert_eq!(stated, own_version().to_string());
-    let Host::Qemu(qemu) = &mut host else { unreachable!() };
+    let qemu = &mut host;
     await_program(qemu, |program| program == "/usr/bin/baremetal-agent").await;
 
     progress.step("an operator's plan");

@@ -17,7 +17,7 @@ use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::BaremetalMachine;
 use e2e::commands::extract_file;
 use e2e::fleet::read_replica;
-use e2e::host::{Host, Simulated};
+use e2e::host::{Host as _, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE, await_attached, is_free, is_running};
 use e2e::replicas::find_binary;
 use e2e::watching::{until, until_all};
@@ -162,7 +162,7 @@ async fn replace_coordinator(setup: &mut Setup, coordinator: &Path, names: &[Str
 async fn run(
     setup: &mut Setup,
     former: &Former,
-    hosts: &mut Vec<Host>,
+    hosts: &mut Vec<Simulated>,
     others: &mut Vec<FormerHost>,
 ) -> Result<()> {
     let workload = setup.environment.workload.clone();
@@ -170,7 +170,7 @@ async fn run(
     let mut names = vec![];
 
     // Both agents at the former coordinator, with the definitions of this release.
-    hosts.push(Host::Simulated(Simulated::new(workload.clone(), 1)?));
+    hosts.push(Simulated::new(workload.clone(), 1)?);
     let mut lifecycle = Lifecycle::new(&setup.environment, &mut hosts[0], progress.clone());
     let iso = lifecycle.create_seed(&setup.base).await?;
     lifecycle.register(&iso).await?;
@@ -185,7 +185,7 @@ async fn run(
     progress.step("the coordinator is upgraded");
     let present = find_binary("coordinator", "baremetal-coordinator")?;
     replace_coordinator(setup, &present, &names).await?;
-    hosts.push(Host::Simulated(Simulated::new(workload, 3)?));
+    hosts.push(Simulated::new(workload, 3)?);
     hosts[1].boot(&iso).await?;
     names.push(hosts[1].inventory());
     others.push(former.boot_host(setup, &iso, 4).await?);

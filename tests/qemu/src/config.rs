@@ -115,7 +115,7 @@ pub struct HostConfig {
     pub translations_mib: u32,
     /// Size of the system disk in GiB; it takes room only as it is written.
     pub disk_gib: u32,
-    /// Whether the system disk is plugged in; see [`crate::Host::plug_system_disk`].
+    /// Whether the system disk is plugged in; see [`crate::Qemu::plug_system_disk`].
     pub has_system_disk: bool,
     /// Whether what the host writes to the system disk is there when it is started again. It always is after a reset.
     pub keeps_writes: bool,

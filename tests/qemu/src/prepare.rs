@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use guest::LabError;
+
 use crate::arguments::OVMF_CODE;
 use crate::config::{Firmware, HostConfig};
-use crate::error::LabError;
 
 /// Makes what is missing of directory, system disk and UEFI variables.
 pub(crate) async fn prepare(config: &HostConfig) -> Result<(), LabError> {

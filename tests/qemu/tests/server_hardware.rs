@@ -4,17 +4,15 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
-use ::qemu::{Devices, Host, HostConfig, Image, ImageInputs, Kernel, build};
-
-use common::{BOOT, reboot, running, shell};
+use guest::steps::{BOOT, reboot, running, shell};
+use guest::{Guest, Image, ImageInputs, Kernel, build};
+use qemu::{Devices, HostConfig, Qemu};
 
 /// Of controllers and cards that QEMU does not emulate.
 const DRIVERS: &str = "megaraid_sas mpt3sas mpi3mr smartpqi hpsa aacraid ahci vmd \
     ixgbe i40e ice igb tg3 bnxt_en bnx2x mlx4_en mlx5_core qede be2net sfc bonding 8021q";
 
-async fn new_server() -> Host {
+async fn new_server() -> Guest {
     let inputs = ImageInputs::from_env()
         .expect("set AGENT, KUBERNETES_BIN and CONTAINERD_BIN, or run `make test-lab`");
     let iso = build(Image::Iso, &ImageInputs { kernel: Kernel::Generic, ..inputs }).await.unwrap();
@@ -22,10 +20,10 @@ async fn new_server() -> Host {
     let mut config = HostConfig::new("server", &directory, 1);
     config.devices = Devices::Server;
     config.cd = Some(iso);
-    Host::start(config).await.unwrap()
+    Qemu::start(config).await.unwrap()
 }
 
-async fn check_devices(host: &Host) {
+async fn check_devices(host: &Guest) {
     let drivers = "for card in /sys/class/net/e*; do basename $(readlink $card/device/driver); done";
     assert_eq!(shell(host, drivers).await, "e1000e\ne1000e");
     assert_eq!(shell(host, "lsblk -ndo TRAN /dev/nvme0n1").await, "nvme");

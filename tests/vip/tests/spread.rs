@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use qemu::{Host, HostConfig, Image, ImageDisk, ImageInputs, build};
+use guest::{Image, ImageInputs, build};
+use qemu::{HostConfig, ImageDisk, Qemu};
 
 const BOOT: Duration = Duration::from_secs(400);
 const CHECK: Duration = Duration::from_mins(10);
@@ -34,7 +35,7 @@ async fn a_kernel_with_ipvs_spreads_connections() {
     let mut config = HostConfig::new("spread", &directory.path().join("host"), 1);
     config.cd = Some(iso);
     config.images = vec![ImageDisk { serial: "program".into(), path: pack_program(directory.path()) }];
-    let host = Host::start(config).await.unwrap();
+    let host = Qemu::start(config).await.unwrap();
     host.wait_for_boot(1, BOOT).await.unwrap();
     let unpacked = host.exec(&["tar", "-xf", "/dev/disk/by-id/virtio-program", "-C", "/run"]).await.unwrap();
     assert_eq!(unpacked.code, 0, "{}", unpacked.stderr);

@@ -1,15 +1,16 @@
-//! Runs a cluster of QEMU hosts: made, upgraded, deleted.
+//! Runs a cluster of hosts in QEMU or in User Mode Linux: created, upgraded, deleted.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ::qemu::{Image, ImageInputs};
+use ::guest::{Image, ImageInputs};
 use anyhow::Context as _;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
 use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, first_failure, taps};
 use e2e::control_planes::control_plane_kind;
+use e2e::host::HostKind;
 use e2e::program::{print_proof, run_to_end, stopped};
 use e2e::progress::Progress;
 use e2e::serve::serve;
@@ -17,39 +18,51 @@ use e2e::site::{Managers, Reach, Served, Site};
 use e2e::switch;
 use e2e::watching::Watching;
 
-/// Control planes and a worker of QEMU hosts, by docs/examples/ and Cluster API's
+/// Control planes and a worker on hosts, by docs/examples/ and Cluster API's
 /// managers.
 #[derive(Parser)]
 struct Arguments {
     /// Leave everything running at the end, or after a failure, and print how to inspect it.
     #[arg(long)]
     keep: bool,
+    /// What runs the hosts.
+    #[arg(long, value_enum, default_value_t = HostKind::Uml)]
+    host: HostKind,
     /// The hosts hold the address of the endpoint; there is no load balancer.
     #[arg(long)]
     internal_endpoint: bool,
-    /// What happens to the cluster before it is deleted.
-    #[arg(long, value_enum, default_value_t = Change::Upgrade)]
-    change: Change,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Change {
-    /// Nothing.
-    None,
+    /// Three hold their endpoint, lose hosts, are cut off, replaced and scaled.
+    #[arg(long, default_value_t = 1)]
+    control_planes: usize,
     /// Both roles are upgraded.
-    Upgrade,
-    /// The control plane is scaled to three hosts, of which one loses its power.
-    Scale,
+    #[arg(long)]
+    upgrade: bool,
+    /// How often the holder of the endpoint loses its power.
+    #[arg(long, default_value_t = 20)]
+    losses: usize,
 }
 
-impl Change {
-    /// How many hosts run then.
-    fn count_hosts(self) -> usize {
-        match self {
-            Self::None => 2,
-            Self::Upgrade => 3,
-            Self::Scale => 4,
+impl Arguments {
+    fn count_hosts(&self) -> usize {
+        match (self.control_planes, self.upgrade) {
+            (1, false) => 2,
+            (1, true) => 3,
+            _ => 5,
         }
+    }
+
+    /// Control planes that are several hold their endpoint.
+    fn endpoint(&self) -> Endpoint {
+        if self.internal_endpoint || self.control_planes > 1 {
+            Endpoint::Internal
+        } else {
+            Endpoint::External
+        }
+    }
+
+    /// Without an upgrade the images have one release alone.
+    fn first_release(&self) -> &'static str {
+        if self.upgrade { Module::EarlierKubernetes.version() } else { Module::Kubernetes.version() }
     }
 }
 
@@ -83,19 +96,21 @@ async fn run_cluster(
 ) -> anyhow::Result<Vec<String>> {
     let inputs = ImageInputs::from_env()
         .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make e2e`")?;
+    let inputs = arguments.host.adapt(inputs);
     progress.step("base ISO and OS images");
-    let base = ::qemu::build(Image::Iso, &inputs).await?;
-    let images = ::qemu::build(Image::Cluster, &inputs).await?;
+    let base = ::guest::build(Image::Iso, &inputs).await?;
+    let images = ::guest::build(Image::Cluster, &inputs).await?;
     switch::create(&taps(), None)?;
     let site =
         Site::start(directory.clone(), Reach::Switch, Served::default(), Managers::Kubeadm, progress).await?;
     let client = &site.management.admin;
     let watching = Watching::start(client, progress).with(client, &control_plane_kind(), progress);
     let base = serve(base).await?;
-    let hosts = Hosts::create(&site, progress, &base, &images, arguments.change.count_hosts()).await?;
-    let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
-    let release = first_release(arguments);
-    let mut cluster = ClusterOfHosts::create(&site, progress, hosts, endpoint, release).await?;
+    let hosts =
+        Hosts::create(&site, progress, &base, &images, (arguments.host, arguments.count_hosts())).await?;
+    let release = arguments.first_release();
+    let shape = (arguments.control_planes, release);
+    let mut cluster = ClusterOfHosts::create(&site, progress, hosts, arguments.endpoint(), shape).await?;
     let ended = tokio::select! {
         ended = run_phases(arguments, &mut cluster, release) => ended,
         failure = first_failure(client) => Err(failure),
@@ -112,14 +127,6 @@ async fn run_cluster(
     ended.map(|()| cluster.proven)
 }
 
-/// Without an upgrade the images have one release alone.
-fn first_release(arguments: &Arguments) -> &'static str {
-    match arguments.change {
-        Change::Upgrade => Module::EarlierKubernetes.version(),
-        Change::None | Change::Scale => Module::Kubernetes.version(),
-    }
-}
-
 async fn run_phases(
     arguments: &Arguments,
     cluster: &mut ClusterOfHosts<'_>,
@@ -127,18 +134,22 @@ async fn run_phases(
 ) -> anyhow::Result<()> {
     cluster.apply().await?;
     cluster.await_initialized().await?;
-    if arguments.change == Change::Scale {
-        cluster.scale_control_plane().await?;
-    }
     cluster.register_worker().await?;
     cluster.await_available(release, release).await?;
-    match arguments.change {
-        Change::None => cluster.restore_etcd(release).await?,
-        Change::Upgrade => {
-            cluster.restore_etcd(release).await?;
-            cluster.upgrade().await?;
-        }
-        Change::Scale => cluster.lose_control_plane().await?,
+    if arguments.control_planes > 1 {
+        cluster.lose_holders(arguments.losses).await?;
+        cluster.lose_leader().await?;
+        cluster.partition_holder().await?;
+        cluster.lose_all().await?;
+    } else {
+        cluster.restore_etcd(release).await?;
+    }
+    if arguments.upgrade {
+        cluster.upgrade().await?;
+    }
+    if arguments.control_planes > 1 {
+        cluster.replace_lost().await?;
+        cluster.scale_to_one_and_back().await?;
     }
     cluster.delete().await
 }

@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::environment::Environment;
-use crate::host::{Host, Simulated};
+use crate::host::{Host as _, Simulated};
 use crate::lifecycle::await_attached;
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -37,13 +37,13 @@ pub(super) async fn provide(
     let namespaces: Api<Namespace> = Api::all(environment.management.admin.clone());
     let mut used = 0;
     // Of the last spec.
-    let mut hosts: Vec<Host> = vec![];
+    let mut hosts: Vec<Simulated> = vec![];
     loop {
         let (namespace, count) = await_request(&namespaces).await?;
         hosts.clear();
         environment.workload.clear().await?;
         for number in (used + 1..).take(count.into()) {
-            hosts.push(Host::Simulated(Simulated::new(environment.workload.clone(), number)?));
+            hosts.push(Simulated::new(environment.workload.clone(), number)?);
         }
         used += count;
         register(environment, progress, &mut hosts, Seed { namespace: &namespace, base }).await?;
@@ -70,7 +70,7 @@ async fn await_request(namespaces: &Api<Namespace>) -> anyhow::Result<(String, u
 async fn register(
     environment: &Environment,
     progress: &Progress,
-    hosts: &mut [Host],
+    hosts: &mut [Simulated],
     seed: Seed<'_>,
 ) -> anyhow::Result<()> {
     let first = hosts.first().context("a spec asks for no host")?;

@@ -1,33 +1,47 @@
-//! The QEMU hosts at the switch.
+//! The hosts at the switch.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ::qemu::{BootOrder, Host, HostConfig, ImageDisk};
-use anyhow::{Context as _, bail, ensure};
+use ::guest::Guest;
+use ::qemu::HostConfig;
+use anyhow::{Context as _, ensure};
 use coordinator_api::inventory::MachineInventory;
 use kube::Api;
 
 use super::apply_examples;
+use crate::host::{Hardware, HostKind};
 use crate::lifecycle::{NAMESPACE, await_attached};
 use crate::progress::Progress;
 use crate::seed;
 use crate::site::Site;
+use crate::switch;
 
 /// Numbers of the hosts in the pool of control planes: the first one taken, the
 /// spare one, and one that only a control plane of three needs.
 pub(super) const CONTROL_PLANES: [u8; 3] = [1, 2, 4];
+/// Number of the host that replaces a lost one of three.
+pub(super) const REPLACEMENT: u8 = 5;
 /// Number of the worker's host.
 pub(super) const WORKER: u8 = 3;
 /// kube-apiserver, etcd and the rest take one; containerd's store is on the disk.
 const CONTROL_PLANE_MIB: u32 = 3072;
+const WORKER_MIB: u32 = 2048;
 /// The code of six large Go programs, which otherwise is translated all the time.
 const TRANSLATIONS_MIB: u32 = 1024;
 /// From power-on to the installed system.
 const REGISTRATION: Duration = Duration::from_mins(30);
 const SCRIPT: Duration = Duration::from_mins(3);
+/// Prints addresses, links, routes, IPVS, rules of the packet filter, and mounts.
+const KERNEL_STATE: &str = "ip -oneline address show | awk '{ print \"address\", $2, $4 }'; \
+    ip -oneline link show | awk '{ print \"link\", $2 }'; ip route show table all; ip rule show; \
+    sed 1,3d /proc/net/ip_vs 2>/dev/null; nft list ruleset; findmnt --raw --noheadings --output TARGET,FSTYPE";
+/// Port of the API servers and of the endpoint.
+pub(super) const API_PORT: u16 = 6443;
 
 /// The hosts; they run until it is dropped.
 pub struct Hosts<'a> {
@@ -35,8 +49,11 @@ pub struct Hosts<'a> {
     progress: &'a Arc<Progress>,
     iso: PathBuf,
     images: PathBuf,
+    kind: HostKind,
     cpus: u8,
-    running: Vec<(String, Host)>,
+    running: Vec<(String, Guest)>,
+    /// Kernel state of each host by its inventory, before the host carried a node.
+    bare: BTreeMap<String, String>,
 }
 
 impl<'a> Hosts<'a> {
@@ -47,11 +64,20 @@ impl<'a> Hosts<'a> {
         progress: &'a Arc<Progress>,
         base: &str,
         images: &Path,
-        count: usize,
+        (kind, count): (HostKind, usize),
     ) -> anyhow::Result<Self> {
-        let iso = create_seed(site, progress, base).await?;
+        let iso = create_seed(site, progress, (base, kind)).await?;
         let cpus = cpus_of_each(count, thread::available_parallelism()?.get());
-        Ok(Self { site, progress, iso, images: images.to_owned(), cpus, running: vec![] })
+        Ok(Self {
+            site,
+            progress,
+            iso,
+            images: images.to_owned(),
+            kind,
+            cpus,
+            running: vec![],
+            bare: BTreeMap::new(),
+        })
     }
 
     /// More of them boot the ISO, install and attach.
@@ -62,35 +88,59 @@ impl<'a> Hosts<'a> {
         let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
         let mut started = vec![];
         for number in numbers {
-            let config = self.configure(*number);
-            let name = format!("rack-a-{}", config.uuid);
-            self.running.push((name.clone(), Host::start(config).await?));
+            let hardware = self.configure(*number);
+            let name = format!("rack-a-{}", hardware.uuid());
+            self.running.push((name.clone(), hardware.start().await?));
             started.push(name);
         }
         for name in started {
             await_attached(&api, &name, REGISTRATION).await?;
+            let state = self.run_on(self.find_number(&name)?, KERNEL_STATE).await?;
+            self.bare.insert(name, state);
         }
         Ok(())
     }
 
-    fn configure(&self, number: u8) -> HostConfig {
+    fn configure(&self, number: u8) -> Hardware {
         let tap = tap(number);
         let directory = self.site.directory.path().join(&tap);
-        let mut config = HostConfig::new(&tap, &directory, number).at_taps(&[&tap]);
-        config.translations_mib = TRANSLATIONS_MIB;
-        config.cpus = self.cpus;
-        if CONTROL_PLANES.contains(&number) {
-            config.memory_mib = CONTROL_PLANE_MIB;
-        }
-        config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: self.images.clone() }];
-        config.boot_order = BootOrder::Variables;
-        config.cd = Some(self.iso.clone());
-        config
+        let memory_mib = if number == WORKER { WORKER_MIB } else { CONTROL_PLANE_MIB };
+        let mut hardware = match self.kind {
+            HostKind::Qemu => {
+                let mut config = HostConfig::new(&tap, &directory, number).at_taps(&[&tap]);
+                config.translations_mib = TRANSLATIONS_MIB;
+                config.cpus = self.cpus;
+                config.memory_mib = memory_mib;
+                Hardware::Qemu(Box::new(config))
+            }
+            HostKind::Uml => {
+                let mut config = uml::HostConfig::new(&tap, &directory, number, &[&tap]);
+                config.memory_mib = memory_mib;
+                Hardware::Uml(config)
+            }
+        };
+        hardware.set_images(&self.images);
+        hardware.set_cd(&self.iso);
+        hardware
     }
 
-    /// Runs commands as root on one.
+    /// Runs commands as root on one, as soon as its guest agent answers.
     pub(super) async fn run_on(&self, number: u8, script: &str) -> anyhow::Result<String> {
-        run(&self.running[self.find_running(number)?].1, script).await
+        let host = &self.running[self.find_running(number)?].1;
+        host.wait_for_boot(1, SCRIPT).await?;
+        run(host, script).await
+    }
+
+    /// Name of the inventory of one.
+    pub(super) fn inventory(&self, number: u8) -> anyhow::Result<&str> {
+        Ok(&self.running[self.find_running(number)?].0)
+    }
+
+    /// Number of the host with an inventory of this name.
+    pub(super) fn find_number(&self, inventory: &str) -> anyhow::Result<u8> {
+        let mut numbers = CONTROL_PLANES.into_iter().chain([REPLACEMENT, WORKER]);
+        let found = numbers.find(|number| self.inventory(*number).is_ok_and(|name| name == inventory));
+        found.with_context(|| format!("{inventory} is no host of the lab"))
     }
 
     /// Its place among those that run.
@@ -135,24 +185,26 @@ impl<'a> Hosts<'a> {
         for (name, host) in &self.running {
             let left = run(host, script).await?;
             ensure!(left.trim().is_empty(), "something of the node is left on {name}:\n{left}");
+            let bare = self.bare.get(name).with_context(|| format!("{name} was never seen bare"))?;
+            let state = run(host, KERNEL_STATE).await?;
+            let more = find_more(bare, &state);
+            ensure!(more.is_empty(), "{name} holds kernel state of the node:\n{}", more.join("\n"));
         }
         Ok(())
     }
 
-    /// The one host that has an address.
-    ///
-    /// # Errors
-    /// When it is not one.
-    pub(super) async fn find_holder(&self, address: &str) -> anyhow::Result<&str> {
+    /// Numbers of the control planes that have an address.
+    pub(super) async fn list_holders(&self, address: &str) -> anyhow::Result<Vec<u8>> {
         let script = format!("ip -o -4 address show to {address}/32");
         let mut holders = vec![];
-        for (name, host) in &self.running {
-            if !run(host, &script).await?.trim().is_empty() {
-                holders.push(name.as_str());
+        for number in CONTROL_PLANES.into_iter().chain([REPLACEMENT]) {
+            let is_on = self.find_running(number).is_ok_and(|place| self.running[place].1.is_on());
+            // A host that is off holds nothing.
+            if is_on && !self.run_on(number, &script).await?.trim().is_empty() {
+                holders.push(number);
             }
         }
-        let [holder] = *holders else { bail!("{address} is held by {holders:?}") };
-        Ok(holder)
+        Ok(holders)
     }
 
     /// What each host says of kubeadm and of its pods, for errors.
@@ -177,7 +229,18 @@ impl<'a> Hosts<'a> {
 
 /// Where the hosts are plugged in.
 pub fn taps() -> Vec<String> {
-    CONTROL_PLANES.into_iter().chain([WORKER]).map(tap).collect()
+    CONTROL_PLANES.into_iter().chain([REPLACEMENT, WORKER]).map(tap).collect()
+}
+
+/// Where the API server of a host listens.
+pub(super) fn api_server(number: u8) -> SocketAddr {
+    let [a, b, c, _] = switch::ADDRESS.octets();
+    SocketAddr::from((Ipv4Addr::new(a, b, c, 10 + number), API_PORT))
+}
+
+/// Pulls the cable of a host, or plugs it in again.
+pub(super) fn set_plugged(number: u8, is_plugged: bool) -> anyhow::Result<()> {
+    switch::set_plugged(&tap(number), is_plugged)
 }
 
 fn tap(number: u8) -> String {
@@ -189,15 +252,25 @@ fn cpus_of_each(hosts: usize, available: usize) -> u8 {
     if hosts >= 2 * available { 1 } else { 2 }
 }
 
-async fn run(host: &Host, script: &str) -> anyhow::Result<String> {
+/// Lines of `state` that are not in `bare`.
+fn find_more<'a>(bare: &str, state: &'a str) -> Vec<&'a str> {
+    let known: BTreeSet<_> = bare.lines().collect();
+    state.lines().filter(|line| !known.contains(line)).collect()
+}
+
+async fn run(host: &Guest, script: &str) -> anyhow::Result<String> {
     let output = host.exec_within(&["sh", "-c", script], SCRIPT).await?;
     ensure!(output.code == 0, "`{script}` ended with {}: {}{}", output.code, output.stdout, output.stderr);
     Ok(output.stdout)
 }
 
 /// The registration and the seed image of docs/examples/ become an ISO.
-async fn create_seed(site: &Site, progress: &Progress, base: &str) -> anyhow::Result<PathBuf> {
+async fn create_seed(
+    site: &Site,
+    progress: &Progress,
+    (base, kind): (&str, HostKind),
+) -> anyhow::Result<PathBuf> {
     progress.step("the examples are applied: a MachineRegistration and a SeedImage become an ISO");
-    apply_examples(site, "registration", &[("BASE", base)]).await?;
+    apply_examples(site, "registration", &[("BASE", base), ("DEVICE", kind.system_device())]).await?;
     seed::download(site, NAMESPACE, "rack-a", progress).await
 }

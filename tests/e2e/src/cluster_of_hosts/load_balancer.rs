@@ -1,6 +1,6 @@
 //! What `type: External` has in front of the API servers.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -12,7 +12,6 @@ use crate::commands::run_curl;
 use crate::forwarder::Forwarder;
 use crate::switch;
 
-const PORT: u16 = 6443;
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Forwards to the hosts of the control plane that answer /readyz; runs until it
@@ -23,7 +22,7 @@ pub(super) struct LoadBalancer {
 
 impl LoadBalancer {
     pub(super) async fn start() -> anyhow::Result<Self> {
-        let forwarder = Forwarder::start_at(SocketAddr::from((switch::ADDRESS, PORT))).await?;
+        let forwarder = Forwarder::start_at(SocketAddr::from((switch::ADDRESS, hosts::API_PORT))).await?;
         let task = tokio::spawn(async move { follow(&forwarder).await });
         Ok(Self { task })
     }
@@ -38,7 +37,7 @@ impl Drop for LoadBalancer {
 /// A first API server that is not ready yet is asked by kubeadm all the same; a
 /// host that is off would cost each connection seconds.
 async fn follow(forwarder: &Forwarder) {
-    let all = hosts::CONTROL_PLANES.map(address);
+    let all = hosts::CONTROL_PLANES.map(hosts::api_server);
     let mut last = vec![];
     loop {
         let (mut ready, mut listening) = (vec![], vec![]);
@@ -63,12 +62,7 @@ async fn is_listening(server: SocketAddr) -> bool {
     matches!(timeout(INTERVAL, TcpStream::connect(server)).await, Ok(Ok(_)))
 }
 
-fn address(number: u8) -> SocketAddr {
-    let [a, b, c, _] = switch::ADDRESS.octets();
-    SocketAddr::from((Ipv4Addr::new(a, b, c, 10 + number), PORT))
-}
-
-async fn is_ready(server: SocketAddr) -> bool {
+pub(super) async fn is_ready(server: SocketAddr) -> bool {
     let url = format!("https://{server}/readyz");
     let options = ["--silent", "--fail", "--insecure", "--output", "/dev/null", "--max-time", "5", &url];
     run_curl(options.map(str::to_owned).to_vec()).await.is_ok()

@@ -21,6 +21,7 @@ use agent::installed::link;
 use agent::live::register;
 use agent::plan::executor::{Executor, Policy};
 use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
 use control_plane::Workload;
 use control_plane::directory::Directory;
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
@@ -29,6 +30,7 @@ use simulated_host::{Medium, Program, SimulatedHost, SimulatedSystem};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::{Host, Image, Secret};
 use crate::commands::extract_file;
 
 /// What the seed ISO installs.
@@ -60,33 +62,6 @@ impl Simulated {
     /// When its directory cannot be created.
     pub fn new(workload: Arc<Workload>, number: u8) -> io::Result<Self> {
         Ok(Self { number, directory: Directory::temporary()?, workload, task: None })
-    }
-
-    pub(super) fn uuid(&self) -> String {
-        Identity { serial: "", uuid_end: self.number }.uuid()
-    }
-
-    pub(super) fn static_mac(&self) -> String {
-        SimulatedNetwork::mac(self.number, 2)
-    }
-
-    /// Boots the ISO, and from then on whatever the host boots.
-    pub(super) async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
-        let host = SimulatedHost::at(self.directory.path());
-        let copy = self.directory.path().join("livecd-cloud-config.yaml");
-        extract_file(iso, "/livecd-cloud-config.yaml", &copy).await?;
-        let seed = fs::read(&copy)?;
-        let serial = format!("SIM-{}", self.number);
-        let identity = Identity { serial: &serial, uuid_end: self.number };
-        let medium = Medium { image: LIVE_IMAGE, seed: &seed, boot_id: "live-1", identity };
-        let system = host.boot_medium(&medium).context("boot the medium")?;
-        self.add_devices(&host.live())?;
-        let (workload, number) = (self.workload.clone(), self.number);
-        self.run(async move {
-            Box::pin(install_system(&host, &system, number)).await?;
-            run_disk(host, workload, number).await
-        });
-        Ok(())
     }
 
     /// The host loses its power: what it does ends at once.
@@ -134,9 +109,52 @@ impl Simulated {
         let directory = self.directory.path().to_owned();
         Disk { host: SimulatedHost::at(&directory), directory }
     }
+}
+
+#[async_trait]
+impl Host for Simulated {
+    /// Boots the ISO, and from then on whatever the host boots.
+    async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+        let host = SimulatedHost::at(self.directory.path());
+        let copy = self.directory.path().join("livecd-cloud-config.yaml");
+        extract_file(iso, "/livecd-cloud-config.yaml", &copy).await?;
+        let seed = fs::read(&copy)?;
+        let serial = format!("SIM-{}", self.number);
+        let identity = Identity { serial: &serial, uuid_end: self.number };
+        let medium = Medium { image: LIVE_IMAGE, seed: &seed, boot_id: "live-1", identity };
+        let system = host.boot_medium(&medium).context("boot the medium")?;
+        self.add_devices(&host.live())?;
+        let (workload, number) = (self.workload.clone(), self.number);
+        self.run(async move {
+            Box::pin(install_system(&host, &system, number)).await?;
+            run_disk(host, workload, number).await
+        });
+        Ok(())
+    }
+
+    fn uuid(&self) -> String {
+        Identity { serial: "", uuid_end: self.number }.uuid()
+    }
+
+    fn static_mac(&self) -> String {
+        SimulatedNetwork::mac(self.number, 2)
+    }
+
+    /// Its kubelet is of the version that the tag names.
+    fn images(&self) -> [Image; 2] {
+        ["v1.36.3", "v1.36.3-2"].map(|tag| Image {
+            catalog: format!("registry.example/os:{tag}"),
+            runs: format!("registry.example/os:{tag}"),
+        })
+    }
+
+    /// Long enough for an API server that is away for a minute.
+    fn limit(&self) -> Duration {
+        Duration::from_mins(3)
+    }
 
     /// The network-config on its disk replays the network of the registration.
-    pub(super) fn check_network(&self) -> anyhow::Result<()> {
+    async fn check_network(&self) -> anyhow::Result<()> {
         let path = self.disk().root().nocloud_seed().join("network-config");
         let replayed = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let text = replayed.to_lowercase();
@@ -152,7 +170,7 @@ impl Simulated {
         Ok(())
     }
 
-    pub(super) fn check_name(&self, name: &str) -> anyhow::Result<()> {
+    async fn check_name(&self, name: &str) -> anyhow::Result<()> {
         let path = self.disk().root().nocloud_seed().join("meta-data");
         let meta_data = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let found = read_value(&meta_data, "local-hostname: ");
@@ -160,7 +178,7 @@ impl Simulated {
         Ok(())
     }
 
-    pub(super) fn check_clean(&self, secret: &str) -> anyhow::Result<()> {
+    async fn check_clean(&self, secret: &str, _secrets: &[Secret]) -> anyhow::Result<()> {
         let disk = self.disk();
         for left in [disk.root().state().node_identity(), disk.root().join("/etc/kubernetes/kubelet.conf")] {
             ensure!(!left.exists(), "{} is left on the host", left.display());
@@ -170,7 +188,7 @@ impl Simulated {
         Ok(())
     }
 
-    pub(super) fn log(&self) -> String {
+    fn log(&self) -> String {
         self.directory.path().display().to_string()
     }
 }

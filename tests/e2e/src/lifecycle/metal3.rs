@@ -130,7 +130,7 @@ impl Lifecycle<'_> {
     /// What only the host itself knows.
     async fn check_guest(&mut self, index: usize) -> anyhow::Result<()> {
         let image = self.host.images()[index].clone();
-        let guest = self.qemu()?;
+        let guest = self.guest()?;
         let addresses = guest.inside("ip -o -4 address show scope global").await?;
         let routes = guest.inside("ip -4 route show").await?;
         for (what, wanted, seen) in [

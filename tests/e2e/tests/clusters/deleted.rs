@@ -1,14 +1,14 @@
 //! What an operator deletes first does not matter: Cluster API's real manager
 //! and its finalizers agree with ours.
 
-use e2e::host::{Host, Simulated};
+use e2e::host::Simulated;
 use e2e::lifecycle::Lifecycle;
 
 use crate::common::Setup;
 
 async fn delete_first(setup: &Setup) -> anyhow::Result<()> {
     let environment = &setup.environment;
-    let mut host = Host::Simulated(Simulated::new(environment.workload.clone(), 1)?);
+    let mut host = Simulated::new(environment.workload.clone(), 1)?;
     let mut lifecycle = Lifecycle::new(environment, &mut host, setup.progress.clone());
     let iso = lifecycle.create_seed(&setup.base).await?;
     let inventory = lifecycle.register(&iso).await?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use coordinator_api::inventory::{MachineInventory, PlanType};
-use e2e::host::{Disk, Host, Simulated};
+use e2e::host::{Disk, Host as _, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
 use e2e::replicas::Replica;
 use e2e::requests::retry;
@@ -143,14 +143,12 @@ async fn find_serving(replicas: &[Replica]) -> anyhow::Result<(&Replica, Hit)> {
 /// Runs the lifecycle and `disturb` side by side; both have to end well.
 async fn run_disturbed<T>(setup: &Setup, disturb: impl AsyncFnOnce(Progress) -> anyhow::Result<T>) -> T {
     let environment = &setup.environment;
-    let host = Simulated::new(environment.workload.clone(), 1).unwrap();
-    let disk = host.disk();
-    let mut host = Host::Simulated(host);
+    let mut host = Simulated::new(environment.workload.clone(), 1).unwrap();
     let has_ended = Arc::<AtomicBool>::default();
     let progress = Progress {
         inventories: Api::namespaced(environment.management.admin.clone(), NAMESPACE),
         name: host.inventory(),
-        disk,
+        disk: host.disk(),
         has_ended: has_ended.clone(),
     };
     let lifecycle = Lifecycle::new(environment, &mut host, setup.progress.clone());

@@ -14,7 +14,7 @@ use coordinator_api::inventory::{Approval, MachineInventory, PlanType};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
-use e2e::host::{Host, Simulated};
+use e2e::host::{Host as _, Simulated};
 use e2e::lifecycle::{NAMESPACE, await_attached, is_free, is_running};
 use e2e::provider;
 use e2e::replicas::find_binary;
@@ -41,7 +41,7 @@ struct Story<'a> {
     _clusterctl: Clusterctl,
     reader: Reader,
     /// In the order of `HOST1` and its successors; the last one comes later.
-    hosts: Vec<Host>,
+    hosts: Vec<Simulated>,
 }
 
 impl<'a> Story<'a> {
@@ -56,8 +56,8 @@ impl<'a> Story<'a> {
         shell.add_program("kubectl-baremetal", &find_binary("kubectl-baremetal", "kubectl-baremetal")?)?;
         shell.add_program("clusterctl", clusterctl.binary())?;
         fs::copy(clusterctl.configuration(), shell.path("clusterctl.yaml"))?;
-        let host = |number| Ok(Host::Simulated(Simulated::new(environment.workload.clone(), number)?));
-        let hosts = (1..=6).map(host).collect::<anyhow::Result<_>>()?;
+        let hosts = (1..=6).map(|number| Simulated::new(environment.workload.clone(), number));
+        let hosts = hosts.collect::<Result<_, _>>()?;
         Ok(Self { setup, shell, _clusterctl: clusterctl, reader: Reader::of(STORY), hosts })
     }
 
@@ -230,13 +230,13 @@ async fn replace_hosts(story: &mut Story<'_>) -> anyhow::Result<()> {
     let both = [("OLD", old), ("NEW", new)];
     story.run(REPLACE, "2. A worker that answers", &both).await?;
     story.await_successor(6).await?;
-    story.hosts[worker - 1].simulated()?.power_off();
+    story.hosts[worker - 1].power_off();
     story.run(REPLACE, "3. Remove a host for good", &both).await?;
 
     let both = [("OLD", story.name(1)), ("NEW", story.name(spare))];
     let pool = ("POOL", "lab-control-plane".to_owned());
     story.run(REPLACE, "1. The new host", &[both[1].clone(), pool]).await?;
-    story.hosts[0].simulated()?.power_off();
+    story.hosts[0].power_off();
     story.setup.environment.workload.lose_node(&story.name(1)).await?;
     until(&story.inventories(), &story.name(1), DEADLINE, has_left).await?;
     story.run(REPLACE, "4. A host that is dead", &both).await?;
@@ -274,7 +274,7 @@ async fn operate(story: &mut Story<'_>) -> anyhow::Result<()> {
         ))
         .await?;
     // Given up, it is cleaned when it returns.
-    story.hosts[0].simulated()?.power_on();
+    story.hosts[0].power_on();
     until(&story.inventories(), &dead, DEADLINE, is_free).await?;
     let disk = "/dev/disk/by-id/one";
     let values = [("NAME", dead.clone()), ("DISK", "one".to_owned())];

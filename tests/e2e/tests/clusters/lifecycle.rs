@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use e2e::host::{Host, Simulated};
+use e2e::host::Simulated;
 use e2e::lifecycle::Lifecycle;
 use e2e::watching::Watching;
 
@@ -18,7 +18,7 @@ async fn host_becomes_node_and_returns() {
     let setup = Setup::start().await;
     let environment = &setup.environment;
     let watching = Watching::start(&environment.management.admin, &setup.progress);
-    let mut host = Host::Simulated(Simulated::new(environment.workload.clone(), 1).unwrap());
+    let mut host = Simulated::new(environment.workload.clone(), 1).unwrap();
     let start = Instant::now();
     let result = Lifecycle::new(environment, &mut host, setup.progress.clone()).run(&setup.base).await;
     let proof = setup.check(result);

@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use control_plane::audit::Mark;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
-use e2e::host::{Host, Simulated};
+use e2e::host::{Host as _, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE, await_attached};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -78,7 +78,7 @@ async fn check_opening(story: &Story<'_>) -> anyhow::Result<()> {
 }
 
 /// A host registers while the page is open.
-async fn check_registration(story: &Story<'_>, first: &mut Host) -> anyhow::Result<()> {
+async fn check_registration(story: &Story<'_>, first: &mut Simulated) -> anyhow::Result<()> {
     let setup = story.setup;
     story.step("page: no host, then one");
     story.browser.open(&story.url).await?;
@@ -96,7 +96,7 @@ async fn check_registration(story: &Story<'_>, first: &mut Host) -> anyhow::Resu
 }
 
 /// Another one waits for an operator.
-async fn check_attention(story: &Story<'_>, second: &mut Host) -> anyhow::Result<()> {
+async fn check_attention(story: &Story<'_>, second: &mut Simulated) -> anyhow::Result<()> {
     let environment = &story.setup.environment;
     let admin = &environment.management.admin;
     story.step("page: a host needs attention, and is approved");
@@ -144,7 +144,7 @@ async fn check_keys(story: &Story<'_>, host: &str) -> anyhow::Result<()> {
 }
 
 /// The first host becomes a node while its cluster is looked at.
-async fn check_cluster(story: &Story<'_>, first: &mut Host) -> anyhow::Result<()> {
+async fn check_cluster(story: &Story<'_>, first: &mut Simulated) -> anyhow::Result<()> {
     let setup = story.setup;
     story.step("page: a cluster, as it is made");
     let name = first.inventory();
@@ -266,8 +266,8 @@ async fn run_story(setup: &Setup) -> anyhow::Result<()> {
     let browser = Browser::start(setup.environment.directory.path()).await?;
     let story = Story { setup, browser, url, once };
     let workload = &setup.environment.workload;
-    let mut first = Host::Simulated(Simulated::new(workload.clone(), 1)?);
-    let mut second = Host::Simulated(Simulated::new(workload.clone(), 2)?);
+    let mut first = Simulated::new(workload.clone(), 1)?;
+    let mut second = Simulated::new(workload.clone(), 2)?;
     let name = first.inventory();
     check_opening(&story).await?;
     check_registration(&story, &mut first).await?;

@@ -12,7 +12,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use e2e::fleet::Fleet;
-use e2e::host::{Host, Simulated};
+use e2e::host::{Host as _, Simulated};
 use e2e::lifecycle::{
     Lifecycle, NAMESPACE, await_attached, await_node_ref, cluster_api, is_free, is_running,
 };
@@ -118,7 +118,7 @@ async fn check_ends(story: &Story<'_>) -> anyhow::Result<()> {
 }
 
 /// Another host registers and waits for an operator.
-async fn check_admission(story: &Story<'_>, second: &mut Host) -> anyhow::Result<()> {
+async fn check_admission(story: &Story<'_>, second: &mut Simulated) -> anyhow::Result<()> {
     let environment = &story.setup.environment;
     story.step("kubectl baremetal: a host waits for approval and is approved");
     let registrations: Api<MachineRegistration> =
@@ -147,7 +147,7 @@ async fn check_admission(story: &Story<'_>, second: &mut Host) -> anyhow::Result
 }
 
 /// One machine runs, another one has no host.
-async fn check_cluster(story: &Story<'_>, second: &mut Host) -> anyhow::Result<String> {
+async fn check_cluster(story: &Story<'_>, second: &mut Simulated) -> anyhow::Result<String> {
     let (setup, plugin, host) = (story.setup, &story.plugin, &story.host);
     let mut watched = plugin.start("hosts --watch -o json")?;
     let mut lifecycle = Lifecycle::new(&setup.environment, second, setup.progress.clone());
@@ -275,7 +275,7 @@ async fn run_story(setup: &Setup) -> anyhow::Result<()> {
     let plugin = Plugin::new(environment.management.control_plane.admin_kubeconfig())?;
     let host = fleet.names().first().cloned().context("a fleet without hosts")?;
     let mut story = Story { setup, plugin, fleet, host };
-    let mut second = Host::Simulated(Simulated::new(environment.workload.clone(), 2)?);
+    let mut second = Simulated::new(environment.workload.clone(), 2)?;
     check_ends(&story).await?;
     check_admission(&story, &mut second).await?;
     let machine = check_cluster(&story, &mut second).await?;

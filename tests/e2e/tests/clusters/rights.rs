@@ -14,7 +14,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
-use e2e::host::{Host, Simulated};
+use e2e::host::Simulated;
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
 use e2e::manifests::{METAL3_RIGHTS, RIGHTS};
 use e2e::replicas::{NAMESPACE as OWN, USER};
@@ -104,7 +104,7 @@ async fn take_out(setup: &Setup, plural: &str, name: &str) -> anyhow::Result<()>
 }
 
 async fn use_rights(setup: &Setup) -> anyhow::Result<()> {
-    let mut host = Host::Simulated(Simulated::new(setup.environment.workload.clone(), 1)?);
+    let mut host = Simulated::new(setup.environment.workload.clone(), 1)?;
     let mut lifecycle = Lifecycle::new(&setup.environment, &mut host, setup.progress.clone());
     let iso = lifecycle.create_seed(&setup.base).await?;
     let inventory = lifecycle.register(&iso).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use e2e::collector::{Collector, Received};
-use e2e::host::{Host, Simulated};
+use e2e::host::Simulated;
 use e2e::lifecycle::Lifecycle;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ async fn traces_follow_machines_from_claim_to_running() {
         text("LOGGING_FORMAT", "json"),
     ];
     let setup = Setup::start_configured(&environment).await;
-    let mut host = Host::Simulated(Simulated::new(setup.environment.workload.clone(), 1).unwrap());
+    let mut host = Simulated::new(setup.environment.workload.clone(), 1).unwrap();
     let lifecycle = Lifecycle::new(&setup.environment, &mut host, setup.progress.clone());
     setup.check(lifecycle.run(&setup.base).await);
     // The host became a node twice, and was cleaned between.

@@ -9,7 +9,7 @@ use agent::ground::paths::Root;
 use anyhow::{Result, ensure};
 use coordinator_api::conditions::Reason;
 use e2e::agents;
-use e2e::host::{Host, Simulated};
+use e2e::host::{Host as _, Simulated};
 use e2e::lifecycle::Lifecycle;
 use e2e::replicas::find_binary;
 use tokio::process::Command;
@@ -44,16 +44,15 @@ fn supervise(program: PathBuf, root: Root) -> JoinHandle<Result<()>> {
 }
 
 async fn run(setup: &mut Setup) -> Result<()> {
-    let mut host = Host::Simulated(Simulated::new(setup.environment.workload.clone(), 1)?);
+    let mut host = Simulated::new(setup.environment.workload.clone(), 1)?;
     let mut lifecycle = Lifecycle::new(&setup.environment, &mut host, setup.progress.clone());
     let iso = lifecycle.create_seed(&setup.base).await?;
     lifecycle.register(&iso).await?;
     let name = host.inventory();
-    let simulated = host.simulated()?;
-    simulated.power_off();
+    host.power_off();
     let program = find_agent(setup.environment.directory.path())?;
     let file = fs::read(&program)?;
-    let agent = supervise(program, simulated.disk().root());
+    let agent = supervise(program, host.disk().root());
     let environment = &mut setup.environment;
     agents::ask(environment, &name, "9.0.0", &agents::with_version(file, "9.0.0")?).await?;
     agents::await_shown(environment, &name, ("9.0.0", Reason::AgentAsWanted), DEADLINE).await?;

@@ -1,18 +1,26 @@
-//! A QEMU host.
+//! A host that is a guest of this machine: in QEMU or in User Mode Linux.
 
 use std::path::Path;
 use std::time::Duration;
 
-use ::qemu::{BootOrder, DataDisk, Host, HostConfig, Image, ImageDisk, ImageInputs, Tpm};
+use std::sync::Arc;
+
+use ::guest::{Guest, Image as ImageFile, ImageInputs};
+use ::qemu::{DataDisk, HostConfig, Qemu};
 use anyhow::{Context as _, bail, ensure};
+use async_trait::async_trait;
 
 use super::disk_search::{Secret, find_secrets};
+use super::hardware::Hardware;
+use super::{Host, Image};
 use crate::environment::{Environment, GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY};
+use crate::switch;
 
-/// A virtual machine with two NICs, a disk, and the OS images on another.
-pub struct Qemu {
-    config: HostConfig,
-    host: Option<Host>,
+/// A guest with two NICs, a disk, and the OS images on another.
+pub struct GuestHost {
+    hardware: Hardware,
+    guest: Option<Guest>,
+    qemu: Option<Arc<Qemu>>,
     network: &'static [Look],
 }
 
@@ -82,18 +90,24 @@ const K3S_PROCESSES: &str = "pgrep -a -f '^sleep 86399' || test $? -eq 1";
 const ENCRYPTION_CONFIG: &str = "/etc/kubernetes/encryption-config.yaml";
 const KUBELET_KEY: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
-impl Qemu {
+impl GuestHost {
     /// A host that reaches `environment`, not yet powered on. Builds the OS images
     /// when they are not in the cache.
     ///
     /// # Errors
     /// When they cannot be built.
     pub async fn new(environment: &Environment, inputs: &ImageInputs) -> anyhow::Result<Self> {
-        let api = environment.workload.control_plane().port();
-        let config = HostConfig::new("host", &environment.directory.path().join("host"), 1)
-            .forward(GUEST_GATEWAY, GUEST_COORDINATOR, environment.forwarder.port())
-            .forward(GUEST_GATEWAY, GUEST_API, api);
-        Self::with_images(config, &TWO_NICS, inputs).await
+        let directory = environment.directory.path().join("host");
+        let hardware = if inputs.kernel == ::guest::Kernel::Uml {
+            Hardware::Uml(uml::HostConfig::new("host", &directory, 1, &switch::SEGMENTS))
+        } else {
+            let api = environment.workload.control_plane().port();
+            let config = HostConfig::new("host", &directory, 1)
+                .forward(GUEST_GATEWAY, GUEST_COORDINATOR, environment.forwarder.port())
+                .forward(GUEST_GATEWAY, GUEST_API, api);
+            Hardware::Qemu(Box::new(config))
+        };
+        Self::with_images(hardware, &TWO_NICS, inputs).await
     }
 
     /// The same for a host that has both NICs in tap devices of a switch, where it is to have a
@@ -107,70 +121,63 @@ impl Qemu {
         inputs: &ImageInputs,
     ) -> anyhow::Result<Self> {
         let config = HostConfig::new("host", &environment.directory.path().join("host"), 1).at_taps(&taps);
-        Self::with_images(config, &VLAN_ON_BOND, inputs).await
+        Self::with_images(Hardware::Qemu(Box::new(config)), &VLAN_ON_BOND, inputs).await
     }
 
     async fn with_images(
-        mut config: HostConfig,
+        mut hardware: Hardware,
         network: &'static [Look],
         inputs: &ImageInputs,
     ) -> anyhow::Result<Self> {
-        let images = ::qemu::build(Image::Os, inputs).await.context("build the OS images")?;
-        config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
-        config.boot_order = BootOrder::Variables;
-        Ok(Self { config, host: None, network })
+        let images = ::guest::build(ImageFile::Os, inputs).await.context("build the OS images")?;
+        hardware.set_images(&images);
+        Ok(Self { hardware, guest: None, qemu: None, network })
     }
 
     /// The same host without a TPM: it registers with a software key.
     pub fn without_tpm(mut self) -> Self {
-        self.config.tpm = Tpm::Absent;
+        self.hardware.remove_tpm();
         self
     }
 
-    /// The same host with these disks and no OS images: its system disk is plugged in later.
-    pub fn with_data_disks(mut self, disks: Vec<DataDisk>) -> Self {
-        self.config.images.clear();
-        self.config.has_system_disk = false;
-        self.config.data_disks = disks;
-        self
+    /// The same host in QEMU with these disks and no OS images: its system disk is plugged in later.
+    ///
+    /// # Errors
+    /// When it is not in QEMU.
+    pub fn with_data_disks(mut self, disks: Vec<DataDisk>) -> anyhow::Result<Self> {
+        let Hardware::Qemu(config) = &mut self.hardware else { bail!("the host is not in QEMU") };
+        config.images.clear();
+        config.has_system_disk = false;
+        config.data_disks = disks;
+        Ok(self)
     }
 
     /// What it is made of.
-    pub fn config(&self) -> &HostConfig {
-        &self.config
-    }
-
-    pub(super) fn has_tpm(&self) -> bool {
-        self.config.tpm != Tpm::Absent
-    }
-
-    pub(super) fn uuid(&self) -> &str {
-        &self.config.uuid
-    }
-
-    pub(super) fn static_mac(&self) -> String {
-        self.config.nics.get(1).map(|nic| nic.mac.clone()).unwrap_or_default()
-    }
-
-    /// Powers it on with an ISO in its drive; one that is on is cut off before.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
-        self.host = None;
-        self.config.cd = Some(iso.to_owned());
-        self.host = Some(Host::start(self.config.clone()).await?);
-        Ok(())
+    pub const fn hardware(&self) -> &Hardware {
+        &self.hardware
     }
 
     /// The host, once it is powered on.
-    pub fn host(&self) -> anyhow::Result<&Host> {
-        self.host.as_ref().context("the host is not powered on")
+    pub fn running(&self) -> anyhow::Result<&Guest> {
+        self.guest.as_ref().context("the host is not powered on")
     }
 
     /// The same, to pull its plug.
-    pub fn host_mut(&mut self) -> anyhow::Result<&mut Host> {
-        self.host.as_mut().context("the host is not powered on")
+    pub fn running_mut(&mut self) -> anyhow::Result<&mut Guest> {
+        self.guest.as_mut().context("the host is not powered on")
+    }
+
+    /// Its hardware in QEMU.
+    pub fn qemu_config(&self) -> anyhow::Result<&HostConfig> {
+        match &self.hardware {
+            Hardware::Qemu(config) => Ok(config),
+            Hardware::Uml(_) => bail!("the host is not in QEMU"),
+        }
+    }
+
+    /// Its machine, once it is powered on in QEMU.
+    pub fn qemu(&self) -> anyhow::Result<&Qemu> {
+        self.qemu.as_deref().context("the host does not run in QEMU")
     }
 
     /// The output of a command inside.
@@ -178,7 +185,7 @@ impl Qemu {
     /// # Errors
     /// When it fails.
     pub async fn inside(&self, script: &str) -> anyhow::Result<String> {
-        let output = self.host()?.exec_within(&["sh", "-c", script], Duration::from_mins(2)).await?;
+        let output = self.running()?.exec_within(&["sh", "-c", script], Duration::from_mins(2)).await?;
         ensure!(
             output.code == 0,
             "`{script}` ended with {} inside the host: {}{}",
@@ -189,23 +196,11 @@ impl Qemu {
         Ok(output.stdout)
     }
 
-    pub(super) async fn check_network(&self) -> anyhow::Result<()> {
-        for Look { what, command, says } in self.network {
-            let seen = self.inside(command).await?;
-            let missing: Vec<_> = says.iter().filter(|text| !seen.contains(**text)).collect();
-            ensure!(
-                missing.is_empty(),
-                "{what}: {missing:?} is missing; `{command}` inside the host:\n{seen}"
-            );
-        }
-        Ok(())
-    }
-
     /// Looks for credentials of the node, for `secret` in the bootstrap data,
     /// and for processes. The kernel cuts the name of a process at 15
     /// characters, and `pgrep -x` compares the whole of it. The guest agent logs
     /// its commands to the journal, which is searched: none holds the whole secret.
-    pub(super) async fn check_clean(&self, secret: &str) -> anyhow::Result<()> {
+    async fn check_files(&self, secret: &str) -> anyhow::Result<()> {
         let (head, tail) = secret.split_at(secret.len() / 2);
         let left = self
             .inside(&format!(
@@ -223,9 +218,86 @@ impl Qemu {
         Ok(())
     }
 
+    /// Writes a secret that no command line and so no log has.
+    async fn plant_secret(&self, path: &str) -> anyhow::Result<String> {
+        let write =
+            "umask 077; mkdir -p $(dirname $path); head -c 24 /dev/urandom | base64 >$path; cat $path";
+        self.inside(&format!("path={path}; {write}")).await
+    }
+
+    /// Looks for them on the whole disk.
+    async fn check_disk(&self, secrets: &[Secret]) -> anyhow::Result<()> {
+        let found = self.search_disk(secrets).await?;
+        ensure!(found.is_empty(), "the disk of the clean host still holds {found:?}");
+        Ok(())
+    }
+
+    async fn search_disk(&self, secrets: &[Secret]) -> anyhow::Result<Vec<&'static str>> {
+        let (disk, secrets) = (self.hardware.system_disk(), secrets.to_vec());
+        Ok(tokio::task::spawn_blocking(move || find_secrets(&disk, &secrets)).await??)
+    }
+}
+
+#[async_trait]
+impl Host for GuestHost {
+    /// A host that is on is cut off before.
+    async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+        self.guest = None;
+        self.hardware.set_cd(iso);
+        let (guest, qemu) = self.hardware.power_on().await?;
+        (self.guest, self.qemu) = (Some(guest), qemu);
+        Ok(())
+    }
+
+    fn device(&self) -> &'static str {
+        self.hardware.kind().system_device()
+    }
+
+    fn has_tpm(&self) -> bool {
+        self.hardware.has_tpm()
+    }
+
+    fn uuid(&self) -> String {
+        self.hardware.uuid().to_owned()
+    }
+
+    fn static_mac(&self) -> String {
+        self.hardware.second_mac().map_or_else(String::new, str::to_owned)
+    }
+
+    fn images(&self) -> [Image; 2] {
+        ["v1", "v2"].map(|tag| Image {
+            catalog: format!("file:/run/os-images/{tag}.squashfs"),
+            runs: format!("lab.example/os:{tag}"),
+        })
+    }
+
+    /// A host in QEMU is slow.
+    fn limit(&self) -> Duration {
+        Duration::from_mins(30)
+    }
+
+    async fn check_network(&self) -> anyhow::Result<()> {
+        for Look { what, command, says } in self.network {
+            let seen = self.inside(command).await?;
+            let missing: Vec<_> = says.iter().filter(|text| !seen.contains(**text)).collect();
+            ensure!(
+                missing.is_empty(),
+                "{what}: {missing:?} is missing; `{command}` inside the host:\n{seen}"
+            );
+        }
+        Ok(())
+    }
+
+    async fn check_name(&self, name: &str) -> anyhow::Result<()> {
+        let found = self.inside("hostname").await?;
+        ensure!(found.trim() == name, "the host is named {found:?}, wanted {name}");
+        Ok(())
+    }
+
     /// The secrets of the node, which are on the disk now: the search finds them. Where it
     /// did not join, it has none of its kubelet or of its bootstrap data.
-    pub(super) async fn note_secrets(&self, token: &str) -> anyhow::Result<Vec<Secret>> {
+    async fn note_secrets(&self, token: &str) -> anyhow::Result<Vec<Secret>> {
         let secret = |what, text: &str| Secret { what, text: text.to_owned() };
         self.inside(START_K3S).await?;
         let mut secrets = vec![secret("the join token", token)];
@@ -244,27 +316,21 @@ impl Qemu {
         Ok(secrets)
     }
 
-    /// Writes a secret that no command line and so no log has.
-    async fn plant_secret(&self, path: &str) -> anyhow::Result<String> {
-        let write =
-            "umask 077; mkdir -p $(dirname $path); head -c 24 /dev/urandom | base64 >$path; cat $path";
-        self.inside(&format!("path={path}; {write}")).await
+    async fn check_clean(&self, token: &str, secrets: &[Secret]) -> anyhow::Result<()> {
+        self.check_files(token).await?;
+        self.check_disk(secrets).await
     }
 
-    /// Looks for them on the whole disk.
-    pub(super) async fn check_disk(&self, secrets: &[Secret]) -> anyhow::Result<()> {
-        let found = self.search_disk(secrets).await?;
-        ensure!(found.is_empty(), "the disk of the clean host still holds {found:?}");
-        Ok(())
+    fn guest(&mut self) -> anyhow::Result<&mut GuestHost> {
+        Ok(self)
     }
 
-    async fn search_disk(&self, secrets: &[Secret]) -> anyhow::Result<Vec<&'static str>> {
-        let (disk, secrets) = (self.config.system_disk(), secrets.to_vec());
-        Ok(tokio::task::spawn_blocking(move || find_secrets(&disk, &secrets)).await??)
+    fn is_real(&self) -> bool {
+        true
     }
 
-    pub(super) fn log(&self) -> String {
-        let console = self.host.as_ref().map(|host| host.console().display().to_string());
+    fn log(&self) -> String {
+        let console = self.guest.as_ref().map(|guest| guest.console().display().to_string());
         console.unwrap_or_else(|| "the host was not powered on".to_owned())
     }
 }

@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::error::LabError;
 
-/// What `iso/build.sh` makes.
+/// An image of `iso/build.sh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Image {
     /// The disk image with `v1.squashfs` and `v2.squashfs`, at `/run/os-images` in the host.
@@ -26,9 +26,11 @@ pub enum Kernel {
     Cloud,
     /// With those of real servers.
     Generic,
+    /// User Mode Linux.
+    Uml,
 }
 
-/// What configures the network in the images.
+/// The program that configures the network in the images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Network {
     #[default]
@@ -37,7 +39,7 @@ pub enum Network {
     NetworkManager,
 }
 
-/// What goes into the images beside Debian's packages.
+/// Parts of the images beside Debian's packages.
 #[derive(Debug, Clone)]
 pub struct ImageInputs {
     /// The static `baremetal-agent`.
@@ -89,6 +91,7 @@ pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabErr
             match inputs.kernel {
                 Kernel::Cloud => "cloud",
                 Kernel::Generic => "generic",
+                Kernel::Uml => "uml",
             },
         )
         .env(

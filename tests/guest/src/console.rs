@@ -6,18 +6,18 @@ use std::path::Path;
 const TAIL: usize = 2000;
 
 /// The log from a byte on; bytes that are no text are replaced. A log that is not there yet is empty.
-pub(crate) fn read_from(path: &Path, start: u64) -> String {
+pub fn read_from(path: &Path, start: u64) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
     let start = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
     plain(&String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()))
 }
 
-pub(crate) fn length(path: &Path) -> u64 {
+pub fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |data| data.len())
 }
 
 /// The last lines.
-pub(crate) fn tail(path: &Path) -> String {
+pub fn tail(path: &Path) -> String {
     let text = read_from(path, 0);
     let mut start = text.len().saturating_sub(TAIL);
     while !text.is_char_boundary(start) {

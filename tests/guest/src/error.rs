@@ -1,8 +1,11 @@
 //! What can go wrong in the lab, and where to look.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::console;
 
 /// A failed attempt. Those that concern a running host end with the last console lines and the log's place.
 #[derive(Debug, thiserror::Error)]
@@ -25,16 +28,9 @@ pub enum LabError {
     #[error("host {host} did not power on: {said}")]
     PowerOn { host: String, said: String },
     /// The guest agent did not do what was asked.
-    #[error("host {host}: {attempt}: {said}; console {}, last lines:\n{last}", console.display())]
-    GuestAgent {
-        host: String,
-        attempt: String,
-        said: String,
-        /// The end of the console log.
-        last: String,
-        console: PathBuf,
-    },
-    #[error("host {host}: no {what} within {limit:?}; {seen}; console {}, last lines:\n{last}", console.display())]
+    #[error("host {host}: {attempt}: {said}; {console}")]
+    GuestAgent { host: String, attempt: String, said: String, console: Box<ConsoleEnd> },
+    #[error("host {host}: no {what} within {limit:?}; {seen}; {console}")]
     Deadline {
         host: String,
         /// What was waited for.
@@ -42,8 +38,25 @@ pub enum LabError {
         limit: Duration,
         /// What was seen instead.
         seen: String,
-        /// The end of the console log.
-        last: String,
-        console: PathBuf,
+        console: Box<ConsoleEnd>,
     },
+}
+
+/// The end of a console log.
+#[derive(Debug)]
+pub struct ConsoleEnd {
+    path: PathBuf,
+    last: String,
+}
+
+impl ConsoleEnd {
+    pub(crate) fn read(path: PathBuf) -> Self {
+        Self { last: console::tail(&path), path }
+    }
+}
+
+impl fmt::Display for ConsoleEnd {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "console {}, last lines:\n{}", self.path.display(), self.last)
+    }
 }
