@@ -10,8 +10,9 @@ use super::tree;
 /// Bytes of a sector of a disk.
 pub const SECTOR: u64 = 512;
 const PER_BLOCK: u64 = BLOCK / SECTOR;
-/// Largest table of partitions that is read, in bytes.
-const ENTRIES_BYTES: u64 = 256 * 1024;
+/// End in bytes of the area that ISO 9660 leaves to boot loaders and partition tables. The volume
+/// descriptors follow, so a longer table would overwrite them.
+const SYSTEM_AREA_END: u64 = 16 * BLOCK;
 const HEADER: usize = 512;
 const GARBLED: LayoutError = LayoutError::Garbled("partition table");
 
@@ -84,9 +85,10 @@ impl Guid {
         let entry = u32_at(&header, 84).ok_or(GARBLED)?;
         let len = u64::from(count) * u64::from(entry);
         let header_len = u32_at(&header, 12).ok_or(GARBLED)?;
-        let is_sane = entry >= 128 && len > 0 && len <= ENTRIES_BYTES && (92..=512).contains(&header_len);
-        let backup_at = backup.checked_sub(len.div_ceil(SECTOR)).filter(|_| is_sane).ok_or(GARBLED)?;
         let at = entries_at.checked_mul(SECTOR).ok_or(GARBLED)?;
+        let is_inside = at.checked_add(len).is_some_and(|end| end <= SYSTEM_AREA_END);
+        let is_sane = entry >= 128 && len > 0 && is_inside && (92..=512).contains(&header_len);
+        let backup_at = backup.checked_sub(len.div_ceil(SECTOR)).filter(|_| is_sane).ok_or(GARBLED)?;
         let entries = base.read(Extent { at, len }, "partition table")?;
         let entry = usize::try_from(entry).map_err(|_| GARBLED)?;
         let guid = Self { header, entries_at, entries, entry, backup_at };

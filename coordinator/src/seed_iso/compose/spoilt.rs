@@ -55,6 +55,16 @@ fn image_is_valid_before_it_is_spoilt() {
     }
 }
 
+#[test]
+fn table_that_reaches_the_volume_descriptors_is_refused() {
+    let (mut iso, _) = image();
+    // 4 entries of 8064 bytes end behind the first volume descriptor.
+    iso[SECTOR + 33] = 1;
+    iso[SECTOR + 85] = 31;
+    let composed = compose(&mut Base::new(Cursor::new(&iso)).unwrap(), &new_files());
+    assert!(matches!(composed, Err(ReadError::Layout(_))), "{composed:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2048, failure_persistence: None, ..ProptestConfig::default() })]
 
