@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::conditions::{Reason, Type, find_condition};
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
@@ -108,10 +108,11 @@ async fn show_problems(
     let updates =
         problems.into_iter().filter_map(|(kind, problem)| Some(problem.as_ref()?.condition_false(kind)));
     host::write_conditions(&context.client, inventory, updates, now).await?;
-    let conditions = inventory.status.iter().flat_map(|status| &status.conditions);
-    let mut shown = conditions.filter(|condition| condition.type_ == Type::Ready.as_str());
+    let before = find_condition(inventory.conditions(), Type::Ready);
     let orphaned = outcome.hold.as_ref().filter(|hold| hold.reason == Reason::OwnerMissing);
-    if let Some(problem) = orphaned.filter(|problem| !shown.any(|shown| shown.message == problem.text())) {
+    if let Some(problem) =
+        orphaned.filter(|problem| before.is_none_or(|before| before.message != problem.text()))
+    {
         context.events.publish(inventory, problem.reason, &problem.text()).await;
     }
     Ok(())
