@@ -3,7 +3,6 @@
 mod carried;
 mod duties;
 pub mod link;
-pub mod mailbox;
 mod network_trial;
 pub mod pace;
 mod settings;

@@ -4,5 +4,4 @@
 pub mod engine;
 pub mod executor;
 pub mod staged;
-pub mod step_spec;
 mod steps;

@@ -10,7 +10,6 @@
 //! whose object was deleted when it is read.
 
 mod follow;
-mod handlers;
 mod listing;
 mod start;
 
@@ -28,7 +27,7 @@ use kube::runtime::reflector::store::Writer;
 use crate::key::{Key, Kind, object_ref};
 use listing::Unlisted;
 
-pub use handlers::{ChangeHandlers, Observer, Watched};
+pub use follow::{ChangeHandlers, Observer, Watched};
 pub use start::start_watches;
 
 /// Versions at which the kinds of Cluster API are served.

@@ -21,12 +21,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use stream::Attached;
 
 use super::duties::DutyLine;
-use super::mailbox::Mailbox;
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
 use super::settings::Settings;
 use super::updates::Updates;
-use super::worker::Progress;
+use super::worker::{Mailbox, Progress};
 use super::{carried, worker};
 use crate::client::calls::Caller;
 use crate::client::error::{Answer, CallError};

@@ -3,7 +3,7 @@
 use proto::plan::{Plan, Step};
 
 use crate::ground::failure::Failure;
-use crate::plan::step_spec::StepSpec;
+use crate::plan::steps::StepSpec;
 use crate::state::journal::{Entry, Journal, State};
 
 /// The next action for a plan.

@@ -1,7 +1,6 @@
 //! Runs one plan at a time: asks the engine for the next action, journals the intent, acts,
 //! journals the outcome, and passes the outcome on to be reported.
 
-mod attempts;
 mod progress;
 
 use std::sync::Arc;
@@ -9,6 +8,8 @@ use std::sync::Arc;
 use proto::plan::{Kind, Plan, Step};
 use proto::v1alpha1::{CarriedPlan, FailureReason, StepDone, StepProgress, StepReport};
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout_at};
 
 use crate::ground::failpoint::failpoint;
 use crate::ground::failure::Failure;
@@ -16,11 +17,9 @@ use crate::ground::paths::Root;
 use crate::host::observed;
 use crate::host::system::{Job, RebootMethod, System};
 use crate::plan::engine::{self, Next};
-use crate::plan::step_spec::StepSpec;
-use crate::plan::steps::{self, Context};
+use crate::plan::steps::{self, Context, StepSpec};
 use crate::state::journal::Outcome;
 use crate::state::network_trial;
-use attempts::Retry;
 use progress::PlanProgress;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,8 +263,7 @@ impl<S: System> Executor<S> {
             active_at_start: self.progress.active_snapshot(index),
         };
         let ended =
-            attempts::run_attempts(step, &spec, context, |retry| self.publish_running(plan, index, retry))
-                .await;
+            run_attempts(step, &spec, context, |retry| self.publish_running(plan, index, retry)).await;
         failpoint("executor::step::done");
         match ended {
             Ok(done) => Outcome::Done(done),
@@ -385,4 +383,62 @@ const fn reboot_method(requests: u32) -> Option<RebootMethod> {
         2 => Some(RebootMethod::Immediate),
         _ => None,
     }
+}
+
+/// Progress of a step that runs again.
+#[derive(Debug, Default)]
+struct Retry {
+    /// Number of failed attempts of this agent.
+    failures: u32,
+    /// The message of the last failure.
+    last_failure: String,
+}
+
+/// Runs the step until it succeeds, cannot succeed or reaches its deadline. `publish` is called
+/// before each attempt but the first.
+async fn run_attempts<S: System>(
+    step: &Step,
+    spec: &StepSpec,
+    context: Context<'_, S>,
+    publish: impl Fn(Retry),
+) -> Result<StepDone, Failure> {
+    let mut deadline = Instant::now() + spec.deadline;
+    let mut backoff = spec.retries.backoff();
+    let mut failures = 0;
+    let mut last = None;
+    loop {
+        let Ok(ended) = run_attempt(step, &context, &mut deadline).await else {
+            return Err(steps::timed_out(spec, last));
+        };
+        let error = match ended {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        failures += 1;
+        let Some(backoff) = backoff.as_mut().filter(|_| spec.retries.allows_another(error.class, failures))
+        else {
+            return Err(error);
+        };
+        tracing::warn!(step = spec.name, failures, %error, "attempt failed, retrying");
+        publish(Retry { failures, last_failure: error.message.clone() });
+        if timeout_at(deadline, backoff.wait()).await.is_err() {
+            return Err(steps::timed_out(spec, Some(error)));
+        }
+        last = Some(error);
+    }
+}
+
+/// Waits for the jobs of earlier agents, because a step that checks its effect would judge a system
+/// that still changes. This time does not count towards the deadline of the step.
+async fn run_attempt<S: System>(
+    step: &Step,
+    context: &Context<'_, S>,
+    deadline: &mut Instant,
+) -> Result<Result<StepDone, Failure>, Elapsed> {
+    let start = Instant::now();
+    if let Err(error) = context.system.earlier_jobs().await {
+        return Ok(Err(error));
+    }
+    *deadline += start.elapsed();
+    timeout_at(*deadline, steps::run_step(step, context)).await
 }

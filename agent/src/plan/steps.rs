@@ -14,13 +14,66 @@ use std::time::Duration;
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use crate::ground::failure::Failure;
+use crate::ground::backoff::Backoff;
+use crate::ground::failure::{Failure, FailureClass};
 use crate::ground::paths::Root;
 use crate::host::system::{Job, System};
-use crate::plan::step_spec::{RetryPolicy, StepSpec, backoff};
 use crate::state::duty;
 
 pub(crate) use self::upgrade::next_snapshot;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepSpec {
+    /// The name in journals, logs and reports.
+    pub(crate) name: &'static str,
+    /// The step is given up at this deadline, which is longer than that of each command that the
+    /// step runs.
+    pub(crate) deadline: Duration,
+    /// True if the step may run again although its progress is unknown, because it first checks
+    /// whether it has taken effect.
+    pub(crate) repeatable: bool,
+    /// The attempts within the deadline.
+    pub(crate) retries: RetryPolicy,
+    /// The operator's next action after the deadline.
+    pub(crate) timeout_action: &'static str,
+}
+
+/// The reaction to a failure of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetryPolicy {
+    /// The step is given up.
+    Never,
+    /// Another attempt, after a wait whose upper bound doubles.
+    Backoff { first: Duration, longest: Duration },
+}
+
+/// Number of attempts if the failure is neither transient nor terminal.
+const UNKNOWN_ATTEMPTS: u32 = 3;
+
+impl RetryPolicy {
+    /// The waits between attempts; `None` if there is only one attempt.
+    pub(crate) fn backoff(self) -> Option<Backoff> {
+        match self {
+            Self::Never => None,
+            Self::Backoff { first, longest } => Some(Backoff::between(first, longest)),
+        }
+    }
+
+    /// True if another attempt follows this number of failed ones, the last of which failed with
+    /// this class.
+    pub(crate) fn allows_another(self, class: FailureClass, attempts: u32) -> bool {
+        self != Self::Never
+            && match class {
+                FailureClass::Transient | FailureClass::NoSpace => true,
+                FailureClass::Unknown => attempts < UNKNOWN_ATTEMPTS,
+                FailureClass::Terminal => false,
+            }
+    }
+}
+
+const fn backoff(first: u64, longest: u64) -> RetryPolicy {
+    RetryPolicy::Backoff { first: Duration::from_secs(first), longest: Duration::from_secs(longest) }
+}
 
 pub(crate) struct Context<'a, S> {
     pub(crate) root: &'a Root,
@@ -66,7 +119,7 @@ const CHECK_HOST: &str = "check the host's disk and its system log";
 
 impl StepSpec {
     /// The properties of a step.
-    pub fn spec_of(step: &Step) -> Self {
+    pub(crate) fn spec_of(step: &Step) -> Self {
         let spec = |minutes| Self {
             name: step.name(),
             deadline: Duration::from_mins(minutes),

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use agent::installed::mailbox::{Mailbox, Order};
-use agent::installed::worker::{self, Progress};
+use agent::installed::worker::{self, Mailbox, Order, Progress};
 use agent::plan::executor::{Advance, NewestPlan};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -11,7 +11,6 @@
 //! [`State`] is projected from them.
 
 mod link;
-mod node_id;
 mod outcome;
 mod provision;
 mod release;

@@ -9,8 +9,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use tokio::task::JoinSet;
 
-use super::follow::Feed;
-use super::handlers::{ChangeHandlers, Watched};
+use super::follow::{ChangeHandlers, Feed, Watched};
 use super::listing::Unlisted;
 use super::{ApiVersions, Cache, Stored};
 use crate::config::{Config, Metal3};

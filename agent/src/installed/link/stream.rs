@@ -23,9 +23,9 @@ use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::System;
 use crate::installed::duties::DutyLine;
-use crate::installed::mailbox::Order;
 use crate::installed::pace::LastObserved;
 use crate::installed::updates::BinaryDownload;
+use crate::installed::worker::Order;
 
 pub(super) struct Attached {
     pub(super) client: HostClient<Channel>,

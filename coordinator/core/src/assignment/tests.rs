@@ -1,5 +1,6 @@
 mod allocate;
 mod link;
+mod node_id;
 mod provision;
 mod release;
 
