@@ -1,20 +1,18 @@
 //! Plans as values that cannot be wrong: numbered, named by their content, made of typed steps. A
 //! plan is parsed once, where it arrives.
 
-mod content;
 mod image;
 mod name;
 mod step;
-mod typed;
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-pub use content::{Content, Inline, ReplaceContents, Secret, Stored};
 pub use image::{IMAGE_SCHEMES, Image, RegistryAccess, Upgrade, to_source};
 pub use name::{Checksum, Generation, PlanId};
-pub use step::{CustomFile, CustomInstruction, NodeIdentity, Seed, Step};
-pub use typed::TypedPlan;
+pub use step::{
+    Content, CustomFile, CustomInstruction, Inline, NodeIdentity, ReplaceContents, Secret, Seed, Step, Stored,
+};
 
 /// The purpose of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -81,6 +79,21 @@ impl Plan {
         }
         Ok(self)
     }
+}
+
+/// A plan whose contents are stored apart from its steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", bound = "C: Stored")]
+pub struct TypedPlan<C: Content> {
+    /// The name of the plan.
+    pub id: String,
+    /// The number of the plan.
+    pub generation: u64,
+    /// The purpose of the plan.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// The steps, in their order.
+    pub steps: Vec<Step<C>>,
 }
 
 /// The cause that a message or a record is not a plan.

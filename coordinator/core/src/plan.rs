@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The bytes are one JSON document: the files and instructions of the upstream
-//! system-agent ([`system_agent`]), and beside them the typed plan, which upstream
+//! system-agent, and beside them the typed plan, which upstream
 //! ignores. Their SHA-256 is announced in the inventory's status; bytes that
 //! differ from the announced ones are refused.
 
@@ -15,7 +15,6 @@ pub mod custom;
 mod record;
 mod render;
 mod results;
-mod system_agent;
 #[cfg(test)]
 mod tests;
 

@@ -12,8 +12,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::PlanRecordError;
-use super::record::{Document, FileIndex, InstructionIndex, read_record};
-use super::system_agent::{DELETE, File, Instruction};
+use super::record::{DELETE, Document, File, FileIndex, Instruction, InstructionIndex, read_record};
 
 /// A plan of an operator that can be executed.
 #[derive(Clone, PartialEq)]

@@ -7,8 +7,7 @@ use proto::plan::{
 use proto::staged;
 use sha2::{Digest as _, Sha256};
 
-use super::record::{Document, FileIndex, Indexed, InstructionIndex};
-use super::system_agent::{File, Instruction};
+use super::record::{Document, File, FileIndex, Indexed, Instruction, InstructionIndex};
 use super::{PlanInputs, PlanRecordError};
 use crate::cloud_init::{self, MetaData};
 
