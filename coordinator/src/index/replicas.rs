@@ -15,8 +15,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::triggers::Router;
-use super::{Index, Triggers};
+use super::{Index, Router, Triggers};
 use crate::clock::Clock;
 use crate::key::{Kind, Presence};
 use crate::lease::{read_lifetime, replica};

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::Clock;
-use crate::index::Index;
 use crate::index::metal3::Metal3Index;
 use crate::index::replicas::ReplicaTracker;
-use crate::index::triggers::Router;
+use crate::index::{Index, Router};
 use crate::key::{Key, object_ref};
 use crate::metrics::Metrics;
 use crate::rpc::log::capture_log;
