@@ -129,8 +129,9 @@ fn find_allocation(situation: &HostSituation<'_>, hold: Option<&Problem>) -> Opt
         return (!host.is_deleting).then_some(AllocationState::Available);
     }
     if host.is_abandoned {
-        let is_cleaned = claimed_clean(host).is_some_and(|plan| plan.state.is_none());
-        return Some(if is_cleaned { AllocationState::Preparing } else { AllocationState::Unavailable });
+        // A plan that was announced before the host was lost runs only after the host attaches.
+        let is_cleaning = host.is_attached() && claimed_clean(host).is_some_and(|plan| plan.state.is_none());
+        return Some(if is_cleaning { AllocationState::Preparing } else { AllocationState::Unavailable });
     }
     let is_orphan = hold.is_some() && !is_held_for_cluster(situation);
     is_orphan.then_some(AllocationState::Unavailable)

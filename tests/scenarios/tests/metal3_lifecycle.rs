@@ -98,7 +98,7 @@ async fn successor_takes_another_host_after_a_time() {
     assert_eq!(host["metadata"]["annotations"][KEPT_UNTIL], Value::Null, "it is in use");
     world.apply_metal3_machine("m-3", cloned()).await;
     let message = world.wait_metal3_reason("m-3", "NoHostAvailable").await;
-    assert!(message.contains("until ") && message.contains("another host is taken"), "{message}");
+    assert!(message.contains("until ") && message.contains("another host is chosen"), "{message}");
     world.expect_why("Metal3Machine/m-3", "NoHostAvailable", "until ", "").await;
     world.advance_time(Duration::from_mins(31)).await;
     world.wait_metal3_ready("m-3").await;

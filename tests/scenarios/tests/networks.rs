@@ -118,13 +118,13 @@ async fn network_that_cannot_be_rendered_is_said() {
     let network = json!({ "configurator": "nmstate", "config": { "interfaces": [] } });
     world.patch("MachineInventory", "host-1", json!({ "spec": { "network": network } })).await;
     world.apply_machine("m-1").await;
-    let action = "set it to none and give network-config version 2";
+    let action = "set it to none and write network-config version 2";
     world.wait_for_reason("m-1", Type::BootstrapReady, Reason::NetworkInvalid, action).await;
     world
         .expect_why(
             "machine/m-1",
             Reason::NetworkInvalid,
-            "spec.network.configurator nmstate cannot be rendered",
+            "spec.network.configurator nmstate is not supported",
             "give another network in spec.network",
         )
         .await;

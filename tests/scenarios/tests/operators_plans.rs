@@ -124,7 +124,7 @@ async fn host_without_option_refuses_operator_plan() {
     wait_ended(&world, 1, PlanState::Failed).await;
     let plan = world.inventory("host-1").unwrap().status.unwrap().plan.unwrap();
     assert_eq!(plan.reason.as_deref(), Some(Reason::PlanRefused.as_str()));
-    assert!(plan.message.unwrap().contains("--allow-custom-instructions"));
+    assert!(plan.next_action.unwrap().contains("--allow-custom-instructions"));
     world
         .expect_why(
             "machineinventory/host-1",

@@ -313,8 +313,8 @@ async fn a_released_host_is_installed_again_on_request() {
         .expect_why(
             "machineinventory/host-1",
             Reason::InstallWaiting,
-            "/dev/vdz",
-            "correct or remove the annotation",
+            "/dev/vdz, and vda carries the system of this host; next: correct or remove the annotation",
+            "as the message says",
         )
         .await;
     assert_eq!(world.host("host-1").installs(), 1);

@@ -367,7 +367,7 @@ async fn host_of_a_later_machine_stays() {
     adopt(&world, "m-1").await;
     let is_shown = |world: &World| {
         let shown = world.machine_condition("m-1", Type::InventoryAllocated);
-        shown.is_some_and(|shown| shown.message.contains("carries the node of BaremetalMachine/m-2"))
+        shown.is_some_and(|shown| shown.message.contains("runs the node of BaremetalMachine/m-2"))
     };
     world.wait_until("it says whose node it is", is_shown).await;
     let cause = "a restored claim is older than the node";

@@ -75,8 +75,8 @@ async fn unreachable_url_is_refused_by_attached_hosts() {
         .expect_why(
             "machineinventory/host-1",
             Reason::SettingsRefused,
-            "did not attach by them 5 times",
-            "check that the host reaches the coordinator's URL",
+            "did not attach by them 5 times, and went back to the former ones; next: check that the host reaches",
+            "make the new URL reachable from the host",
         )
         .await;
     assert_eq!(std::fs::read_to_string(&config).unwrap(), former);
