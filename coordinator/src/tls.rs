@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use coordinator_api::inventory::KeyClass;
+use coordinator_api::object::Key;
 use coordinator_core::attestation::Opened;
 use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
@@ -56,8 +57,7 @@ pub struct Challenge {
     pub class: KeyClass,
     /// The TPM that must answer.
     pub tpm: Option<Opened>,
-    /// Namespace and name of the registration.
-    pub registration: (String, String),
+    pub registration: Key,
 }
 
 struct Inner {

@@ -3,6 +3,7 @@
 //! A certificate is bound to the identity key of its host, never to a UID, so that the certificate
 //! stays valid if a restore or a move recreates the inventory.
 
+use coordinator_api::object::Namespace;
 use jiff::Timestamp;
 use proto::proof;
 use x509_parser::extensions::GeneralName;
@@ -35,7 +36,7 @@ impl Role {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostKey {
     pub tpm_hash: String,
-    pub namespace: String,
+    pub namespace: Namespace,
 }
 
 /// The host at the other end, as its certificate states it.
@@ -73,7 +74,7 @@ pub(super) fn render_uri(subject: &Subject<'_>) -> String {
 fn parse_uri(uri: &str) -> Option<(HostKey, Role)> {
     let mut parts = uri.strip_prefix(SCHEME)?.split('/');
     let key =
-        HostKey { namespace: next_part(&mut parts)?.to_owned(), tpm_hash: next_part(&mut parts)?.to_owned() };
+        HostKey { namespace: next_part(&mut parts)?.into(), tpm_hash: next_part(&mut parts)?.to_owned() };
     let role = match parts.next()? {
         "live" => Role::Live,
         "installed" => Role::Installed,

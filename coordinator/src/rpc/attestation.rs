@@ -63,7 +63,7 @@ pub(super) async fn verify_tpm(
         &request.certificate_request,
     );
     let quoted = opened.verify_answer(&binding, &request.proof, request.tpm_quote.as_ref())?;
-    let authorities = read_authorities(context, &challenge.registration.0).await?;
+    let authorities = read_authorities(context, &challenge.registration.namespace).await?;
     let chain = authorities.map(|authorities| opened.verify_certificate(&authorities, context.now()));
     if let Some(Err(error)) = &chain
         && is_known

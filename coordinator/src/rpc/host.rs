@@ -31,7 +31,7 @@ pub struct HostService {
 }
 
 fn call_span(call: Call, peer: &Peer) -> Span {
-    let (namespace, name) = (&peer.key.namespace, &peer.name_hint);
+    let (namespace, name) = (peer.key.namespace.as_str(), &peer.name_hint);
     tracing::info_span!("host_call", ?call, namespace, name, trace_id = tracing::field::Empty)
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::registered_hosts::RegisteredHosts;
 use crate::ca::HostKey;
-use crate::key::Presence;
+use crate::key::{Key, Presence};
 
 /// The part of an inventory that the stream of its host follows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,7 @@ impl HostState {
 /// The identity of an inventory.
 pub fn host_key(inventory: &MachineInventory) -> Option<HostKey> {
     let tpm_hash = inventory.spec.tpm_hash.clone().filter(|hash| !hash.is_empty())?;
-    Some(HostKey { namespace: inventory.namespace()?, tpm_hash })
+    Some(HostKey { namespace: inventory.namespace()?.into(), tpm_hash })
 }
 
 struct Entry {
@@ -110,7 +110,7 @@ impl PlanNotifications {
 
     /// The identity with that hash, if only one namespace has it.
     pub fn find_only_key(&self, tpm_hash: &str) -> Option<HostKey> {
-        let first = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: String::new() };
+        let first = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: "".into() };
         let index = self.lock_index();
         let mut found = index
             .entries
@@ -122,8 +122,8 @@ impl PlanNotifications {
     }
 
     /// Number of inventories of a registration.
-    pub fn count_registered(&self, namespace: &str, registration: &str) -> usize {
-        self.lock_index().registered.count_hosts(namespace, registration)
+    pub fn count_registered(&self, registration: &Key) -> usize {
+        self.lock_index().registered.count_hosts(registration)
     }
 
     /// An inventory of the registration has the identity.

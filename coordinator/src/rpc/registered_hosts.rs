@@ -3,21 +3,19 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::ca::HostKey;
-
-/// Namespace and name of a registration.
-type Registration = (String, String);
+use crate::key::Key;
 
 /// Hosts by the registration that created their inventory.
 #[derive(Default)]
 pub(super) struct RegisteredHosts {
-    by_host: HashMap<HostKey, Registration>,
-    by_registration: HashMap<Registration, HashSet<HostKey>>,
+    by_host: HashMap<HostKey, Key>,
+    by_registration: HashMap<Key, HashSet<HostKey>>,
 }
 
 impl RegisteredHosts {
     /// Records the registration that created the inventory of a host.
     pub(super) fn set_host(&mut self, host: &HostKey, registration: Option<&String>) {
-        let new = registration.map(|name| (host.namespace.clone(), name.clone()));
+        let new = registration.map(|name| Key::new(host.namespace.clone(), name.as_str()));
         if self.by_host.get(host) == new.as_ref() {
             return;
         }
@@ -38,13 +36,12 @@ impl RegisteredHosts {
         }
     }
 
-    pub(super) fn count_hosts(&self, namespace: &str, registration: &str) -> usize {
-        let key = (namespace.to_owned(), registration.to_owned());
-        self.by_registration.get(&key).map_or(0, HashSet::len)
+    pub(super) fn count_hosts(&self, registration: &Key) -> usize {
+        self.by_registration.get(registration).map_or(0, HashSet::len)
     }
 
     pub(super) fn contains_host(&self, registration: &str, host: &HostKey) -> bool {
-        self.by_host.get(host).is_some_and(|(_, name)| name == registration)
+        self.by_host.get(host).is_some_and(|known| known.name == *registration)
     }
 }
 
@@ -58,7 +55,7 @@ mod tests {
         let host = |hash: &str| HostKey { namespace: "fleet".into(), tpm_hash: hash.into() };
         let (one, other) = ("one".to_owned(), "other".to_owned());
         let count = |hosts: &RegisteredHosts| {
-            (hosts.count_hosts("fleet", "one"), hosts.count_hosts("fleet", "other"))
+            (hosts.count_hosts(&Key::new("fleet", "one")), hosts.count_hosts(&Key::new("fleet", "other")))
         };
         for (name, hash, registration, want) in [
             ("first", "a", Some(&one), (1, 0)),
@@ -72,6 +69,6 @@ mod tests {
             assert_eq!(count(&hosts), want, "{name}");
         }
         assert!(hosts.contains_host("other", &host("a")) && !hosts.contains_host("one", &host("a")));
-        assert_eq!(hosts.count_hosts("elsewhere", "other"), 0);
+        assert_eq!(hosts.count_hosts(&Key::new("elsewhere", "other")), 0);
     }
 }

@@ -34,6 +34,7 @@ use super::identity::{Call, check_boot_id, tls_session};
 use super::refresh::refresh_registered;
 use super::{Context, RpcError, refuse_shut_out};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
+use crate::key::{Key, Namespace, ObjectName};
 use crate::store::registration as store;
 use crate::tls::{Challenge, Session};
 use inventories::Reported;
@@ -94,7 +95,7 @@ struct Proven<'a> {
 
 /// The registration that a host opened by its token, or by its key.
 struct Opening {
-    namespace: String,
+    namespace: Namespace,
     /// `None` for a known host whose registration does not exist any more.
     registration: Option<Arc<MachineRegistration>>,
     /// An inventory has the key of the host.
@@ -148,13 +149,13 @@ impl RegistrationService {
     fn find_opening(&self, token: &str, tpm_hash: String) -> Option<Opening> {
         let by_token = self.context.caches.tokens.find_object(token);
         if let Some(found) = by_token.and_then(|key| self.ready_registration(&key)) {
-            let namespace = found.namespace().unwrap_or_default();
+            let namespace = Namespace::of(&*found);
             let key = HostKey { tpm_hash, namespace: namespace.clone() };
             let is_known = self.context.cached_inventory(&key).is_some();
             return Some(Opening { namespace, registration: Some(found), is_known });
         }
         let known = self.context.find_known(&tpm_hash)?;
-        let namespace = known.namespace().unwrap_or_default();
+        let namespace = Namespace::of(&*known);
         let name = known.annotations().get(annotation::REGISTRATION);
         let registration =
             name.and_then(|name| self.ready_registration(&ObjectRef::new(name).within(&namespace)));
@@ -193,9 +194,9 @@ impl RegistrationService {
             public_key: request.public_key,
             class,
             tpm,
-            registration: (
+            registration: Key::new(
                 opening.namespace,
-                opening.registration.map(|found| found.name_any()).unwrap_or_default(),
+                opening.registration.map_or_else(|| "".into(), |found| ObjectName::of(&*found)),
             ),
         });
         Ok(wire::BeginResponse { nonce: nonce.to_vec(), tpm_challenge })
@@ -210,7 +211,7 @@ impl RegistrationService {
             return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
         };
         // Read again, because the registration may have been closed meanwhile.
-        let (namespace, name) = &challenge.registration;
+        let Key { namespace, name } = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
         let live_tpm = match &challenge.tpm {
             None => {
@@ -267,7 +268,7 @@ impl RegistrationService {
         check_boot_id(&request.boot_id)?;
         let key = HostKey {
             tpm_hash: proof::identity(&challenge.public_key),
-            namespace: challenge.registration.0.clone(),
+            namespace: challenge.registration.namespace.clone(),
         };
         if !self.context.rate_limits.take_token(&key, Call::Complete, Instant::now()) {
             return Err(RpcError::RateLimited);
@@ -294,9 +295,9 @@ impl RegistrationService {
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
         let next = install::next_step(&self.context, registration, &inventory).await?;
-        tracing::info!(namespace = key.namespace, name, remote = %session.remote(), "host registered");
+        tracing::info!(namespace = key.namespace.as_str(), name, remote = %session.remote(), "host registered");
         Ok(wire::CompleteResponse {
-            inventory_namespace: key.namespace.clone(),
+            inventory_namespace: key.namespace.to_string(),
             inventory_name: name,
             certificate_chain,
             next: Some(next),

@@ -51,7 +51,7 @@ pub(super) fn open_stream(
 ) -> BoxStream<'static, Result<wire::CoordinatorMessage, Status>> {
     let span = tracing::info_span!(
         "host_stream",
-        namespace = peer.key.namespace,
+        namespace = peer.key.namespace.as_str(),
         name = peer.name_hint,
         serial = peer.serial
     );

@@ -11,6 +11,7 @@ use proto::refusal::Refusal;
 
 use super::Opening;
 use crate::ca::HostKey;
+use crate::key::Key;
 use crate::rpc::{Context, RpcError, describe_inventory};
 use crate::store::registration_admission;
 
@@ -40,8 +41,9 @@ pub(super) async fn admit_host(
     let Some(quota) = registration.spec.max_hosts else { return Ok(()) };
     let name = registration.name_any();
     let notifications = &context.caches.notifications;
+    let registration_key = Key::new(key.namespace.clone(), name.as_str());
     let check_quota = |registration: &MachineRegistration| {
-        let count = notifications.count_registered(&key.namespace, &name);
+        let count = notifications.count_registered(&registration_key);
         let contains = &|hash: &str| {
             let key = HostKey { namespace: key.namespace.clone(), tpm_hash: hash.to_owned() };
             notifications.is_registered(&name, &key)
