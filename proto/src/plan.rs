@@ -1,6 +1,7 @@
 //! Plans as values that cannot be wrong: numbered, named by their content, made of typed steps. A
 //! plan is parsed once, where it arrives.
 
+mod content;
 mod image;
 mod name;
 mod step;
@@ -8,11 +9,10 @@ mod step;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+pub use content::{Content, Inline, ReplaceContents, Secret, Stored};
 pub use image::{IMAGE_SCHEMES, Image, RegistryAccess, Upgrade, to_source};
 pub use name::{Checksum, Generation, PlanId};
-pub use step::{
-    Content, CustomFile, CustomInstruction, Inline, NodeIdentity, ReplaceContents, Secret, Seed, Step, Stored,
-};
+pub use step::{CustomFile, CustomInstruction, NodeIdentity, Seed, Step};
 
 /// The purpose of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

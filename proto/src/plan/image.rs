@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::PlanError;
-use super::step::{Content, Inline, ReplaceContents, Stored};
+use super::content::{Content, Inline, ReplaceContents, Stored};
 
 /// Reference of an OS image as `elemental --system` takes it: a word without leading dash, so that
 /// it can never be read as an option.
