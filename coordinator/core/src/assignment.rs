@@ -1,4 +1,4 @@
-//! What is due for a machine and its host: one decision for every front door.
+//! The decision about a machine and its host, one for every front door.
 //!
 //! ```text
 //! Pending ─Choose, Claim─► Allocated ─Assign(reprovision)─► Reprovisioning ─Provide─► Running
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! [`decide_outcome`] sees parsed values and names at most one effect. Stored facts are
-//! the claim, the plan, the providerID and what the host states to carry; the
-//! [`State`] is projected from them.
+//! the claim, the plan, the providerID and the statement of the host; the [`State`] is
+//! projected from them.
 
 mod link;
 mod outcome;

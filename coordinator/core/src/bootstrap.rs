@@ -4,7 +4,7 @@
 //! inside `write_files`, and cloud-init's own hostname. Everything else stays
 //! byte for byte, jinja, comments, quotes and line ends included, because the
 //! data is rendered by cloud-init only on the host: parsed and dumped here it
-//! would not be what its author wrote.
+//! would differ from the text of its author.
 //!
 //! Data without kubeadm (k3s, RKE2, scripts) is left as it is: the agent tells
 //! the kubelet who it is on the host, whatever starts it.
@@ -61,7 +61,7 @@ pub enum BootstrapError {
         line: usize,
         /// The error of the parser.
         message: String,
-        /// What may be behind it.
+        /// The likely cause.
         hint: &'static str,
     },
     /// A mapping has a duplicate key.
@@ -204,7 +204,7 @@ fn collect_edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, Bootstrap
     let mut contents = Contents::default();
     for entry in files.items() {
         for edit in file_edits(data, entry, node, &mut contents)? {
-            // One content may be named with two encodings.
+            // Two encodings may name the same content.
             if !edits.contains(&edit) {
                 edits.push(edit);
             }

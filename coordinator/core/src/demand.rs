@@ -1,4 +1,4 @@
-//! What an infrastructure machine asks for, without its kind.
+//! The demand of an infrastructure machine, without its kind.
 //!
 //! A front door turns its own objects into a [`Demand`]; everything behind it
 //! is shared ([`crate::assignment`]).
@@ -20,7 +20,6 @@ use crate::pool::Wish;
 use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 
-/// What a machine asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
     pub machine: MachineKey,
@@ -51,7 +50,7 @@ pub struct MachineKey {
     pub uid: Option<Uid>,
 }
 
-/// What the host is to become.
+/// The intended use of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Want {
     Node(Box<NodeDemand>),
@@ -68,7 +67,7 @@ pub struct NodeDemand {
     pub pool: String,
     /// Its requirements on a host that the engine chooses.
     pub wish: Wish,
-    /// Whether the pool still has the host that the machine names.
+    /// True if the pool still has the host that the machine names.
     pub is_listed: bool,
     /// The next host that can be claimed, or why there is none. Not looked for while
     /// the machine holds a host.
@@ -88,7 +87,7 @@ pub struct NodeDemand {
     /// Further providerIDs that bootstrap data may give the kubelet, where it is not
     /// edited.
     pub other_ids: Vec<String>,
-    /// By what its Node is known; `None` where the kind links no Node.
+    /// Identifies its Node; `None` where the kind links no Node.
     pub link: Option<NodeLink>,
 }
 
@@ -100,7 +99,7 @@ pub struct NodeLink {
     pub is_found: bool,
 }
 
-/// What is done to bootstrap data before it is given to the host.
+/// The change of bootstrap data before the host gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootstrapEdit {
     /// Host name and provider-id of kubeadm documents are set, criSocket where it is absent.

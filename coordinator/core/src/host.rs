@@ -1,7 +1,8 @@
-//! One host, as its `MachineInventory` records it: parsed once, then only read.
+//! A host as its `MachineInventory` records it: parsed once, then only read.
 //!
-//! [`statement`] is what a host says, [`agent_update`] which agent it is to run, [`facts`] holds the changes of the stored
-//! facts, [`conditions`] what is projected from them. No decision reads a condition.
+//! [`statement`] parses the statement of a host, [`agent_update`] decides which agent it runs,
+//! [`facts`] changes the stored facts, and [`conditions`] projects the conditions from them. No
+//! decision reads a condition.
 
 pub mod agent_update;
 pub mod conditions;

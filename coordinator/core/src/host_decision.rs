@@ -170,7 +170,7 @@ fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
     (host.blocks_move && is_due && !in_flight).then_some(HostEffect::AllowMove)
 }
 
-/// What is due for the claim, or why the clean of an abandoned host cannot be assigned.
+/// The effect that is due for the claim, or why the clean of an abandoned host cannot be assigned.
 fn check_claim(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Problem> {
     let host = situation.host;
     let Some(claim) = host.claim.as_ref().filter(|_| !situation.is_paused) else { return Ok(None) };
@@ -190,7 +190,7 @@ fn check_claim(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Prob
     check_orphan(situation, claim)
 }
 
-/// Whether the machine of the claim names the host. One that names none yet
+/// True if the machine of the claim names the host. A machine that names none yet
 /// chooses this one.
 fn is_claim_valid(situation: &HostSituation<'_>) -> bool {
     let named = situation.machine.map(|machine| machine.host.as_ref());
@@ -276,7 +276,7 @@ fn claimed_clean(host: &HostRecord) -> Option<&AnnouncedPlan> {
     host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean)
 }
 
-/// Whether an abandoned host that states a node gets a clean plan, or another one.
+/// True if an abandoned host that states a node gets a clean plan, or another one.
 fn is_clean_due(host: &HostRecord) -> bool {
     match claimed_clean(host) {
         None => true,

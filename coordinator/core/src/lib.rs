@@ -1,14 +1,12 @@
 //! Every decision, without an effect.
 //!
-//! A decision is a function from parsed values to what is due; nothing here
-//! uses a client, a file, a clock or a random number. In the order of the
-//! lifecycle: [`attestation`] verifies a TPM, [`inventory`] names a host,
-//! [`pool`] says which can be claimed, [`demand`] what a machine asks for,
-//! [`assignment`] what is due for it, [`plan`] what the host executes,
-//! [`host_decision`] what is due for a host alone,
-//! [`provider_id`] how its node is called, [`node_link`] which Node it is,
-//! [`load_balancer`] who holds the endpoint's address, [`reboot`] which boot of a
-//! host ends on request, [`trace`] which spans tell of it.
+//! A decision is a function from parsed values to an effect; nothing here uses a client, a file, a
+//! clock or a random number. In the order of the lifecycle: [`attestation`] verifies a TPM,
+//! [`inventory`] names a host, [`pool`] chooses a host for a claim, [`demand`] reads the demand of a
+//! machine, [`assignment`] decides about the machine and its host, [`plan`] renders the steps of the
+//! host, [`host_decision`] decides about a host alone, [`provider_id`] names its node, [`node_link`]
+//! finds the Node, [`load_balancer`] elects the holder of the endpoint's address, [`reboot`] ends a
+//! boot on request, [`trace`] makes the spans.
 
 pub mod assignment;
 pub mod attestation;

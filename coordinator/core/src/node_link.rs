@@ -1,8 +1,6 @@
-//! Which Node of the workload cluster is that of a machine, and whether its
-//! `spec.providerID` is to be written.
+//! Finds the Node of a machine in the workload cluster, and decides about its `spec.providerID`.
 //!
-//! What is expected of the Node is given by the kind of machine; the rules are
-//! the same for all. A Node is found by its providerID, else by its label, else,
+//! The kind of machine says which Node is expected; the rules are the same for all. A Node is found by its providerID, else by its label, else,
 //! for bootstrap data without a bootstrap configuration, by its host name.
 
 use std::collections::BTreeMap;
@@ -24,7 +22,7 @@ pub const JOIN_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
 
 const SEE_CONSOLE: &str = "see cloud-init and the kubelet on the host's console";
 
-/// By what the Node of a machine is known.
+/// Identifies the Node of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// providerIDs that name the machine. The first is written where a Node has
@@ -41,7 +39,6 @@ pub struct Expected {
     pub may_use_hostname: bool,
 }
 
-/// What is read of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     pub name: String,
@@ -180,7 +177,7 @@ fn list_names(nodes: &[&NodeFacts]) -> String {
     names.join(", ")
 }
 
-/// What is asked of a workload cluster.
+/// A search for Nodes of a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSearch {
     /// Name of the Cluster.
@@ -224,8 +221,8 @@ pub fn distinct_texts(texts: impl IntoIterator<Item = Option<String>>) -> Vec<St
     distinct
 }
 
-/// Whether a Node that waits to join is overdue. `provisioned` is when its host
-/// reported the plan done.
+/// True for a Node that did not join in time. `provisioned` is the time when its host reported the
+/// plan done.
 pub fn is_overdue(provisioned: Option<Timestamp>, now: Timestamp) -> bool {
     provisioned.is_some_and(|at| now.duration_since(at) >= JOIN_DEADLINE)
 }

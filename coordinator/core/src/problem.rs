@@ -9,7 +9,7 @@ use coordinator_api::conditions::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub reason: Reason,
-    /// One plain statement.
+    /// A single plain statement.
     pub message: String,
     /// Empty if the problem ends by itself.
     pub next_action: String,
@@ -20,7 +20,7 @@ impl Problem {
         Self { reason, message: message.into(), next_action: next_action.into() }
     }
 
-    /// A problem that ends by itself, or whose message says what to do.
+    /// A problem that ends by itself, or whose message names the next action.
     pub fn of_cause(reason: Reason, message: impl Into<String>) -> Self {
         Self::new(reason, message, "")
     }
@@ -69,7 +69,7 @@ pub enum Severity {
     Waiting,
     /// It ends when an operator acts; an Event is published.
     NeedsOperator,
-    /// As `NeedsOperator`, and the phase is Failed.
+    /// An operator has to act, as with `NeedsOperator`, and the phase is Failed.
     Failed,
 }
 

@@ -41,7 +41,7 @@ impl ProviderId {
         is_known.then(|| Self(text.to_owned()))
     }
 
-    /// For an error: whether it is of the form that was proposed and never used.
+    /// A note for an error about the form that was proposed and never used; else empty.
     pub fn proposed_form(text: &str) -> &'static str {
         if text.starts_with(METAL3) && text.contains("?owner=") {
             " (the form with ?owner= was proposed for Metal3 and is not accepted)"
@@ -50,17 +50,16 @@ impl ProviderId {
         }
     }
 
-    /// Without the scheme of Metal3, as its metadata has it.
+    /// The text without the scheme of Metal3, because its metadata has none.
     pub fn without_scheme(text: &str) -> &str {
         text.strip_prefix(METAL3).unwrap_or(text)
     }
 
-    /// Whether it is of one machine of Metal3.
+    /// True for the form of Metal3 with the name of a machine.
     pub fn names_machine(&self) -> bool {
         self.0.strip_prefix(METAL3).is_some_and(|name| name.split('/').count() == 3)
     }
 
-    /// The host that it names.
     pub fn host(&self) -> Option<HostName> {
         HostName::parse(self.0.strip_prefix(PREFIX)?)
     }

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use crate::host::HostRecord;
 use crate::problem::Problem;
 
-/// What is due for the request of an inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebootStep {
     /// Record which boot ends.
@@ -40,7 +39,7 @@ pub fn current_boot(host: &HostRecord) -> Option<&str> {
     host.session.as_ref().map(|session| session.boot_id.as_str()).filter(|boot| !boot.is_empty())
 }
 
-/// Whether the host has attached from another boot.
+/// True if the host has attached from another boot.
 pub fn has_left(host: &HostRecord, boot: &str) -> bool {
     current_boot(host).is_some_and(|current| current != boot)
 }

@@ -37,8 +37,8 @@ pub enum RegistryAccessError {
     Empty,
 }
 
-/// What of the Secret a host needs to pull `image`: of the credentials, those for
-/// its registry alone.
+/// Reads the part of the Secret that a host needs to pull `image`: only the credentials for its
+/// registry, because the host could read all others.
 ///
 /// # Errors
 /// [`RegistryAccessError`], to be read after the name of the Secret.

@@ -1,9 +1,9 @@
 //! Traces: the spans of one machine, from its creation to `Running` and back to a
 //! free host.
 //!
-//! The trace is the UID of the infrastructure machine, and the id of a span follows
-//! from what it tells of. So replicas add to one trace without a word between them,
-//! and what is told twice is one span.
+//! The trace is the UID of the infrastructure machine, and the id of a span is the hash of its
+//! subject. So replicas add to one trace without a message between them, and a subject that two
+//! replicas report is one span.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl TraceId {
         number.filter(|&number| number != 0).map(Self)
     }
 
-    /// Of the machine that has claimed a host.
+    /// Id of the trace of the machine that has claimed a host.
     pub fn of_claim(claim: &Claim) -> Option<Self> {
         Self::of_machine(claim.uid.as_deref()?)
     }
@@ -61,7 +61,7 @@ impl SpanId {
     }
 }
 
-/// What took its time.
+/// A period of work that a trace shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub trace: TraceId,
@@ -70,7 +70,7 @@ pub struct Span {
     pub name: &'static str,
     pub start: Timestamp,
     pub end: Timestamp,
-    /// The reason of what failed.
+    /// The reason of the failure.
     pub failure: Option<&'static str>,
     pub attributes: Vec<(&'static str, String)>,
 }
@@ -110,7 +110,7 @@ pub fn plan_span(claim: &Claim, host: &str, plan: &Plan, end: &PlanEnd, period: 
     Some(Span { failure, attributes: name_plan(host, plan), ..span })
 }
 
-/// One step of a plan, counted from zero.
+/// The span of a step of a plan; steps are counted from zero.
 pub fn step_span(
     claim: &Claim,
     host: &str,

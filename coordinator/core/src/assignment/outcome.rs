@@ -14,7 +14,6 @@ use crate::node_link::NodeSearch;
 use crate::problem::{Blocker, Problem, Severity};
 use crate::provider_id::ProviderId;
 
-/// What follows from a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub effect: Option<Effect>,
@@ -84,7 +83,6 @@ pub struct Assignment {
     pub resolved: Option<Secret>,
 }
 
-/// A Node of a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRef {
     /// Name of the Cluster.
@@ -117,7 +115,7 @@ pub enum Wake {
     Backoff,
 }
 
-/// What is shown of a machine.
+/// The state of a machine that is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// `None` where it stays as it is.
@@ -135,7 +133,7 @@ pub struct State {
     pub blocker: Option<Blocker>,
     /// Allocation state of the host; none if the effect writes it.
     pub allocation: Option<AllocationState>,
-    /// What is known of its Node.
+    /// The condition of its Node.
     pub node: Option<ConditionUpdate>,
 }
 
@@ -189,19 +187,19 @@ impl State {
         Self { allocation: Some(allocation), ..self }
     }
 
-    /// Of a machine whose phase stays, with the host that it holds.
+    /// State of a machine whose phase stays, with the host that it holds.
     pub fn of_host(host: Option<&HostRecord>, demand: &Demand) -> Self {
         Self::hold_host(host.filter(|host| super::is_claimed_by(host, demand)))
     }
 
-    /// Of a machine for which nothing may be done: its phase stays.
+    /// State of a machine for which nothing may be done: its phase stays.
     pub(super) fn hold_host(host: Option<&HostRecord>) -> Self {
         Self { phase: None, ..Self::new(Phase::Pending, host) }
     }
 }
 
-/// The conditions of a machine, `Paused` left out. What lies before a blocker
-/// holds, what the blocker names does not; nothing is said of what lies after.
+/// The conditions of a machine except `Paused`. The conditions before a blocker are true, its own is
+/// false, and the later ones are not written.
 pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
     let mut updates = vec![];
     if let Some(host) = &state.host {

@@ -231,7 +231,7 @@ fn follow_plan(
     }
 }
 
-/// The plan is in flight: what is shown meanwhile.
+/// The problem that is shown while the plan is in flight.
 pub(super) fn in_flight(
     situation: &Situation<'_>,
     host: &HostRecord,

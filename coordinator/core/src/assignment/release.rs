@@ -34,7 +34,7 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
             Outcome::from_effect(Effect::Release)
         }
         _ if was_never_used(situation, record) && !record.is_known() => await_statement(situation, record),
-        // As after a restore: it may carry the node of a machine that got it after this one.
+        // After a restore the host may carry the node of a machine that got it after this one.
         None if record.carried.is_none() => await_statement(situation, record),
         _ => assign_clean(situation, host),
     }
@@ -89,7 +89,7 @@ fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
         .with_wake(release_wake(situation, host.record))
 }
 
-/// Whether the pool gives unreachable hosts up after a time that has passed.
+/// True if the pool gives unreachable hosts up after a time that has passed.
 fn is_overdue(situation: &Situation<'_>, host: &HostRecord) -> bool {
     overdue_at(situation, host).is_some_and(|at| situation.now >= at)
 }

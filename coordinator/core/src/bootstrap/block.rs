@@ -19,8 +19,8 @@ struct Line {
 }
 
 impl Block {
-    /// Finds the lines of the block scalar at `span`. `value` is what the
-    /// parser made of a literal one: the lines must have the same value, else `None`.
+    /// Finds the lines of the block scalar at `span`. `value` is the
+    /// parsed value of a literal one: the lines must have the same value, else `None`.
     pub(super) fn literal_block(outer: &str, span: &Range<usize>, value: &str) -> Option<Self> {
         let body = body_span(outer, span)?;
         let first = outer[body.clone()].lines().find(|line| !line.trim().is_empty())?;

@@ -23,7 +23,6 @@ const LARGEST: u64 = proto::limits::PLAN_BYTES as u64;
 /// Most that all files of one user-data may have when they are decoded, bytes.
 pub(super) const LARGEST_SUM: usize = 4 * proto::limits::PLAN_BYTES;
 
-/// One wrapping of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Layer {
     Base64,
@@ -43,7 +42,7 @@ pub(super) struct Contents {
 pub(super) struct TooLarge;
 
 impl Contents {
-    /// As [`Content::read_content`]; `None` also for one that was read before.
+    /// Reads as [`Content::read_content`] does; `None` also for a content that was read before.
     pub(super) fn read_next(
         &mut self,
         data: &str,
@@ -67,14 +66,14 @@ pub(super) struct Content {
 
 /// How the text lies in the user-data.
 enum Carrier {
-    /// As lines of a literal block: edited in place.
+    /// Lines of a literal block, which are edited in place.
     Lines(Block),
-    /// As one value that is rewritten as a whole.
+    /// A value that is rewritten as a whole.
     Whole { layers: Vec<Layer>, style: ScalarStyle, span: Range<usize> },
 }
 
 impl Content {
-    /// The content as text. `None` for what is not ours to edit: no text, or
+    /// The content as text. `None` for a content that is not ours to edit: no text, or
     /// not decodable (jinja inside base64).
     fn read_content(data: &str, node: &Node, encoding: Option<&str>) -> Option<Self> {
         let Value::Scalar { text, style } = &node.value else { return None };
@@ -184,14 +183,14 @@ fn gunzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     (read as u64 <= LARGEST).then_some(plain)
 }
 
-/// Without a time in the header: the same text gives the same plan.
+/// The header has no time, so that the same text gives the same plan.
 fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()
 }
 
-/// Whether quoting would put a backslash into an expression: cloud-init renders
+/// True if quoting would put a backslash into an expression: cloud-init renders
 /// jinja before it reads YAML, so jinja would see it.
 fn breaks_jinja(text: &str) -> bool {
     [("{{", "}}"), ("{%", "%}")].into_iter().any(|(open, close)| {

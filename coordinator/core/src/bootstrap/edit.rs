@@ -1,4 +1,4 @@
-//! Edits of a text: what is not named by one stays, byte for byte.
+//! Edits of a text: every byte that no edit names stays.
 
 use std::ops::Range;
 

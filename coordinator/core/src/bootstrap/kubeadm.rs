@@ -69,7 +69,7 @@ pub(super) fn kubeadm_edits(text: &str, node: NodeNames<'_>) -> Result<Vec<Edit>
     Ok(file.edits)
 }
 
-/// Whether text that is no YAML was meant as kubeadm's: documentation and
+/// True if text that is no YAML was meant as kubeadm's: documentation and
 /// scripts may mention the group.
 fn holds_configuration(text: &str) -> bool {
     let line = |start: &str| text.lines().any(|line| line.starts_with(start));
@@ -356,7 +356,7 @@ fn refuse_merge(mapping: &Node) -> Result<(), KubeadmError> {
     }
 }
 
-/// Whether unquoted text is a string to every parser:
+/// True if unquoted text is a string to every parser:
 /// the scheme of a URL is as good as a word.
 fn is_string(text: &str) -> bool {
     is_word(text.split_once("://").map_or(text, |(scheme, _)| scheme))

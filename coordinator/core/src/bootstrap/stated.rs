@@ -1,4 +1,4 @@
-//! What bootstrap data that is not edited says of the kubelet.
+//! The providerID that bootstrap data without edits gives the kubelet.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

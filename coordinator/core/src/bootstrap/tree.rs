@@ -25,12 +25,10 @@ pub(super) struct Node {
     pub(super) line: usize,
 }
 
-/// A key and its value.
 pub(super) type Entry<'a> = (&'a Rc<Node>, &'a Rc<Node>);
 /// Keys and values, in their order.
 pub(super) type Entries = Vec<(Rc<Node>, Rc<Node>)>;
 
-/// What a node holds.
 pub(super) enum Value {
     Scalar { text: String, style: ScalarStyle },
     Mapping { entries: Entries, flow: bool },
@@ -68,7 +66,6 @@ impl Node {
         }
     }
 
-    /// Keys and values of a mapping.
     pub(super) fn entries(&self) -> &[(Rc<Node>, Rc<Node>)] {
         match &self.value {
             Value::Mapping { entries, .. } => entries,
@@ -76,7 +73,6 @@ impl Node {
         }
     }
 
-    /// Items of a sequence.
     pub(super) fn items(&self) -> &[Rc<Node>] {
         match &self.value {
             Value::Sequence { items, .. } => items,
@@ -84,7 +80,6 @@ impl Node {
         }
     }
 
-    /// Key and value of an entry.
     pub(super) fn find_entry(&self, key: &str) -> Result<Option<Entry<'_>>, Duplicate> {
         let mut found = self.entries().iter().filter(|(name, _)| name.as_text() == Some(key));
         let first = found.next();

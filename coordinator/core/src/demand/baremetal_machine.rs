@@ -47,7 +47,7 @@ pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
     chosen.and_then(|name| HostName::parse(name)).or_else(provided)
 }
 
-/// Whether the machine gives its host back. One that is in deletion without its Machine
+/// True if the machine gives its host back. A machine that is in deletion without its Machine
 /// ([`Reason::OwnerMismatch`]) does not: its node runs on.
 pub fn is_releasing(machine: &BaremetalMachine, owner: Option<&Machine>) -> bool {
     machine.metadata.deletion_timestamp.is_some()
@@ -143,7 +143,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
     }
 }
 
-/// Whether both sides name each other, or the machine was given a node: then it never
+/// True if both sides name each other, or the machine was given a node: then it never
 /// gets another host, and a full pool is not asked for one by each of its machines.
 fn holds_host(inputs: &Inputs<'_>) -> bool {
     let machine = inputs.machine;

@@ -6,7 +6,7 @@ use semver::Version;
 
 use super::statement::StatedUpdate;
 
-/// What is known where the stream of a host is served.
+/// The facts that are known to the replica with the stream of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// The annotation of the inventory.
@@ -15,13 +15,13 @@ pub struct Situation<'a> {
     pub served: Option<&'a str>,
     /// Version of the agent that attached.
     pub runs: &'a str,
-    /// What that says of updates; `None` where it is older than them.
+    /// The statement of that agent about updates; `None` if it is older than them.
     pub stated: Option<&'a StatedUpdate>,
     /// A plan is in flight.
     pub is_busy: bool,
 }
 
-/// What is due on the stream.
+/// The message that is due on the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Nothing,

@@ -1,5 +1,5 @@
-//! Changes of the stored facts of a host: what was reported, announced or
-//! observed goes into the status here, and nowhere else.
+//! Changes of the stored facts of a host: reports, announcements and observations
+//! go into the status here, and nowhere else.
 
 mod plan;
 
@@ -29,7 +29,7 @@ pub use plan::{record_announcement, record_plan_end, record_plan_problem, record
 /// Most addresses that a host can put into a status.
 const ADDRESSES: usize = 64;
 
-/// What a registration leaves in the status.
+/// The part of a registration that the status keeps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Registered<'a> {
     /// Empty when the installed system registered again.
@@ -66,15 +66,15 @@ pub fn record_registration(
     record_hardware(host, registration.hardware);
 }
 
-/// What is not reported stays as it was.
+/// A host that reports no hardware keeps the known one.
 fn record_hardware(host: &mut HostStatus, hardware: Option<&HardwareStatus>) {
     if let Some(hardware) = hardware {
         host.hardware = Some(hardware.clone());
     }
 }
 
-/// A duty for the cluster's load balancer; the host's stream brings it. What
-/// was reported of the former one stays until the host reports again.
+/// A duty for the cluster's load balancer; the host's stream brings it. The report of
+/// the former one stays until the host reports again.
 pub fn record_duty(status: &mut MachineInventoryStatus, duty: &LoadBalancerDuty) {
     let host = status.host.get_or_insert_default();
     host.load_balancer.get_or_insert_default().duty = duty.clone();
@@ -102,7 +102,7 @@ pub fn record_load_balancer(status: &mut MachineInventoryStatus, state: &LoadBal
     });
 }
 
-/// A stream that opens, and what the host states on it.
+/// A stream that opens, and the statement of the host on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attach<'a> {
     /// Namespace and name of the inventory; its plan Secret has the same.
@@ -114,13 +114,13 @@ pub struct Attach<'a> {
     pub hardware: Option<&'a HardwareStatus>,
     /// `None` where its agent is older: a report follows.
     pub network: Option<&'a ObservedNetwork>,
-    /// Whether it attached by the newest settings, where that is known.
+    /// The state of its settings, if it is known.
     pub settings: Option<CoordinatorSettingsState>,
     pub now: Timestamp,
 }
 
-/// The installed system attached. Its statement replaces what the status
-/// lacks: a plan that was lost with the status is announced again.
+/// The installed system attached. Its statement fills gaps of the status: a plan that
+/// was lost with the status is announced again.
 pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     let HostStatement { system, agent_version, carried, installed, settings, agent_update: _ } =
         attach.statement;
@@ -163,7 +163,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     }
 }
 
-/// Whether the statement is older than the end of its plan: the host may report that before its
+/// True if the statement is older than the end of its plan: the host may report that before its
 /// attach is recorded.
 fn is_overtaken(status: &MachineInventoryStatus, stated: &CarriedStatus) -> bool {
     let known = status.host.as_ref().and_then(|host| host.carried.as_ref()?.plan.as_ref());
@@ -230,7 +230,7 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
 }
 
-/// The system of the host is written over: what it carried is gone with it, and an
+/// The system of the host is written over: its node is gone with it, and an
 /// interrupted install begins again.
 pub fn record_reinstall(status: &mut MachineInventoryStatus) {
     status.host.get_or_insert_default().carried = None;

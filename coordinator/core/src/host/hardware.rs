@@ -1,4 +1,4 @@
-//! The hardware that a host reports, bounded, and what a node on it can use.
+//! The hardware that a host reports, bounded, and the capacity of a node on it.
 
 use coordinator_api::hardware::{DiskStatus, HardwareStatus};
 use proto::v1alpha1::{Disk, HostFacts};
@@ -8,16 +8,15 @@ const DISKS: usize = 64;
 /// Longest text of hardware in a status, bytes.
 const TEXT_BYTES: usize = 128;
 
-/// What a node on a host can use, where the host told it.
+/// The capacity of a node on a host, if the host told it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub cpu_threads: Option<i64>,
     pub memory_bytes: Option<i64>,
-    /// As Kubernetes names it: `amd64`, `arm64`, `ppc64le`, `s390x`.
+    /// Name in Kubernetes: `amd64`, `arm64`, `ppc64le`, `s390x`.
     pub architecture: Option<&'static str>,
 }
 
-/// As the inventory shows it.
 pub fn describe_hardware(facts: &HostFacts) -> HardwareStatus {
     let model = facts.processors.first().map_or(&facts.cpu_model, |processor| &processor.model);
     let threads: u32 =

@@ -1,4 +1,4 @@
-//! What keeps a host from its plan, and from its calls.
+//! Problems that keep a host from its plan, and from its calls.
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::Approval;
@@ -10,7 +10,6 @@ use super::HostRecord;
 use crate::problem::Problem;
 
 impl HostRecord {
-    /// What keeps the host from its plan.
     pub fn find_problem(&self, now: Timestamp) -> Option<Problem> {
         if self.is_quarantined {
             let action = format!(
@@ -30,7 +29,7 @@ impl HostRecord {
         plan.problem.clone()
     }
 
-    /// What keeps the host from being admitted or used.
+    /// The problem that keeps the host from being admitted or used.
     fn find_bar(&self) -> Option<Problem> {
         match self.approval {
             Approval::Pending => Some(self.approval_pending()),

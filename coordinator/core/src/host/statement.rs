@@ -1,4 +1,4 @@
-//! What a host states when it attaches. It is parsed before anything is
+//! The statement of a host that attaches. It is parsed before anything is
 //! derived from it: a plan that cannot be read must not pass for none.
 
 use coordinator_api::conditions::join_text;
@@ -12,7 +12,7 @@ use crate::text::truncate_text;
 /// Longest boot id, bytes.
 const BOOT_ID_BYTES: usize = 64;
 
-/// Whether it can be a boot id: a UUID from a kernel, one word in any case.
+/// True for a possible boot id: a UUID from a kernel, one word in any case.
 pub fn is_boot_id(text: &str) -> bool {
     (1..=BOOT_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -26,7 +26,7 @@ pub struct HostStatement {
     pub installed: Option<InstallDone>,
     /// Checksum of the settings by which it attached; empty where its agent is older.
     pub settings: String,
-    /// What its agent says of updates; `None` where it takes none.
+    /// The statement of its agent about updates; `None` where it takes none.
     pub agent_update: Option<StatedUpdate>,
 }
 

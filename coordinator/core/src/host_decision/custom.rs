@@ -24,7 +24,7 @@ pub(super) fn next_look(now: Timestamp) -> Wake {
     now.checked_add(LOOK_AGAIN).map_or(Wake::OnChange, Wake::At)
 }
 
-/// What is due for the request, or why nothing is.
+/// The effect that is due for the request, or why there is none.
 pub(super) fn check_request(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
     let host = situation.host;
     let Some(name) = host.custom_plan.as_ref().filter(|_| !situation.is_paused) else { return (None, None) };
@@ -52,8 +52,8 @@ fn invalid_plan(secret: &str, cause: &str) -> Problem {
     Problem::new(Reason::CustomPlanInvalid, message, "correct it, or remove the annotation")
 }
 
-/// A free host has to carry nothing: the plan would hide what an earlier one left.
-/// That of a machine has to be its node.
+/// A free host has to carry nothing: the plan would hide the rest of an earlier one.
+/// The host of a machine has to carry its node.
 fn find_obstacle(host: &HostRecord) -> Option<&'static str> {
     if host.refusal().is_some() {
         return Some("the host is not admitted: see its condition Approved");

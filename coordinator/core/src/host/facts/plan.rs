@@ -1,4 +1,4 @@
-//! What the status says of the plan, and of what it leaves on the host.
+//! The plan in the status, and the node that it leaves on the host.
 
 use coordinator_api::inventory::{
     CarriedNode, CarriedPlan, MachineInventoryStatus, PlanState, PlanStatus, PlanType, StepStatus,
@@ -41,8 +41,8 @@ pub(super) fn keep_custom_plan(status: &mut MachineInventoryStatus) {
     }
 }
 
-/// What upstream shows for a host that never had a plan, or the plan that the
-/// host reports and the status does not have.
+/// Fills in the state that upstream shows for a host that never had a plan, or the plan
+/// that the host reports and the status does not have.
 pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>, now: Timestamp) {
     let Some(carried) = carried.filter(|carried| plan.generation.unwrap_or(0) < carried.generation) else {
         if plan.generation.is_none() && plan.state.is_none() {
@@ -59,7 +59,7 @@ pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>,
         id: Some(carried.id.clone()),
         kind: Some(carried.kind),
         generation: Some(carried.generation),
-        // Not before now: what waits for something after the end has its whole time.
+        // Now and not earlier, so that a wait that begins with the end has its whole time.
         ended: carried.state.map(|_| Time(now)),
         message: failed.then(|| "the host states that this plan failed".to_owned()),
         next_action: failed.then(|| "see its console or its agent's log for the cause".to_owned()),
@@ -67,8 +67,8 @@ pub(super) fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>,
     };
 }
 
-/// A plan ended; a newer one that was announced meanwhile stays. What the host
-/// carries follows from the plan, until the host reports it again.
+/// A plan ended; a newer one that was announced meanwhile stays. The node of the
+/// host follows from the plan, until the host reports it again.
 pub fn record_plan_end(
     status: &mut MachineInventoryStatus,
     plan: &Plan,
