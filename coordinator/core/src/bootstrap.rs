@@ -152,17 +152,17 @@ fn unsafe_edit() -> BootstrapError {
 }
 
 fn check_names(node: &NodeNames<'_>) -> Result<(), BootstrapError> {
-    let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    let ends = |text: &str| !text.starts_with(['-', '.']) && !text.ends_with(['-', '.']);
     let host = node.hostname;
-    if host.is_empty() || host.len() > 253 || !host.chars().all(name) || !ends(host) {
+    let has_allowed_ends = !host.starts_with(['-', '.']) && !host.ends_with(['-', '.']);
+    let is_allowed = host.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c));
+    if host.is_empty() || host.len() > 253 || !is_allowed || !has_allowed_ends {
         let allowed =
             "use 1 to 253 characters of a-z, 0-9, dash and dot, with a letter or digit at both ends";
         return Err(BootstrapError::Name { field: "the hostname", allowed });
     }
-    let address = |c: char| c.is_ascii_alphanumeric() || "-._:/".contains(c);
     for (field, text) in [("the provider id", node.provider_id), ("criSocket", node.cri_socket)] {
-        if text.is_empty() || !text.chars().all(address) {
+        let is_allowed = text.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/".contains(c));
+        if text.is_empty() || !is_allowed {
             let allowed = "use letters, digits and -._:/";
             return Err(BootstrapError::Name { field, allowed });
         }
@@ -235,16 +235,9 @@ fn hostname_edits(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, Boo
     for key in ["hostname", "fqdn", "preserve_hostname"] {
         let found = document.find_entry(key).map_err(|error| duplicate_error(USER_DATA, &error))?;
         let Some((_, value)) = found else { continue };
-        let fits = |text: &str| match key {
-            "hostname" => text == node.hostname,
-            "fqdn" => {
-                text.strip_prefix(node.hostname).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            }
-            _ => ["false", "no", "off"].iter().any(|word| text.eq_ignore_ascii_case(word)),
-        };
         match &value.value {
             Value::Scalar { .. } if value.is_null() => {}
-            Value::Scalar { text, .. } if fits(text) => {}
+            Value::Scalar { text, .. } if fits_name(key, text, node.hostname) => {}
             Value::Scalar { .. } if !value.shared && value.tag.is_none() => {
                 let text =
                     if key == "preserve_hostname" { "false".to_owned() } else { quote_text(node.hostname) };
@@ -258,6 +251,14 @@ fn hostname_edits(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, Boo
     Ok(edits)
 }
 
+fn fits_name(key: &str, text: &str, hostname: &str) -> bool {
+    match key {
+        "hostname" => text == hostname,
+        "fqdn" => text.strip_prefix(hostname).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')),
+        _ => ["false", "no", "off"].iter().any(|word| text.eq_ignore_ascii_case(word)),
+    }
+}
+
 /// Edits of one `write_files` entry.
 fn file_edits(
     data: &str,
@@ -266,19 +267,19 @@ fn file_edits(
     contents: &mut Contents,
 ) -> Result<Vec<Edit>, BootstrapError> {
     let find = |key| entry.find_entry(key).map_err(|error| duplicate_error(USER_DATA, &error));
-    let text = |key| find(key).map(|found| found.and_then(|(_, value)| value.as_text()));
-    let place = text("path")?.map_or_else(|| "a file without path".to_owned(), str::to_owned);
+    let place = find("path")?.and_then(|(_, value)| value.as_text()).unwrap_or("a file without path");
     if let Some((key, _)) = find("<<")? {
         return Err(shape_error("a merge key (<<)", key));
     }
     let Some((_, value)) = find("content")? else { return Ok(Vec::new()) };
-    let read = contents.read_next(data, value, text("encoding")?);
+    let encoding = find("encoding")?.and_then(|(_, value)| value.as_text());
+    let read = contents.read_next(data, value, encoding);
     let Some(content) = read.map_err(|TooLarge| BootstrapError::TooLarge)? else {
         return Ok(Vec::new());
     };
     let edits =
-        kubeadm::kubeadm_edits(&content.text, node).map_err(|error| in_file(&place, &content.text, error))?;
-    content.lift_edits(data, &edits).ok_or(BootstrapError::Unsafe { place })
+        kubeadm::kubeadm_edits(&content.text, node).map_err(|error| in_file(place, &content.text, error))?;
+    content.lift_edits(data, &edits).ok_or_else(|| BootstrapError::Unsafe { place: place.to_owned() })
 }
 
 fn duplicate_error(place: &str, error: &Duplicate) -> BootstrapError {

@@ -61,8 +61,7 @@ fn list_keys(data: &MetaData) -> Vec<(&str, &str)> {
         ("metal3-name", &data.machine),
         ("metal3-namespace", &data.namespace),
     ];
-    let replaced = |key: &str| key != INSTANCE && data.replaced.contains_key(key);
-    keys.retain(|(key, _)| !replaced(key));
+    keys.retain(|(key, _)| *key == INSTANCE || !data.replaced.contains_key(*key));
     let further = data.replaced.iter().filter(|(key, _)| *key != INSTANCE);
     keys.extend(further.map(|(key, value)| (key.as_str(), value.as_str())));
     keys
@@ -72,13 +71,16 @@ fn list_keys(data: &MetaData) -> Vec<(&str, &str)> {
 /// anything else.
 pub fn parse_meta_data(text: &str) -> Option<BTreeMap<String, String>> {
     let Value::Object(map) = serde_norway::from_str(text).ok()? else { return None };
-    let text = |value| match value {
+    map.into_iter().map(|(key, value)| Some((key, scalar_text(value)?))).collect()
+}
+
+fn scalar_text(value: Value) -> Option<String> {
+    match value {
         Value::String(text) => Some(text),
         Value::Null => Some(String::new()),
         Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
         Value::Array(_) | Value::Object(_) => None,
-    };
-    map.into_iter().map(|(key, value)| Some((key, text(value)?))).collect()
+    }
 }
 
 /// meta-data of a host that is no node: it only identifies the seed.

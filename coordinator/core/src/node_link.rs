@@ -88,11 +88,11 @@ fn has_expected_id(expected: &Expected, node: &NodeFacts) -> bool {
 }
 
 fn link_by_label(expected: &Expected, nodes: &[NodeFacts]) -> Link {
-    let labelled = |value: &String| -> Vec<&NodeFacts> {
+    let mut groups = expected.label_values.iter().map(|value| -> Vec<_> {
         nodes.iter().filter(|node| node.labels.get(&expected.label) == Some(value)).collect()
-    };
-    let found = expected.label_values.iter().map(labelled).find(|nodes| !nodes.is_empty());
-    match found.unwrap_or_default().as_slice() {
+    });
+    let found = groups.find(|nodes| !nodes.is_empty());
+    match found.as_deref().unwrap_or(&[]) {
         [] if expected.may_use_hostname => link_by_hostname(expected, nodes),
         [] => wait_for_label(expected, nodes),
         [node] => link_node(expected, node),
@@ -137,10 +137,10 @@ fn link_by_hostname(expected: &Expected, nodes: &[NodeFacts]) -> Link {
 }
 
 fn named_like<'a>(expected: &Expected, nodes: &'a [NodeFacts]) -> Vec<&'a NodeFacts> {
-    let hostname = |node: &NodeFacts| node.labels.get(HOSTNAME_LABEL).cloned();
-    let is_expected =
-        |node: &&NodeFacts| hostname(node).is_some_and(|name| expected.hostnames.contains(&name));
-    nodes.iter().filter(is_expected).collect()
+    let named = nodes
+        .iter()
+        .filter(|node| node.labels.get(HOSTNAME_LABEL).is_some_and(|name| expected.hostnames.contains(name)));
+    named.collect()
 }
 
 /// The Node is the machine's by its label or host name.
@@ -204,10 +204,10 @@ impl NodeSearch {
 
 /// A host may state any text.
 fn is_label_value(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    text.len() <= 63 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().copied().all(is_inner)
+    text.len() <= 63
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.ends_with(|last: char| last.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// The texts that are there, each once, in their order.

@@ -29,13 +29,9 @@ impl ProviderId {
     /// `None` for one of another provider, and for a form that was proposed for
     /// Metal3 and never used (`metal3://<namespace>/<host>?owner=<machine>`).
     pub fn parse(text: &str) -> Option<Self> {
-        let parts = |name: &str| {
-            let parts: Vec<_> = name.split('/').collect();
-            (!name.contains('?') && parts.iter().all(|part| !part.is_empty())).then_some(parts.len())
-        };
         let is_known = match (text.strip_prefix(PREFIX), text.strip_prefix(METAL3)) {
-            (Some(name), _) => parts(name) == Some(1),
-            (None, Some(name)) => matches!(parts(name), Some(1 | 3)),
+            (Some(name), _) => count_parts(name) == Some(1),
+            (None, Some(name)) => matches!(count_parts(name), Some(1 | 3)),
             (None, None) => false,
         };
         is_known.then(|| Self(text.to_owned()))
@@ -67,6 +63,12 @@ impl ProviderId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Number of the filled parts; `None` if a part is empty, or has a query.
+fn count_parts(name: &str) -> Option<usize> {
+    let is_valid = !name.contains('?') && name.split('/').all(|part| !part.is_empty());
+    is_valid.then(|| name.split('/').count())
 }
 
 impl fmt::Display for ProviderId {

@@ -48,22 +48,19 @@ pub fn read_access(secret: &KubeSecret, image: &str) -> Result<RegistryAccess, R
         return Err(RegistryAccessError::Type);
     }
     let value = |key: &str| secret.data.as_ref()?.get(key).map(|value| value.0.as_slice());
-    let is_set = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"true");
-    if value(TLS_VERIFY).is_some_and(|value| !is_set(value)) {
+    if value(TLS_VERIFY).is_some_and(|value| !value.trim_ascii().eq_ignore_ascii_case(b"true")) {
         return Err(RegistryAccessError::Verification);
     }
     let reference = registry_reference(image).and_then(|reference| reference.parse::<Reference>().ok());
     let config = reference.map(|reference| docker_config(secret, &reference)).transpose()?.flatten();
     let proxy = |key: &'static str| {
-        let checked = |value| parse_proxy(value).ok_or(RegistryAccessError::Proxy(key));
-        value(key).map(checked).transpose()
+        value(key).map(|value| parse_proxy(value).ok_or(RegistryAccessError::Proxy(key))).transpose()
     };
-    let hidden = |text: Option<String>| text.map(|text| Secret::new(text.into_bytes()));
     let access = RegistryAccess {
         docker_config: config.map(Secret::new),
         authorities: value(AUTHORITIES).map(parse_authorities).transpose()?,
-        https_proxy: hidden(proxy(HTTPS_PROXY)?),
-        http_proxy: hidden(proxy(HTTP_PROXY)?),
+        https_proxy: proxy(HTTPS_PROXY)?.map(hide_text),
+        http_proxy: proxy(HTTP_PROXY)?.map(hide_text),
         no_proxy: proxy(NO_PROXY)?,
     };
     if access == RegistryAccess::default() && value(".dockerconfigjson").is_none() {
@@ -79,8 +76,12 @@ fn parse_authorities(value: &[u8]) -> Result<String, RegistryAccessError> {
 
 fn parse_proxy(value: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?.trim();
-    let odd = |c: char| c.is_whitespace() || c.is_control();
-    (!text.is_empty() && !text.contains(odd)).then(|| text.to_owned())
+    let is_plain = !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    (!text.is_empty() && is_plain).then(|| text.to_owned())
+}
+
+fn hide_text(text: String) -> Secret {
+    Secret::new(text.into_bytes())
 }
 
 #[cfg(test)]

@@ -457,9 +457,9 @@ fn stated_id(
     names: &Names,
     meta_data: &BTreeMap<String, String>,
 ) -> Result<Option<String>, Blocker> {
-    let text = std::str::from_utf8(data.expose()).unwrap_or_default();
-    let stated = (node.bootstrap_edit == BootstrapEdit::Unchanged).then(|| stated_provider_id(text));
-    let Some(stated) = stated.flatten() else { return Ok(None) };
+    let text = std::str::from_utf8(data.expose()).ok();
+    let text = text.filter(|_| node.bootstrap_edit == BootstrapEdit::Unchanged);
+    let Some(stated) = text.and_then(stated_provider_id) else { return Ok(None) };
     let values = meta_data_values(&MetaData {
         hostname: names.hostname.clone(),
         uuid: names.uuid.clone(),

@@ -80,16 +80,19 @@ pub(super) fn filled_spans(outer: &str, span: &Range<usize>) -> Option<(Range<us
 /// All lines of the block scalar: the parser tells where its first filled line
 /// starts, and where the next token does.
 fn body_span(outer: &str, span: &Range<usize>) -> Option<Range<usize>> {
-    let line_start = |at: usize| outer[..at].rfind('\n').map_or(0, |newline| newline + 1);
-    let mut start = line_start(span.start);
+    let mut start = line_start(outer, span.start);
     loop {
-        let above = line_start(start.checked_sub(1)?);
+        let above = line_start(outer, start.checked_sub(1)?);
         if !outer[above..start].trim().is_empty() {
             break;
         }
         start = above;
     }
-    let last = line_start(span.end);
+    let last = line_start(outer, span.end);
     let end = if outer[last..span.end].trim().is_empty() { last } else { span.end };
     (start <= end).then_some(start..end)
+}
+
+fn line_start(text: &str, at: usize) -> usize {
+    text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }

@@ -72,9 +72,12 @@ pub(super) fn kubeadm_edits(text: &str, node: NodeNames<'_>) -> Result<Vec<Edit>
 /// True if text that is no YAML was meant as kubeadm's: documentation and
 /// scripts may mention the group.
 fn holds_configuration(text: &str) -> bool {
-    let line = |start: &str| text.lines().any(|line| line.starts_with(start));
-    line("apiVersion: kubeadm.k8s.io/")
-        && (line("kind: InitConfiguration") || line("kind: JoinConfiguration"))
+    has_line(text, "apiVersion: kubeadm.k8s.io/")
+        && (has_line(text, "kind: InitConfiguration") || has_line(text, "kind: JoinConfiguration"))
+}
+
+fn has_line(text: &str, start: &str) -> bool {
+    text.lines().any(|line| line.starts_with(start))
 }
 
 struct File<'a> {
@@ -84,10 +87,9 @@ struct File<'a> {
 
 impl File<'_> {
     fn edit_document(&mut self, root: &Rc<Node>, node: NodeNames<'_>) -> Result<(), KubeadmError> {
-        let text = |key| root.find_entry(key).map(|found| found.and_then(|(_, value)| value.as_text()));
-        let version = text("apiVersion")?.and_then(|version| version.strip_prefix(GROUP));
-        let (Some(version), Some("InitConfiguration" | "JoinConfiguration")) = (version, text("kind")?)
-        else {
+        let version = root.find_text("apiVersion")?.and_then(|version| version.strip_prefix(GROUP));
+        let kind = root.find_text("kind")?;
+        let (Some(version), Some("InitConfiguration" | "JoinConfiguration")) = (version, kind) else {
             return Ok(());
         };
         let arguments = match version {
@@ -316,8 +318,10 @@ impl New<'_> {
                 format!("[{}]", items.join(", "))
             }
             Self::Map(entries) => {
-                let entry = |(key, new): &(&str, Self)| format!("{}: {}", quote_text(key), new.flow_text());
-                format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
+                let entries = entries.iter();
+                let entries: Vec<_> =
+                    entries.map(|(key, new)| format!("{}: {}", quote_text(key), new.flow_text())).collect();
+                format!("{{{}}}", entries.join(", "))
             }
         }
     }
@@ -343,8 +347,8 @@ impl New<'_> {
             Self::List(_) => vec![self.flow_text()],
             Self::Map(entries) => entries.iter().flat_map(|(key, new)| new.entry_lines(key)).collect(),
         };
-        let prefix = |(index, line)| if index == 0 { format!("- {line}") } else { format!("  {line}") };
-        lines.into_iter().enumerate().map(prefix).collect()
+        let numbered = lines.into_iter().enumerate();
+        numbered.map(|(index, line)| format!("{}{line}", if index == 0 { "- " } else { "  " })).collect()
     }
 }
 

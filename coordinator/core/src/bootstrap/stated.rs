@@ -1,7 +1,6 @@
 //! The providerID that bootstrap data without edits gives the kubelet.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use super::content::Contents;
 use super::tree::{self, Node};
@@ -20,9 +19,9 @@ pub fn stated_provider_id(data: &str) -> Option<String> {
 }
 
 fn find_in_file(data: &str, entry: &Node, contents: &mut Contents) -> Option<String> {
-    let find = |key| entry.find_entry(key).ok().flatten().map(|(_, value)| value);
-    let encoding = find("encoding").and_then(|value| value.as_text());
-    let content = contents.read_next(data, find("content")?, encoding).ok()??;
+    let encoding = entry.find_text("encoding").ok().flatten();
+    let (_, content) = entry.find_entry("content").ok()??;
+    let content = contents.read_next(data, content, encoding).ok()??;
     if !content.text.contains(ARGUMENT) {
         return None;
     }
@@ -36,11 +35,8 @@ fn find_in_file(data: &str, entry: &Node, contents: &mut Contents) -> Option<Str
 fn find_kubeadm_argument(text: &str, document: &Node) -> Option<String> {
     let (_, registration) = document.find_entry("nodeRegistration").ok()??;
     let (_, arguments) = registration.find_entry("kubeletExtraArgs").ok()??;
-    let is_meant = |item: &&Rc<Node>| {
-        let name = item.find_entry("name").ok().flatten();
-        name.is_some_and(|(_, name)| name.as_text() == Some(ARGUMENT))
-    };
-    let listed = arguments.items().iter().rfind(is_meant);
+    let mut items = arguments.items().iter();
+    let listed = items.rfind(|item| item.find_text("name").ok().flatten() == Some(ARGUMENT));
     let value = match listed {
         Some(item) => item.find_entry("value").ok()??.1,
         None => arguments.find_entry(ARGUMENT).ok()??.1,
@@ -51,12 +47,13 @@ fn find_kubeadm_argument(text: &str, document: &Node) -> Option<String> {
 
 /// `kubelet-arg: [provider-id=ID]`.
 fn find_argument(document: &Node) -> Option<String> {
-    let argument = |node: &Node| {
-        let (name, value) = node.as_text()?.split_once('=')?;
-        (name.trim_start_matches('-') == ARGUMENT).then(|| value.to_owned())
-    };
     let (_, arguments) = document.find_entry("kubelet-arg").ok()??;
-    arguments.items().iter().rev().find_map(|item| argument(item)).or_else(|| argument(arguments))
+    arguments.items().iter().rev().find_map(|item| read_argument(item)).or_else(|| read_argument(arguments))
+}
+
+fn read_argument(node: &Node) -> Option<String> {
+    let (name, value) = node.as_text()?.split_once('=')?;
+    (name.trim_start_matches('-') == ARGUMENT).then(|| value.to_owned())
 }
 
 /// Replaces each `{{ ds.meta_data.KEY }}`, as cloud-init does on the host. `None`

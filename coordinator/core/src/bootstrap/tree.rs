@@ -88,6 +88,10 @@ impl Node {
             None => Ok(first.map(|(name, value)| (name, value))),
         }
     }
+
+    pub(super) fn find_text(&self, key: &str) -> Result<Option<&str>, Duplicate> {
+        Ok(self.find_entry(key)?.and_then(|(_, value)| value.as_text()))
+    }
 }
 
 /// The roots of all documents of a text; an empty document has none.

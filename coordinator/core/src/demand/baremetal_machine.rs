@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coordinator_api::capi::{Cluster, ClusterStatus, InfrastructureRef, Machine};
+use coordinator_api::capi::{Cluster, ClusterStatus, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
@@ -43,8 +43,8 @@ pub struct Inputs<'a> {
 /// The host that the machine names.
 pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
     let chosen = machine.annotations().get(annotation::MACHINE_INVENTORY);
-    let provided = || ProviderId::parse(machine.spec.provider_id.as_deref()?)?.host();
-    chosen.and_then(|name| HostName::parse(name)).or_else(provided)
+    let chosen = chosen.and_then(|name| HostName::parse(name));
+    chosen.or_else(|| ProviderId::parse(machine.spec.provider_id.as_deref()?)?.host())
 }
 
 /// True if the machine gives its host back. A machine that is in deletion without its Machine
@@ -165,13 +165,13 @@ fn read_link(machine: &BaremetalMachine, owner: &Machine, inventory: &MachineInv
     let values = [carried.map(|node| node.uuid.clone()), inventory.uid()];
     let hostname = host.map(|host| host.hostname.clone());
     let hostnames = [hostname, Some(inventory.name_any())];
-    let is_named = |reference: &InfrastructureRef| !reference.kind.is_empty();
+    let config = owner.spec.bootstrap.config_ref.as_ref();
     let expected = Expected {
         provider_ids: machine.spec.provider_id.iter().cloned().collect(),
         label: UUID_LABEL.to_owned(),
         label_values: node_link::distinct_texts(values),
         hostnames: node_link::distinct_texts(hostnames),
-        may_use_hostname: !owner.spec.bootstrap.config_ref.as_ref().is_some_and(is_named),
+        may_use_hostname: config.is_none_or(|config| config.kind.is_empty()),
     };
     let is_found = owner.status.as_ref().is_some_and(|status| status.node_ref.is_some());
     NodeLink { expected, is_found }
@@ -240,8 +240,10 @@ fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Im
 
 fn registry_secret(inputs: &Inputs<'_>) -> Option<String> {
     let of_machine = inputs.machine.annotations().get(annotation::REGISTRY_SECRET);
-    let of_cluster = || inputs.cluster?.annotations().get(annotation::REGISTRY_SECRET);
-    of_machine.or_else(of_cluster).filter(|name| !name.is_empty()).cloned()
+    of_machine
+        .or_else(|| inputs.cluster?.annotations().get(annotation::REGISTRY_SECRET))
+        .filter(|name| !name.is_empty())
+        .cloned()
 }
 
 fn read_names(inputs: &Inputs<'_>, owner: &Machine, inventory: &MachineInventory) -> Option<Names> {

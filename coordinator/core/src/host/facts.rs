@@ -131,10 +131,10 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     if let Some(state) = attach.settings {
         host.coordinator = Some(settings_status(state, settings, ""));
     }
-    let is_same = |session: &SessionStatus| {
+    let is_same = host.session.as_ref().is_some_and(|session| {
         session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id
-    };
-    if !host.session.as_ref().is_some_and(is_same) {
+    });
+    if !is_same {
         host.session = Some(SessionStatus {
             replica: attach.replica.to_owned(),
             boot_id: system.boot_id.clone(),
@@ -147,13 +147,13 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
         host.install =
             Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
     }
-    let secret = || ObjectReference {
+    let plan = status.plan.get_or_insert_default();
+    plan.secret_ref.get_or_insert_with(|| ObjectReference {
         name: Some(attach.name.to_owned()),
         namespace: Some(attach.namespace.to_owned()),
         ..ObjectReference::default()
-    };
-    status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
-    restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref(), attach.now);
+    });
+    restore_plan(plan, carried.plan.as_ref(), attach.now);
     keep_custom_plan(status);
     if !is_overtaken(status, carried) {
         status.host.get_or_insert_default().carried = Some(carried.clone());
@@ -282,11 +282,12 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
 
 /// Labels of letters, digits and dashes, separated by dots.
 pub(crate) fn is_dns_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
+    let mut labels = text.split('.');
+    text.len() <= 253
+        && labels.all(|label| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        })
 }

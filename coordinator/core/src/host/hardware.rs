@@ -51,13 +51,16 @@ fn clamp_bytes(bytes: u64) -> i64 {
 impl Capacity {
     /// Zero and names that Kubernetes does not have are unknown.
     pub fn of_hardware(hardware: &HardwareStatus) -> Self {
-        let known = |number: i64| (number > 0).then_some(number);
         Self {
-            cpu_threads: known(hardware.cpu_threads),
-            memory_bytes: known(hardware.memory_bytes),
+            cpu_threads: known_number(hardware.cpu_threads),
+            memory_bytes: known_number(hardware.memory_bytes),
             architecture: name_architecture(&hardware.architecture),
         }
     }
+}
+
+fn known_number(number: i64) -> Option<i64> {
+    (number > 0).then_some(number)
 }
 
 /// Kubernetes and images name an architecture otherwise than the kernel does.

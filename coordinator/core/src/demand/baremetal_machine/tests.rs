@@ -2,6 +2,7 @@ use super::*;
 use crate::pool::Availability;
 use crate::problem::Severity;
 use crate::samples;
+use coordinator_api::capi::InfrastructureRef;
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::AllocationState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

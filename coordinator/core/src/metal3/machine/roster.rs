@@ -253,8 +253,9 @@ impl HostRoster {
         let fits = |name: &&String| {
             self.fits(name, wish)
                 && self.hosts.get(*name).is_some_and(|facts| {
-                    let has_label = |(key, value)| facts.labels.get(key).map(String::as_str) == Some(value);
-                    facts.is_available && more.is_none_or(has_label)
+                    facts.is_available
+                        && more
+                            .is_none_or(|(key, value)| facts.labels.get(key).is_some_and(|own| own == value))
                 })
         };
         let labels = wish.selector.equalities().chain(more);
