@@ -1,8 +1,8 @@
 //! The host agent: registers, installs, attaches, carries out plans, reports.
 //!
-//! From the ground up: [`ground`] writes files and describes failures; [`state`] is what the agent
-//! keeps on the disk, [`host`] what it sees and does on the machine, [`identity`] who the host is,
-//! [`client`] its calls on the coordinator, [`update`] the choice of the agent that starts.
+//! From the ground up: [`ground`] writes files and describes failures; [`state`] is kept on
+//! the disk, [`host`] observes and changes the machine, [`identity`] proves the host, [`client`] calls
+//! the coordinator, [`update`] chooses the agent that starts.
 //!
 //! On top are the verbs, which do not know each other: [`live`] is the `register` verb of the live
 //! system, [`boot`] the early boot, [`alive`] the duty of a control-plane host, [`console`] shows

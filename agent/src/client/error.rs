@@ -1,4 +1,4 @@
-//! Why the coordinator did not do what this host asked for, and who answered.
+//! The failure of a call: why the coordinator refused or missed it, and who answered.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -80,7 +80,7 @@ impl CallError {
     }
 }
 
-/// One line for console and log.
+/// A single line, for console and log.
 impl fmt::Display for CallError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.failure.fmt(formatter)

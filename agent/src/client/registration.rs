@@ -1,4 +1,4 @@
-//! One registration with the coordinator, by the live system or by an installed one without a valid
+//! A registration with the coordinator, by the live system or by an installed one without a valid
 //! certificate.
 
 use proto::proof::{self, Exporter};

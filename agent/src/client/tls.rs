@@ -1,4 +1,4 @@
-//! One TLS connection to the coordinator, and the gRPC channel over it.
+//! A TLS connection to the coordinator, and the gRPC channel over it.
 //!
 //! This module opens the connection instead of tonic, because both ends need the exporter of the
 //! session (`proto::proof`). A [`Session`] never reconnects by itself: a new connection is a new

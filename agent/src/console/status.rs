@@ -141,7 +141,7 @@ fn push_plan(text: &mut String, journal: &Journal) {
     }
 }
 
-/// One line for any number of steps, because a screen has 25 lines.
+/// Writes a single line for any number of steps, because a screen has 25 lines.
 fn push_count(text: &mut String, count: usize, of: usize, state: &str) {
     if count > 0 {
         let _ = writeln!(text, "  {:<24} {state}", format!("{count} of {of} steps"));

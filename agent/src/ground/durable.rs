@@ -198,7 +198,7 @@ pub fn remove_directory(path: &Path) -> Result<(), Failure> {
 fn remove_tree(path: &Path) -> Result<(), Failure> {
     overwrite_directory(path);
     match fs::remove_dir_all(path) {
-        // Without this flush a power cut could bring secrets of a former node back.
+        // This flush keeps a power cut from bringing secrets of a former node back.
         Ok(()) => flush_parent(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).on("remove", path),

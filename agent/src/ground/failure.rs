@@ -48,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// The host does not do what it was asked for.
+    /// The host refuses a request.
     pub fn refused(message: impl Into<String>, next_action: impl Into<String>) -> Self {
         Self::new(FailureReason::Refused, message, next_action)
     }
@@ -104,7 +104,7 @@ impl Failure {
     }
 }
 
-/// One line for console and log.
+/// A single line, for console and log.
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.message)?;

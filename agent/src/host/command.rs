@@ -87,7 +87,7 @@ impl From<CommandError> for Failure {
     }
 }
 
-/// One command line with its deadline.
+/// A command line with its deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
     /// The program is found along PATH unless the path is absolute.

@@ -39,7 +39,7 @@ fn has_unit(root: &Root, unit: &str) -> bool {
     UNIT_DIRECTORIES.iter().any(|directory| root.join(directory).join(&service).exists())
 }
 
-/// One line of mountinfo (proc(5)).
+/// A line of mountinfo (proc(5)).
 struct Mount<'a> {
     point: &'a Path,
     kind: &'a str,

@@ -1,4 +1,4 @@
-//! One name server: UDP, TCP after a truncated answer, and the link of a link-local address.
+//! A name server: UDP, TCP after a truncated answer, and the link of a link-local address.
 
 use std::fmt;
 use std::future::Future;

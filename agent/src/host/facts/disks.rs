@@ -267,7 +267,7 @@ fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
     links
 }
 
-/// One property of a record of udev's database (`E:KEY=value`).
+/// A property of a record of udev's database (`E:KEY=value`).
 pub fn parse_udev(text: &str, key: &str) -> String {
     let mut properties = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
     properties.find(|(found, _)| *found == key).map_or("", |(_, value)| value.trim()).to_owned()

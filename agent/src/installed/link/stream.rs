@@ -1,4 +1,4 @@
-//! One open stream: receives plans and sends reports.
+//! An open stream: receives plans and sends reports.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! One requirement of a device selector against one disk.
+//! A requirement of a device selector against one disk.
 
 use proto::v1alpha1::DeviceRequirement;
 
