@@ -54,13 +54,16 @@ fn is_ready(registration: &MachineRegistration) -> bool {
 }
 
 /// The claimed class of the host's key. The registration must accept the class of a new host.
-fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Result<KeyClass, RpcError> {
+fn check_key_class(
+    matched: &MatchedRegistration,
+    attestation: Option<&Attestation>,
+) -> Result<KeyClass, RpcError> {
     let class = match attestation {
         Some(Attestation::SoftwareKey(_)) => KeyClass::Emulated,
         Some(Attestation::TpmKeys(_)) => KeyClass::Unverified,
         None => return refuse_call(Refusal::BadRequest, "the request does not state how the key is held"),
     };
-    let registration = opening.registration.as_ref().filter(|_| !opening.is_known);
+    let registration = matched.registration.as_ref().filter(|_| !matched.is_known);
     match registration.and_then(|found| Some((found, inventory::refuse_key(class, found)?))) {
         Some((found, refusal)) => {
             refuse_call(refusal, format!("{} does not accept a key held in software", found.name_any()))
@@ -70,11 +73,11 @@ fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Resu
 }
 
 /// The claimed class of the key, and the challenge for a TPM.
-type Judged = (KeyClass, Option<(Opened, wire::TpmChallenge)>);
+type CheckedKey = (KeyClass, Option<(Opened, wire::TpmChallenge)>);
 
 /// Checks the rules of the registration before the key, so that a refused key costs nothing.
-fn judge_key(opening: &Opening, request: &wire::BeginRequest) -> Result<Judged, RpcError> {
-    let class = check_key_class(opening, request.attestation.as_ref())?;
+fn check_key(matched: &MatchedRegistration, request: &wire::BeginRequest) -> Result<CheckedKey, RpcError> {
+    let class = check_key_class(matched, request.attestation.as_ref())?;
     match &request.attestation {
         Some(Attestation::TpmKeys(keys)) => Ok((class, Some(open_challenge(keys, &request.public_key)?))),
         Some(Attestation::SoftwareKey(_)) | None if p256_point(&request.public_key).is_some() => {
@@ -94,7 +97,7 @@ struct Proven<'a> {
 }
 
 /// The registration that a host opened by its token, or by its key.
-struct Opening {
+struct MatchedRegistration {
     namespace: Namespace,
     /// `None` for a known host whose registration does not exist any more.
     registration: Option<Arc<MachineRegistration>>,
@@ -146,20 +149,20 @@ impl RegistrationService {
 
     /// The registration with that token, or the registration of the inventory that has the key, because
     /// a replaced token must not lock a known host out.
-    fn find_opening(&self, token: &str, tpm_hash: String) -> Option<Opening> {
+    fn match_registration(&self, token: &str, tpm_hash: String) -> Option<MatchedRegistration> {
         let by_token = self.context.caches.tokens.find_object(token);
         if let Some(found) = by_token.and_then(|key| self.ready_registration(&key)) {
             let namespace = Namespace::of(&*found);
             let key = HostKey { tpm_hash, namespace: namespace.clone() };
             let is_known = self.context.cached_inventory(&key).is_some();
-            return Some(Opening { namespace, registration: Some(found), is_known });
+            return Some(MatchedRegistration { namespace, registration: Some(found), is_known });
         }
         let known = self.context.find_known(&tpm_hash)?;
         let namespace = Namespace::of(&*known);
         let name = known.annotations().get(annotation::REGISTRATION);
         let registration =
             name.and_then(|name| self.ready_registration(&ObjectRef::new(name).within(&namespace)));
-        Some(Opening { namespace, registration, is_known: true })
+        Some(MatchedRegistration { namespace, registration, is_known: true })
     }
 
     async fn begin_registration(
@@ -168,22 +171,22 @@ impl RegistrationService {
         request: wire::BeginRequest,
     ) -> Result<wire::BeginResponse, RpcError> {
         let hash = proof::identity(&request.public_key);
-        let Some(opening) = self.find_opening(&request.registration_token, hash) else {
+        let Some(matched) = self.match_registration(&request.registration_token, hash) else {
             let detail = format!("no ready registration has the token sent by {}", session.remote());
             return refuse_call(Refusal::UnknownToken, detail);
         };
-        let judged =
-            admission::check_token(&self.context, &opening).and_then(|()| judge_key(&opening, &request));
+        let checked =
+            admission::check_token(&self.context, &matched).and_then(|()| check_key(&matched, &request));
         // Shown here, because such a host never comes to the proof. The detail does not name the host,
         // so that a whole rack is a single Event.
         if let Err(RpcError::Refused {
             refusal: Refusal::TpmRequired | Refusal::TpmKeyRejected | Refusal::TokenExpired,
             ..
-        }) = &judged
+        }) = &checked
         {
-            self.show_refusal(opening.registration.as_deref(), &judged).await;
+            self.show_refusal(matched.registration.as_deref(), &checked).await;
         }
-        let (class, tpm) = judged?;
+        let (class, tpm) = checked?;
         let (tpm, tpm_challenge) = tpm.unzip();
         let mut nonce = [0; NONCE_BYTES];
         if ring::rand::SystemRandom::new().fill(&mut nonce).is_err() {
@@ -195,8 +198,8 @@ impl RegistrationService {
             class,
             tpm,
             registration: Key::new(
-                opening.namespace,
-                opening.registration.map_or_else(|| "".into(), |found| ObjectName::of(&*found)),
+                matched.namespace,
+                matched.registration.map_or_else(|| "".into(), |found| ObjectName::of(&*found)),
             ),
         });
         Ok(wire::BeginResponse { nonce: nonce.to_vec(), tpm_challenge })

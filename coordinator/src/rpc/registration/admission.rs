@@ -9,15 +9,15 @@ use coordinator_core::inventory::admission::{self, Registered};
 use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 
-use super::Opening;
+use super::MatchedRegistration;
 use crate::ca::HostKey;
 use crate::key::Key;
 use crate::rpc::{Context, RpcError, describe_inventory};
 use crate::store::registration_admission;
 
 /// Refuses a new host with an expired token.
-pub(super) fn check_token(context: &Context, opening: &Opening) -> Result<(), RpcError> {
-    match opening.registration.as_deref().filter(|_| !opening.is_known) {
+pub(super) fn check_token(context: &Context, matched: &MatchedRegistration) -> Result<(), RpcError> {
+    match matched.registration.as_deref().filter(|_| !matched.is_known) {
         Some(registration) => refuse_expired(context, registration),
         None => Ok(()),
     }
