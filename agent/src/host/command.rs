@@ -155,11 +155,11 @@ impl Invocation {
                 deadline: self.deadline,
                 output: shown,
             }),
-            Ok(status) => self.judge_exit(status, &lock_output(&stdout), shown),
+            Ok(status) => self.check_exit(status, &lock_output(&stdout), shown),
         }
     }
 
-    fn judge_exit(
+    fn check_exit(
         &self,
         status: io::Result<ExitStatus>,
         stdout: &[u8],

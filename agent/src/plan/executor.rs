@@ -205,7 +205,7 @@ impl<S: System> Executor<S> {
         let boot = observed::boot_id(&self.root)?;
         match engine::next(plan, self.progress.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
-            Next::Run { index, .. } if let Some(error) = self.judge_network(plan) => {
+            Next::Run { index, .. } if let Some(error) = self.find_network_failure(plan) => {
                 log_failure(index, &error);
                 self.end_step(plan, index, failed_outcome(error))
             }
@@ -222,7 +222,7 @@ impl<S: System> Executor<S> {
     }
 
     /// A node without its network is not worth another step.
-    fn judge_network(&self, plan: &Plan) -> Option<Failure> {
+    fn find_network_failure(&self, plan: &Plan) -> Option<Failure> {
         let trial = network_trial::read_trial(&self.root.state())?;
         let why = trial.reverted().filter(|_| trial.plan_id() == plan.id.as_str())?;
         (plan.kind == Kind::Reprovision).then(|| {

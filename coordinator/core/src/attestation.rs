@@ -1,7 +1,7 @@
 //! The proof of a TPM 2.0: the endorsement key belongs to a TPM, the attestation key is in the
 //! same TPM, and both answer now, on this connection, for this certificate request.
 //!
-//! [`keys`] judges the public areas, [`proof`] the credential and the quote, [`chain`] the vendor's
+//! [`keys`] checks the public areas, [`proof`] the credential and the quote, [`chain`] the vendor's
 //! certificate, and [`boot`] the later boot of the installed system. Every input is bounded before
 //! it is parsed.
 
@@ -36,7 +36,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Judges the keys of a TPM whose host claims the identity `public_key`. `credential` is fresh
+    /// Checks the keys of a TPM whose host claims the identity `public_key`. `credential` is fresh
     /// randomness.
     pub fn parse(
         keys: &TpmKeys,

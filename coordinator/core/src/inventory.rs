@@ -5,8 +5,8 @@ pub mod template;
 pub mod admission;
 mod identify;
 mod install;
-mod judge;
 mod metadata;
+mod unsupported;
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ pub use identify::{
     Existing, Hardware, Identified, Identity, classify_tpm, identify_host, refuse_key, shut_out,
 };
 pub use install::{InstallError, install_message, reinstall_device, system_image};
-pub use judge::{Judgement, RANDOM_KEY, judge_registration};
 pub use metadata::{Refresh, refresh_inventory};
 use template::Values;
+pub use unsupported::{RANDOM_KEY, UnsupportedFields, check_registration};
 
 fn emulates_tpm(registration: &MachineRegistration) -> bool {
     inventory_settings(registration).is_some_and(|registration| registration.emulate_tpm)

@@ -27,7 +27,7 @@ use crate::network::HostNetwork;
 
 pub use record::{PlanRecordError, read_record, verify_checksum};
 pub use render::{render, step_names};
-pub use results::{PlanEnd, Progress, failure_reasons, judge_report};
+pub use results::{PlanEnd, Progress, failure_reasons, read_progress};
 
 /// The parts of which a plan is rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};
-use coordinator_core::inventory::judge_registration;
+use coordinator_core::inventory::check_registration;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
@@ -120,14 +120,14 @@ fn what_is_not_used_is_named() {
             match case {
                 Used(place) => assert!(!place.is_empty(), "{field}"),
                 Refused(value) => {
-                    let refusal = judge_registration(&with_field(field, value)).refusal().unwrap_or_default();
+                    let refusal = check_registration(&with_field(field, value)).refusal().unwrap_or_default();
                     assert!(refusal.starts_with(field) && refusal.contains(": "), "{field}: {refusal:?}");
                 }
                 Warned(value) => {
-                    let judgement = judge_registration(&with_field(field, value));
+                    let unsupported = check_registration(&with_field(field, value));
                     assert!(
-                        judgement.ignored.iter().any(|ignored| field.starts_with(ignored)),
-                        "{field}: {judgement:?}"
+                        unsupported.ignored.iter().any(|ignored| field.starts_with(ignored)),
+                        "{field}: {unsupported:?}"
                     );
                 }
             }

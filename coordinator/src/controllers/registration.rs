@@ -8,7 +8,7 @@ use coordinator_api::conditions::{
 use coordinator_api::explain::EventReason;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
-use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
+use coordinator_core::inventory::{RANDOM_KEY, admission, check_registration};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -38,7 +38,7 @@ impl Reconciled for MachineRegistration {
             stored.token
         };
         let now = context.clock.now();
-        let updates = judged_conditions(&registration, now);
+        let updates = registration_conditions(&registration, now);
         let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
         let mut projected = with_conditions(&registration, &updates, &context);
         projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
@@ -90,9 +90,12 @@ async fn show_duplicate(
 }
 
 /// The conditions that show whether hosts can register, and which fields have no effect.
-pub(crate) fn judged_conditions(registration: &MachineRegistration, now: Timestamp) -> [ConditionUpdate; 4] {
-    let judgement = judge_registration(registration);
-    let ready = match judgement.refusal() {
+pub(crate) fn registration_conditions(
+    registration: &MachineRegistration,
+    now: Timestamp,
+) -> [ConditionUpdate; 4] {
+    let unsupported = check_registration(registration);
+    let ready = match unsupported.refusal() {
         Some(refusal) => condition_false(Type::Ready, Reason::FieldUnsupported, refusal),
         None if admission::is_token_expired(registration, now) => condition_false(
             Type::Ready,
@@ -103,7 +106,7 @@ pub(crate) fn judged_conditions(registration: &MachineRegistration, now: Timesta
     };
     let refusal = admission::shown_refusal(registration, now).map(|(refusal, _)| refusal);
     let admission = admission::admission_condition(registration);
-    [ready, fields_ignored(&judgement.ignored), admission, admission::refusal_condition(refusal)]
+    [ready, fields_ignored(&unsupported.ignored), admission, admission::refusal_condition(refusal)]
 }
 
 fn with_conditions(

@@ -134,7 +134,7 @@ const fn host_is_busy(texts: &'static [&'static str]) -> Rule {
 pub fn diagnose(error: CommandError) -> Failure {
     let CommandError::Failed { status, .. } = error else { return error.into() };
     let mut failure = Failure::from(error);
-    let Diagnosis { class, cause, next_action } = judge(status, &failure.output);
+    let Diagnosis { class, cause, next_action } = diagnose_output(status, &failure.output);
     failure.class = class;
     if class == FailureClass::NoSpace {
         failure.reason = FailureReason::NoSpace;
@@ -166,7 +166,7 @@ pub(super) fn are_labels_missing(failure: &Failure) -> bool {
         && failure.output.to_lowercase().contains("undefined state partition")
 }
 
-fn judge(status: Status, output: &str) -> Diagnosis {
+fn diagnose_output(status: Status, output: &str) -> Diagnosis {
     let lines = output.lines().rev().take(LAST_LINES).map(str::to_lowercase);
     let rule = lines
         .into_iter()
@@ -175,7 +175,7 @@ fn judge(status: Status, output: &str) -> Diagnosis {
         (Some(rule), _) => {
             Diagnosis { class: rule.class, cause: rule.cause, next_action: Some(rule.next_action) }
         }
-        (None, Status::Code(code)) => judge_code(code),
+        (None, Status::Code(code)) => diagnose_code(code),
         (None, Status::Signal(_)) => Diagnosis::default(),
     }
 }
@@ -207,7 +207,7 @@ const fn cause_only(cause: &'static str) -> Diagnosis {
 }
 
 /// The exit codes of the Elemental toolkit that name a cause.
-fn judge_code(code: i32) -> Diagnosis {
+fn diagnose_code(code: i32) -> Diagnosis {
     match code {
         18 => known(
             "the source of the image cannot be pulled or unpacked",

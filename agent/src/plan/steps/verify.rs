@@ -23,13 +23,13 @@ pub(super) async fn verify_system<S: System>(
 ) -> Result<StepDone, Failure> {
     let running = context.system.running().await?;
     let booted = booted_snapshot(context.system, &running).await?;
-    judge_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
-    judge_paths(&find_lost_paths(context.root))?;
-    judge_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
-    judge_bootstrap(bootstrap::is_interrupted(context.root, context.plan_id.as_str()))?;
+    check_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
+    check_paths(&find_lost_paths(context.root))?;
+    check_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
+    check_bootstrap(bootstrap::is_interrupted(context.root, context.plan_id.as_str()))?;
     let instance = expected_instance(context)?;
     let (ran, errors) = cloud_init(context.system).await?;
-    judge_cloud_init(instance.as_deref(), ran.as_deref(), &errors)?;
+    check_cloud_init(instance.as_deref(), ran.as_deref(), &errors)?;
     Ok(StepDone {
         output: String::new(),
         // The state is read again, because cloud-init has set the name and the addresses by now.
@@ -48,7 +48,7 @@ async fn booted_snapshot<S: System>(system: &S, running: &SystemState) -> Result
 
 /// `booted` names the source of the image. Only if it names none, the image's own name is compared,
 /// which is the name in its first registry.
-fn judge_system(
+fn check_system(
     wanted: &Image,
     running: &SystemState,
     booted: Option<&Snapshot>,
@@ -89,7 +89,7 @@ fn judge_system(
 }
 
 /// Early boot starts no node on an image that does not keep these paths.
-fn judge_paths(lost: &[PathBuf]) -> Result<(), Failure> {
+fn check_paths(lost: &[PathBuf]) -> Result<(), Failure> {
     if lost.is_empty() {
         return Ok(());
     }
@@ -99,7 +99,7 @@ fn judge_paths(lost: &[PathBuf]) -> Result<(), Failure> {
     Err(Failure::new(FailureReason::PathsNotKept, message, action))
 }
 
-fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
+fn check_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
     let found = match receipt {
         Some(receipt) if receipt.plan_id == plan && receipt.kept.is_empty() => return Ok(()),
         Some(receipt) if receipt.plan_id == plan => {
@@ -122,7 +122,7 @@ fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
     ))
 }
 
-fn judge_bootstrap(is_interrupted: bool) -> Result<(), Failure> {
+fn check_bootstrap(is_interrupted: bool) -> Result<(), Failure> {
     if !is_interrupted {
         return Ok(());
     }
@@ -147,7 +147,7 @@ async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String
     }
 }
 
-fn judge_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), Failure> {
+fn check_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), Failure> {
     let message = match (wanted, ran) {
         _ if !errors.is_empty() => format!("cloud-init failed: {}", errors.join("; ")),
         (Some(wanted), Some(ran)) if wanted != ran => {
@@ -196,12 +196,12 @@ mod tests {
                 ..SystemState::default()
             };
             let wanted = Image::parse(wanted).unwrap();
-            let judged = judge_system(&wanted, &running, booted.as_ref(), Some("boot-1"));
+            let judged = check_system(&wanted, &running, booted.as_ref(), Some("boot-1"));
             assert_eq!(judged.err().map(|failure| failure.reason), want, "{name}");
         }
         let running =
             SystemState { boot_id: "boot-1".into(), image: "lab/os:v2".into(), ..SystemState::default() };
-        let judged = judge_system(&Image::parse(oci).unwrap(), &running, None, Some("boot-1"));
+        let judged = check_system(&Image::parse(oci).unwrap(), &running, None, Some("boot-1"));
         assert_eq!(judged.unwrap_err().reason, FailureReason::Command);
     }
 
@@ -212,7 +212,7 @@ mod tests {
             boot_id: "b".into(),
             kept: kept.iter().map(std::path::PathBuf::from).collect(),
         };
-        assert!(judge_receipt("p-2", Some(&receipt("p-2", &[]))).is_ok());
+        assert!(check_receipt("p-2", Some(&receipt("p-2", &[]))).is_ok());
         let kept = "/var/lib/kubelet/pods/a";
         let cases = [
             (None, "there is none"),
@@ -220,7 +220,7 @@ mod tests {
             (Some(receipt("p-2", &[kept])), kept),
         ];
         for (found, text) in cases {
-            let failure = judge_receipt("p-2", found.as_ref()).unwrap_err();
+            let failure = check_receipt("p-2", found.as_ref()).unwrap_err();
             assert_eq!(failure.reason, FailureReason::CleanupMissing);
             assert!(failure.message.contains(text), "{}", failure.message);
         }
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn interrupted_bootstrap_fails_the_plan() {
-        assert!(judge_bootstrap(false).is_ok());
-        assert_eq!(judge_bootstrap(true).unwrap_err().reason, FailureReason::CloudInit);
+        assert!(check_bootstrap(false).is_ok());
+        assert_eq!(check_bootstrap(true).unwrap_err().reason, FailureReason::CloudInit);
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
             ("seed names none", None, Some("x"), &[], true),
         ];
         for (name, wanted, ran, errors, good) in cases {
-            assert_eq!(judge_cloud_init(wanted, ran, errors).is_ok(), good, "{name}");
+            assert_eq!(check_cloud_init(wanted, ran, errors).is_ok(), good, "{name}");
         }
     }
 }

@@ -91,7 +91,7 @@ impl EndorsementKey {
     /// Parses a `TPMT_PUBLIC`, and checks it against the TCG's default template.
     pub fn parse(public: &[u8]) -> Result<Self, AttestationError> {
         let public: TpmtPublic = parse_structure("the endorsement key", public)?;
-        judge_endorsement(&public).map_err(fault_of(KeyRole::Endorsement))
+        check_endorsement(&public).map_err(fault_of(KeyRole::Endorsement))
     }
 
     pub const fn modulus(&self) -> &[u8; RSA_BYTES] {
@@ -118,7 +118,7 @@ impl AttestationKey {
     /// Parses a `TPMT_PUBLIC`, and checks that its signature over a quote is a proof.
     pub fn parse(public: &[u8]) -> Result<Self, AttestationError> {
         let parsed: TpmtPublic = parse_structure("the attestation key", public)?;
-        let modulus = judge_attestation(&parsed).map_err(fault_of(KeyRole::Attestation))?;
+        let modulus = check_attestation(&parsed).map_err(fault_of(KeyRole::Attestation))?;
         let mut name = TpmAlgId::Sha256.value().to_be_bytes().to_vec();
         name.extend(Sha256::digest(public));
         Ok(Self { modulus, name })
@@ -129,8 +129,8 @@ const fn fault_of(role: KeyRole) -> impl Fn(KeyFault) -> AttestationError {
     move |fault| AttestationError::Key { role, fault }
 }
 
-fn judge_endorsement(public: &TpmtPublic) -> Result<EndorsementKey, KeyFault> {
-    let (modulus, parameters) = judge_rsa(public)?;
+fn check_endorsement(public: &TpmtPublic) -> Result<EndorsementKey, KeyFault> {
+    let (modulus, parameters) = check_rsa(public)?;
     let template = TpmaObject::from_bits_truncate(ENDORSEMENT_ATTRIBUTES);
     for (attribute, name) in ATTRIBUTES {
         if public.object_attributes.contains(attribute) != template.contains(attribute) {
@@ -157,8 +157,8 @@ fn aes_128_cfb() -> TpmtSymDefObject {
     }
 }
 
-fn judge_attestation(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], KeyFault> {
-    let (modulus, parameters) = judge_rsa(public)?;
+fn check_attestation(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], KeyFault> {
+    let (modulus, parameters) = check_rsa(public)?;
     for (attribute, name) in ATTRIBUTES {
         let is_set = public.object_attributes.contains(attribute);
         let is_wrong = (!is_set && ATTESTATION_SET.contains(&attribute))
@@ -180,7 +180,7 @@ fn judge_attestation(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], KeyFault> {
 }
 
 /// The common checks of both keys. An exponent of zero stands for the default one.
-fn judge_rsa(public: &TpmtPublic) -> Result<([u8; RSA_BYTES], TpmsRsaParms), KeyFault> {
+fn check_rsa(public: &TpmtPublic) -> Result<([u8; RSA_BYTES], TpmsRsaParms), KeyFault> {
     let (TpmuPublicParms::Rsa(parameters), TpmuPublicId::Rsa(modulus)) = (&public.parameters, &public.unique)
     else {
         return Err(KeyFault::Kind);

@@ -76,12 +76,12 @@ pub fn verify_quote(
     attest: &[u8],
     signature: &[u8],
 ) -> Result<Quoted, AttestationError> {
-    let quoted = judge_quote(pcrs, binding, attest)?;
+    let quoted = check_quote(pcrs, binding, attest)?;
     verify_signature(key, attest, signature)?;
     Ok(quoted)
 }
 
-fn judge_quote(pcrs: &[u32], binding: &[u8; 32], attest: &[u8]) -> Result<Quoted, AttestationError> {
+fn check_quote(pcrs: &[u32], binding: &[u8; 32], attest: &[u8]) -> Result<Quoted, AttestationError> {
     const WHAT: &str = "the quote";
     check_size(WHAT, attest, TPM_STRUCTURE_BYTES)?;
     if attest.first_chunk() != Some(&TPM_GENERATED_VALUE.to_be_bytes()) {

@@ -24,7 +24,7 @@ pub enum Progress {
 }
 
 /// Compares a report with the plan that it names.
-pub fn judge_report(plan: &Plan, report: &StepReport) -> Progress {
+pub fn read_progress(plan: &Plan, report: &StepReport) -> Progress {
     let known = usize::try_from(report.step).ok().and_then(|index| Some((index, plan.steps.get(index)?)));
     let Some((index, step)) = known else {
         return Progress::Stale;

@@ -221,7 +221,7 @@ fn report_ends_its_own_plan_only() {
         ("a step that is not there", report(last + 1, done()), Progress::Stale),
         ("no outcome", report(0, None), Progress::Stale),
     ] {
-        assert_eq!(judge_report(&plan, &report), want, "{name}");
+        assert_eq!(read_progress(&plan, &report), want, "{name}");
     }
 }
 

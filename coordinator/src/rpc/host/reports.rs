@@ -1,4 +1,4 @@
-//! Reports of a host. `coordinator-core` judges them, and only new facts are stored.
+//! Reports of a host. `coordinator-core` interprets them, and only new facts are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use coordinator_api::names::annotation;
 use coordinator_core::host::{AnnouncedPlan, HostRecord, facts};
 use coordinator_core::inventory::reinstall_device;
 use coordinator_core::network;
-use coordinator_core::plan::{PlanEnd, Progress, judge_report};
+use coordinator_core::plan::{PlanEnd, Progress, read_progress};
 use coordinator_core::trace::{Period, TraceId, plan_span, step_span};
 use kube::ResourceExt as _;
 use proto::plan::Step;
@@ -24,7 +24,7 @@ use crate::rpc::{Context, RpcError};
 use crate::store::{StoreError, host, plan_record};
 use crate::traces::note_trace;
 
-/// Number of times that a report is judged because the plan Secret was changed.
+/// Number of times that a report is read because the plan Secret was changed.
 const TRIES: usize = 3;
 
 /// Records a step of the newest plan. Only the end of the plan is written: first the Secret, because it
@@ -40,7 +40,7 @@ pub(super) async fn record_step_report(
         let Some(running) = find_plan(context, peer, &inventory, report).await? else {
             return Ok(());
         };
-        let progress = judge_report(&running.plan, report);
+        let progress = read_progress(&running.plan, report);
         if progress == Progress::Stale {
             return Err(refuse_stale(report));
         }

@@ -33,7 +33,7 @@ pub(super) fn checksum(settings: &wire::CoordinatorSettings) -> String {
 }
 
 /// Compares the settings of the statement with the wanted ones.
-pub(super) fn judge_statement(
+pub(super) fn compare_settings(
     context: &Context,
     inventory: &MachineInventory,
     statement: &Statement,

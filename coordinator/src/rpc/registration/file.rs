@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use coordinator_api::registration::{MachineRegistration, Registration};
 use coordinator_core::inventory::admission::is_token_expired;
-use coordinator_core::inventory::judge_registration;
+use coordinator_core::inventory::check_registration;
 use http::{StatusCode, header};
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ async fn answer_request(State(context): State<Context>, Path(token): Path<String
     let found = found.and_then(|key| context.caches.registrations.get(&key)).filter(|found| {
         is_ready(found)
             && !is_token_expired(found, context.now())
-            && judge_registration(found).refusal().is_none()
+            && check_registration(found).refusal().is_none()
     });
     match found.and_then(|found| render_file(&found, context.authority.certificates())) {
         Some(text) => ([(header::CONTENT_TYPE, "application/yaml")], text).into_response(),

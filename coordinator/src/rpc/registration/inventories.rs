@@ -47,7 +47,7 @@ pub(super) async fn ensure_inventory(
         return refuse_shut_out(known);
     }
     let registration = registration.ok_or_else(refuse_closed)?;
-    if let Some(refusal) = inventory::judge_registration(registration).refusal() {
+    if let Some(refusal) = inventory::check_registration(registration).refusal() {
         let next = format!("correct the MachineRegistration {}", registration.name_any());
         return Err(RpcError::refused_with(Refusal::BadTemplate, refusal, next));
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::World;
-use crate::controllers::registration::judged_conditions;
+use crate::controllers::registration::registration_conditions;
 
 /// Of the objects that these tests have.
 const GROUP: &str = "elemental.cattle.io";
@@ -78,7 +78,7 @@ fn parse(object: Value) -> DynamicObject {
 /// No controller runs here: what it makes of a registration.
 fn with_conditions(mut object: Value, now: Timestamp) -> Value {
     let registration: MachineRegistration = serde_json::from_value(object.clone()).unwrap();
-    let updates = judged_conditions(&registration, now);
+    let updates = registration_conditions(&registration, now);
     let mut conditions = registration.status.unwrap_or_default().conditions;
     set_conditions(&mut conditions, &updates, registration.metadata.generation, now);
     object["status"]["conditions"] = json!(conditions);

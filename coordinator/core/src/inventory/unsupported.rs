@@ -9,9 +9,8 @@ use crate::network::{self, NetworkError};
 /// The elemental operator's number for a random key, which every host has.
 pub const RANDOM_KEY: i64 = -1;
 
-/// Unsupported fields of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judgement {
+pub struct UnsupportedFields {
     /// Cause and next action for each field that data, identity or a disk depends on; no host can
     /// register.
     pub refused: Vec<String>,
@@ -19,38 +18,38 @@ pub struct Judgement {
     pub ignored: Vec<&'static str>,
 }
 
-impl Judgement {
+impl UnsupportedFields {
     /// The reason why hosts cannot register.
     pub fn refusal(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("; "))
     }
 }
 
-/// Judges the accepted fields without support.
-pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
-    let mut judgement = Judgement::default();
-    let Some(config) = &registration.spec.config else { return judgement };
+/// Finds the fields that the API accepts and nothing supports.
+pub fn check_registration(registration: &MachineRegistration) -> UnsupportedFields {
+    let mut unsupported = UnsupportedFields::default();
+    let Some(config) = &registration.spec.config else { return unsupported };
     if let Some(network) = &config.network {
-        judgement.judge_network(network);
+        unsupported.check_network(network);
     }
-    let Some(elemental) = &config.elemental else { return judgement };
+    let Some(elemental) = &config.elemental else { return unsupported };
     if let Some(settings) = &elemental.registration {
-        judgement.judge_settings(settings);
+        unsupported.check_settings(settings);
     }
     if let Some(reset) = &elemental.reset {
-        judgement.judge_reset(reset);
+        unsupported.check_reset(reset);
     }
     if let Some(install) = &elemental.install {
-        judgement.judge_install(install);
+        unsupported.check_install(install);
     }
     if elemental.system_agent.as_ref().is_some_and(|agent| !agent.is_null()) {
-        judgement.ignored.push("spec.config.elemental.system-agent");
+        unsupported.ignored.push("spec.config.elemental.system-agent");
     }
-    judgement
+    unsupported
 }
 
-impl Judgement {
-    fn judge_network(&mut self, given: &RegistrationNetwork) {
+impl UnsupportedFields {
+    fn check_network(&mut self, given: &RegistrationNetwork) {
         const FIELD: &str = "spec.config.network";
         if !given.ip_addresses.is_empty() {
             self.refused.push(format!(
@@ -67,7 +66,7 @@ impl Judgement {
         }
     }
 
-    fn judge_settings(&mut self, settings: &Registration) {
+    fn check_settings(&mut self, settings: &Registration) {
         if let Some(auth) = settings.auth.as_deref().filter(|auth| !matches!(*auth, "" | "tpm")) {
             let auth: String = auth.chars().take(32).collect();
             self.refused.push(format!(
@@ -94,7 +93,7 @@ impl Judgement {
         }
     }
 
-    fn judge_reset(&mut self, reset: &Reset) {
+    fn check_reset(&mut self, reset: &Reset) {
         if reset.enabled {
             self.refused.push(
                 "spec.config.elemental.reset.enabled is not supported, hosts are cleaned by plans: remove it"
@@ -105,7 +104,7 @@ impl Judgement {
         }
     }
 
-    fn judge_install(&mut self, install: &Install) {
+    fn check_install(&mut self, install: &Install) {
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         if is_set(&install.iso) {
             self.refused.push(
@@ -137,12 +136,12 @@ mod tests {
 
     use super::*;
 
-    fn judge(config: &Value) -> Judgement {
+    fn check(config: &Value) -> UnsupportedFields {
         let registration = json!({
             "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineRegistration",
             "metadata": { "name": "reg" }, "spec": { "config": config },
         });
-        judge_registration(&serde_json::from_value(registration).unwrap())
+        check_registration(&serde_json::from_value(registration).unwrap())
     }
 
     #[test]
@@ -164,13 +163,13 @@ mod tests {
             ),
             (elemental(json!({ "reset": { "enabled": true } })), "spec.config.elemental.reset.enabled"),
         ] {
-            let refusal = judge(&config).refusal().unwrap();
+            let refusal = check(&config).refusal().unwrap();
             assert!(refusal.starts_with(field), "{refusal}");
         }
     }
 
     #[test]
-    fn what_works_is_not_judged() {
+    fn supported_fields_pass() {
         for config in [
             json!(null),
             json!({}),
@@ -183,7 +182,7 @@ mod tests {
                 "reset": Reset::default(), "install": { "device": "/dev/sda", "snapshotter": {} },
             } }),
         ] {
-            assert_eq!(judge(&config), Judgement::default(), "{config}");
+            assert_eq!(check(&config), UnsupportedFields::default(), "{config}");
         }
     }
 }
