@@ -47,7 +47,7 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
-/// A host: its record and what is intended for it.
+/// The record of a host and its intended state.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
     pub record: &'a HostRecord,
@@ -59,7 +59,7 @@ pub struct Host<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     pub bootstrap: SecretRead,
-    /// As a whole: what is used of it depends on the image.
+    /// The whole Secret, because the image decides which part of it is used.
     pub registry: SecretRead<Box<KubeSecret>>,
     pub meta_data: SecretRead,
     pub network_data: SecretRead,
@@ -136,16 +136,16 @@ pub fn is_claimed_by(host: &HostRecord, demand: &Demand) -> bool {
     })
 }
 
-/// Whose node the host states to carry, where it is not that of the claim or of the machine: the
+/// The owner of the node that the host states, if neither the claim nor the machine is the owner: the
 /// host was given away after the backup that was restored. Only `metal3://` names the machine.
 fn foreign_node(situation: &Situation<'_>, host: &HostRecord) -> Option<String> {
-    let of_consumer = || {
-        let node = host.carried_node().filter(|node| !node.owner.is_empty())?;
-        let given = situation.demand.provider_id.as_ref()?;
-        let are_known = given.names_machine() && ProviderId::parse(&node.provider_id)?.names_machine();
-        (are_known && node.provider_id != given.as_str()).then(|| node.provider_id.clone())
-    };
-    host.foreign_owner().map(str::to_owned).or_else(of_consumer)
+    if let Some(owner) = host.foreign_owner() {
+        return Some(owner.to_owned());
+    }
+    let node = host.carried_node().filter(|node| !node.owner.is_empty())?;
+    let given = situation.demand.provider_id.as_ref()?;
+    let are_known = given.names_machine() && ProviderId::parse(&node.provider_id)?.names_machine();
+    (are_known && node.provider_id != given.as_str()).then(|| node.provider_id.clone())
 }
 
 /// The machine's UID where the claim holds another one, as after a restore.
@@ -165,7 +165,6 @@ fn missing_protection(demand: &Demand, host: &HostRecord) -> Option<Effect> {
     (is_wanted && !demand.has_finalizer).then_some(Effect::ProtectMachine)
 }
 
-/// What the plan renders of the host's network.
 fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, Blocker> {
     network::host_network(spec).map_err(|error| Blocker::failed_with(Type::BootstrapReady, error.problem()))
 }
@@ -180,8 +179,8 @@ pub(crate) fn assign_clean(
     assign_plan(host, &PlanInputs::Clean(Clean { network }), stored)
 }
 
-/// A clean plan holds no secret and follows from the host alone: what was announced
-/// needs no Secret that holds its record.
+/// Renders the announced clean plan again. It needs no record in a Secret, because it holds no secret
+/// and follows from the host alone.
 pub fn render_clean_again(
     host: &HostRecord,
     spec: &MachineInventorySpec,

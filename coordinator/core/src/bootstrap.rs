@@ -259,7 +259,6 @@ fn fits_name(key: &str, text: &str, hostname: &str) -> bool {
     }
 }
 
-/// Edits of one `write_files` entry.
 fn file_edits(
     data: &str,
     entry: &Node,

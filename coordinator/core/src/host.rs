@@ -54,7 +54,7 @@ pub struct HostRecord {
     pub plan_secret: Option<String>,
     /// The stream of its installed system.
     pub session: Option<SessionStatus>,
-    /// What the host stated to carry; `None` until it did.
+    /// The node and plan that the host stated; `None` until it did.
     pub carried: Option<CarriedStatus>,
     pub install: Option<InstallStatus>,
     /// Its part in its cluster's load balancer.
@@ -63,7 +63,6 @@ pub struct HostRecord {
     pub live_boot_id: Option<String>,
     /// The TPM when the live system registered.
     pub live_tpm: Option<LiveTpm>,
-    /// Whether it was admitted.
     pub approval: Approval,
     /// Managed disks are asked for, which nothing here provides.
     pub has_storage: bool,
@@ -86,11 +85,10 @@ pub struct HostRecord {
     pub is_reboot_requested: bool,
     /// The boot that a request of a reboot ends.
     pub rebooting_from: Option<String>,
-    /// By which pools select it.
+    /// The labels by which pools select it.
     pub labels: BTreeMap<String, String>,
-    /// Whose machine held it last.
+    /// The group of the machine that held it last.
     pub reuse_group: Option<String>,
-    /// What a node on it can use.
     pub capacity: Capacity,
 }
 
@@ -157,7 +155,7 @@ impl HostRecord {
         })
     }
 
-    /// Whether its installed system has an open stream.
+    /// True if its installed system has an open stream.
     pub fn is_attached(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.ended.is_none())
     }
@@ -183,14 +181,14 @@ impl HostRecord {
         (end > now).then_some(end)
     }
 
-    /// Whether it is attached and states that it carries nothing of any node. A free
+    /// True if it is attached and states that it carries nothing of any node. A free
     /// host runs the plans of operators only while it carries nothing.
     pub fn carries_nothing(&self) -> bool {
         let is_free = self.claim.is_none();
         self.is_attached() && self.carried.as_ref().is_some_and(|carried| is_empty(carried, is_free))
     }
 
-    /// Whether nothing is lost when its disk is installed again: no machine holds it,
+    /// True if nothing is lost when its disk is installed again: no machine holds it,
     /// and it states that it carries nothing.
     pub fn may_be_reinstalled(&self) -> bool {
         let carries_nothing = self.carried.as_ref().is_none_or(|carried| is_empty(carried, true));
@@ -207,40 +205,36 @@ impl HostRecord {
         self.plan_in_flight().filter(|plan| plan.kind == PlanType::Custom)
     }
 
-    /// Whether an operator's plan was announced after the claim was made: then the
+    /// True if an operator's plan was announced after the claim was made: then the
     /// host was a node before.
     pub fn ran_custom_plan_in_claim(&self) -> bool {
-        let claim = self.claim.as_ref();
-        let is_of_claim = |plan: &AnnouncedPlan| {
-            plan.kind == PlanType::Custom && claim.is_some_and(|claim| plan.generation.0 > claim.generation)
-        };
-        self.plan.as_ref().is_some_and(is_of_claim)
+        let (Some(claim), Some(plan)) = (&self.claim, &self.plan) else { return false };
+        plan.kind == PlanType::Custom && plan.generation.0 > claim.generation
     }
 
-    /// Whether it is attached and stated what it carries.
+    /// True if it is attached and stated its node, or that it has none.
     pub fn is_known(&self) -> bool {
         self.is_attached() && self.carried.is_some()
     }
 
-    /// Whether it states to carry the node of this providerID.
     pub fn carries_node_of(&self, provider_id: &ProviderId) -> bool {
         self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str())
     }
 
-    /// Whose node it states to carry, where that is not `owner`.
+    /// The owner of the node that it states, if it is another one than `owner`.
     pub fn owner_other_than(&self, owner: &str) -> Option<&str> {
         let stated = self.carried_node()?.owner.as_str();
         (!stated.is_empty() && stated != owner).then_some(stated)
     }
 
-    /// Whose node it states to carry, where the claim is another one's: the claim was restored from a
+    /// The owner of the node that it states, if the claim has another one: the claim was restored from a
     /// backup, and the host was given to another machine after it.
     pub fn foreign_owner(&self) -> Option<&str> {
         self.claim.as_ref()?;
         self.owner_other_than(&self.claim_text())
     }
 
-    /// Whose the host is, as its plans and its node name it; nothing without a claim.
+    /// The owner of the host, as its plans and its node name it; empty without a claim.
     pub fn claim_text(&self) -> String {
         let claim = self.claim.as_ref();
         claim.map(|claim| owner_text(&claim.kind, &claim.baremetal_machine)).unwrap_or_default()
@@ -251,10 +245,9 @@ impl HostRecord {
         self.carried.as_ref()?.node.as_ref()
     }
 
-    /// Whether a caller of that boot is the installed system: an install was
-    /// reported done, or the host has attached before, and the boot is not that
-    /// of the live system. A status of before that was recorded has no live
-    /// boot, and its host may not state its own.
+    /// True if a caller of that boot is the installed system: an install was reported done, or the host
+    /// has attached before, and the boot is not the boot of the live system. An older status has no
+    /// live boot, and its host may not state its own.
     pub fn is_installed_boot(&self, boot_id: &str) -> bool {
         let has_attached = self.carried.is_some();
         let is_done = self.install.as_ref().is_some_and(|install| install.state == InstallState::Installed);
@@ -282,7 +275,6 @@ impl HostRecord {
         carried.max(announced).max(claimed).unwrap_or(Generation(0))
     }
 
-    /// Where it is, as its label says.
     pub fn failure_domain(&self) -> Option<&str> {
         self.labels.get(label::FAILURE_DOMAIN).map(String::as_str).filter(|domain| !domain.is_empty())
     }
@@ -304,12 +296,12 @@ pub(crate) fn grace_end(ended: Timestamp) -> Timestamp {
 
 /// No node, and no plan that may have left a part of one.
 fn is_empty(carried: &CarriedStatus, is_free: bool) -> bool {
-    let leaves_nothing = |state: Option<PlanState>, kind| match kind {
-        PlanType::Clean => state == Some(PlanState::Applied),
-        PlanType::Reprovision => false,
-        PlanType::Custom => is_free && state.is_some(),
-    };
-    carried.node.is_none() && carried.plan.as_ref().is_none_or(|plan| leaves_nothing(plan.state, plan.kind))
+    carried.node.is_none()
+        && carried.plan.as_ref().is_none_or(|plan| match plan.kind {
+            PlanType::Clean => plan.state == Some(PlanState::Applied),
+            PlanType::Reprovision => false,
+            PlanType::Custom => is_free && plan.state.is_some(),
+        })
 }
 
 fn secret_name(plan: &PlanStatus) -> Option<&str> {
@@ -336,10 +328,9 @@ impl AnnouncedPlan {
         })
     }
 
-    /// Why the plan failed.
     pub fn failure(&self) -> Problem {
-        let unknown = || Problem::of_cause(Reason::PlanFailed, "the plan failed");
-        self.problem.clone().unwrap_or_else(unknown)
+        let problem = self.problem.clone();
+        problem.unwrap_or_else(|| Problem::of_cause(Reason::PlanFailed, "the plan failed"))
     }
 
     pub fn is_applied_clean(&self) -> bool {

@@ -180,7 +180,6 @@ fn list_names(nodes: &[&NodeFacts]) -> String {
 /// A search for Nodes of a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSearch {
-    /// Name of the Cluster.
     pub cluster: String,
     /// Selector of the Nodes that are asked for first; where it leaves exactly one,
     /// no other is needed.

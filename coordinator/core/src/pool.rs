@@ -142,12 +142,10 @@ impl Roster {
         is_same
     }
 
-    /// Names of all members.
     pub fn member_names(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
     }
 
-    /// The entry of a host.
     pub fn member(&self, host: &str) -> Option<&PoolMember> {
         self.find_entry(&self.members.get(host)?.rank)
     }

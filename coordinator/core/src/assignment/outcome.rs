@@ -85,7 +85,6 @@ pub struct Assignment {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRef {
-    /// Name of the Cluster.
     pub cluster: String,
     pub name: String,
     pub uid: Option<String>,

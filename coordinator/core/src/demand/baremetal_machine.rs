@@ -33,7 +33,6 @@ pub struct Inputs<'a> {
     pub owner: Option<&'a Machine>,
     pub cluster: Option<&'a Cluster>,
     pub roster: Option<&'a Roster>,
-    /// The inventory that the machine names.
     pub inventory: Option<&'a MachineInventory>,
     /// From Kubernetes versions to images.
     pub catalog: Option<&'a BTreeMap<String, String>>,

@@ -191,7 +191,6 @@ pub struct Rendered {
     pub network_data: Option<String>,
 }
 
-/// Renders the template for a machine.
 pub fn render_data(template: &Metal3DataTemplate, sources: &Sources<'_>) -> Result<Rendered, DataError> {
     let spec = &template.spec;
     let meta_data = spec.meta_data.as_ref().map(|spec| render_meta_data(spec, sources)).transpose()?;

@@ -232,7 +232,7 @@ impl Pool {
         }
     }
 
-    /// What is written for `address`. One that its range has lost has the values of the pool.
+    /// The object of `address`. An address that is in no range any more has the values of the pool.
     pub fn describe_address(&self, pool: &IPPool, claim: &str, address: IpAddr) -> IPAddress {
         let namespace = pool.namespace().unwrap_or_default();
         let range = self.ranges.iter().find(|range| range.contains(address));

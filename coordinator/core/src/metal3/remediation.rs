@@ -38,7 +38,6 @@ pub struct Situation<'a> {
     pub cluster: Option<&'a Cluster>,
     /// The host of that Machine.
     pub host: Option<&'a BareMetalHost>,
-    /// The inventory of the host.
     pub record: Option<&'a HostRecord>,
     pub now: Timestamp,
 }
