@@ -111,7 +111,7 @@ fn an_iso_boots_its_only_entry() {
 }
 
 #[test]
-fn a_command_that_is_not_known_is_an_error() {
+fn unknown_command_is_an_error() {
     for script in ["chainloader /x", "if [ a -o b ]; then\nset x=y\nfi", "search --fs-uuid --set=x y"] {
         assert!(boot(script, "x", &Files::default()).is_err(), "{script}");
     }
