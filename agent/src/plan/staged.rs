@@ -34,8 +34,9 @@ pub async fn run_staged_plan<S: System>(
     execution: Option<&OsStr>,
     output: &mut impl Write,
 ) -> Result<(), Failure> {
-    let _lock = lock_plans(root)?;
+    // The files are removed also if another process holds the lock, because they hold secrets.
     let plan = take_plan(root, id, execution)?;
+    let _lock = lock_plans(root)?;
     let steps: Vec<_> = plan.steps.iter().map(Step::name).collect();
     let mut executor = Executor::open(root.clone(), system, Policy::default())?;
     executor.accept(plan).map_err(|refused| match refused {
@@ -53,13 +54,27 @@ pub async fn run_staged_plan<S: System>(
     }
 }
 
+/// The lock of a host's plans; dropping it unlocks them.
+#[derive(Debug)]
+pub struct PlansLock(File);
+
+impl Drop for PlansLock {
+    /// A child that was forked meanwhile may have the file until it executes its program, so that
+    /// closing the file would not unlock it.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "cannot unlock the plans of this host; the end of the process unlocks them");
+        }
+    }
+}
+
 /// Locks the plans of this host for the process that holds the result, because two processes would
 /// overwrite each other's journal.
-pub fn lock_plans(root: &Root) -> Result<File, Failure> {
+pub fn lock_plans(root: &Root) -> Result<PlansLock, Failure> {
     let path = root.runtime().join("plans.lock");
     let lock = fs::create_dir_all(root.runtime()).and_then(|()| File::create(&path)).on("open", &path)?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(PlansLock(lock)),
         Err(TryLockError::WouldBlock) => Err(Failure::refused(
             "another process of baremetal-agent runs the plans of this host",
             "disable the upstream agent of this host, or stop and disable baremetal-agent.service",
