@@ -54,7 +54,8 @@ fn render_variant(name: &str) -> Result<Vec<DynamicObject>> {
     let rendered = String::from_utf8(output.stdout)?
         .replace("namespace: default", &format!("namespace: {name}"))
         .replace("@RELEASE@", Module::Kubernetes.version())
-        .replace("@BASE@", "oci:127.0.0.1:5000/os:1");
+        .replace("@BASE@", "oci:127.0.0.1:5000/os:1")
+        .replace("@DEVICE@", "/dev/vda");
     ensure!(!rendered.contains('@'), "a value is missing: {rendered}");
     Ok(apply::parse_manifest(&rendered)?)
 }
