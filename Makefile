@@ -106,7 +106,7 @@ test-upgrade: parts ## Run hosts of this and of the former release with coordina
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust and root
-	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --package kubectl-baremetal --lib --bins --tests
+	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --package kubectl-baremetal --package fuzz --lib --bins --tests
 	# Its other test compares it with a real API server.
 	cargo test --package fake-apiserver --lib --test fake
 
@@ -117,6 +117,21 @@ explore: ## Play random inputs and events by a new seed, which is printed (CASES
 	echo "make explore SEED=$$PROPTEST_RNG_SEED CASES=$$PROPTEST_CASES repeats this run"
 	cargo test --package coordinator-core --package coordinator --package agent --lib --tests
 	cargo test --package scenarios properties::
+
+# Coverage for libFuzzer by a stable toolchain: instrumentation without a sanitizer, because unsafe code is denied.
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks
+FUZZ := $(CARGO_TARGET_DIR)/fuzz
+FUZZ_TARGETS := plan registration attestation certificate oci iso seed cloud-config network journal workload image
+
+.PHONY: fuzz
+fuzz: ## Look for bytes that break a parser, by coverage and for EACH=600 seconds a target (TARGETS='iso oci' runs a part; needs g++)
+	@RUSTFLAGS='$(FUZZ_FLAGS)' cargo build --quiet --package fuzz --features libfuzzer --release --target $(TARGET) --target-dir $(FUZZ)
+	for target in $(or $(TARGETS),$(FUZZ_TARGETS)); do
+		mkdir -p $(FUZZ)/inputs/$$target
+		echo "$$target: new inputs are kept in $(FUZZ)/inputs/$$target, one that fails beside them"
+		FUZZ_TARGET=$$target $(FUZZ)/$(TARGET)/release/fuzz $(FUZZ)/inputs/$$target tests/fuzz/corpus/$$target -max_total_time=$(or $(EACH),600) -timeout=10 -rss_limit_mb=2048 -artifact_prefix=$(FUZZ)/inputs/$$target- >$(FUZZ)/$$target.log 2>&1 || { tail -40 $(FUZZ)/$$target.log; exit 1; }
+		grep -E '^#[0-9]+.*DONE' $(FUZZ)/$$target.log
+	done
 
 .PHONY: e2e
 e2e: packages parts agent ## Run a cluster of hosts in User Mode Linux: kubeadm init and join, etcd restored, upgrade, deletion (HOST=qemu runs them in QEMU, 30 min on two idle cores; UPGRADE=0 leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer)

@@ -6,6 +6,8 @@
 mod directory;
 mod error;
 mod fetch;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod image;
 mod keep;
 mod layer;

@@ -4,6 +4,8 @@
 //! as the content of its Secret does not change.
 
 mod endpoint;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod holder;
 mod kubeconfig;
 #[cfg(test)]

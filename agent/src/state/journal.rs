@@ -16,8 +16,8 @@ pub use proto::v1alpha1::step_report::Outcome;
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure};
 
-/// First word of the file; another layout gets another word.
-const LAYOUT: &str = "baremetal-journal-2";
+/// The first word of the file. Another layout gets another word.
+pub const LAYOUT: &str = "baremetal-journal-2";
 
 /// The newest accepted plan and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ pub(super) struct Image {
     pub(super) layers: Vec<Descriptor>,
 }
 
-enum Document {
+pub(super) enum Document {
     Index(Box<ImageIndex>),
     Manifest(Box<ImageManifest>),
 }
@@ -97,7 +97,7 @@ fn verify_digest(
 
 /// Recognizes a document by its fields, because registries often omit the media type. A document
 /// with the fields of both is refused.
-fn parse_document(bytes: &[u8]) -> Option<Document> {
+pub(super) fn parse_document(bytes: &[u8]) -> Option<Document> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     match (value.get("manifests").is_some(), value.get("layers").is_some()) {
         (true, false) => serde_json::from_value(value).ok().map(Document::Index),
@@ -107,7 +107,7 @@ fn parse_document(bytes: &[u8]) -> Option<Document> {
 }
 
 /// The manifest for the platform of the hosts, or the list of the existing platforms.
-fn choose_platform(index: &ImageIndex, hosts: Platform) -> Result<&Descriptor, String> {
+pub(super) fn choose_platform(index: &ImageIndex, hosts: Platform) -> Result<&Descriptor, String> {
     let mut found = vec![];
     for descriptor in index.manifests() {
         let Some(platform) = descriptor.platform() else { continue };

@@ -27,7 +27,7 @@ pub(super) async fn connect_workload(kubeconfig: Secret) -> Result<Client, Kubec
         .map_err(|_| KubeconfigError::Unusable)
 }
 
-fn parse_kubeconfig(text: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
+pub(super) fn parse_kubeconfig(text: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
     let text = std::str::from_utf8(text).map_err(|_| KubeconfigError::Unreadable)?;
     let parsed = Kubeconfig::from_yaml(text).map_err(|_| KubeconfigError::Unreadable)?;
     let clusters = parsed.clusters.iter().filter_map(|named| named.cluster.as_ref());
