@@ -140,7 +140,9 @@ async fn check_admission(story: &Story<'_>, second: &mut Simulated) -> anyhow::R
     plugin.expect("approve --registration lab --dry-run", DONE, &["(dry run)"]).await?;
     let still = story.inventories().get(&name).await?;
     ensure!(is_pending(&still), "a dry run approved the host");
-    plugin.expect(&format!("approve {name} --identity {}", &hash[..12]), DONE, &["goes on"]).await?;
+    plugin
+        .expect(&format!("approve {name} --identity {}", &hash[..12]), DONE, &["the host continues"])
+        .await?;
     await_attached(&story.inventories(), &name, DEADLINE).await?;
     plugin.expect("approve --registration lab --yes", DONE, &["no host waits for approval"]).await?;
     Ok(())
