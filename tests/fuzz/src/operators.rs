@@ -31,7 +31,7 @@ pub(crate) fn edit_cloud_config(bytes: &[u8]) {
     });
 }
 
-/// `network_data.json` of OpenStack, and the network of an inventory: network-config or keyfiles.
+/// `network_data.json` of `OpenStack`, and the network of an inventory: network-config or keyfiles.
 pub(crate) fn render_network(bytes: &[u8]) {
     choose_parser(
         bytes,

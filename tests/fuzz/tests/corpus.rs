@@ -82,7 +82,9 @@ fn play_corpus(name: &str) {
     let target = find_target(name).unwrap();
     let corpus = read_corpus(name);
     assert!(!corpus.is_empty(), "{name} has no corpus");
-    corpus.iter().for_each(|input| play(target, input));
+    for input in &corpus {
+        play(target, input);
+    }
     let mut random = fastrand::Rng::with_seed(read_number("PROPTEST_RNG_SEED", 1));
     for _ in 0..read_number("FUZZ_CHANGES", 500) {
         let [input, other] = [(); 2].map(|()| random.choice(&corpus).unwrap());
