@@ -35,8 +35,8 @@ pub async fn run_staged_plan<S: System>(
     output: &mut impl Write,
 ) -> Result<(), Failure> {
     // The files are removed also if another process holds the lock, because they hold secrets.
-    let plan = take_plan(root, id, execution)?;
-    let _lock = lock_plans(root)?;
+    let (lock, plan) = (lock_plans(root), take_plan(root, id, execution));
+    let (_lock, plan) = (lock?, plan?);
     let steps: Vec<_> = plan.steps.iter().map(Step::name).collect();
     let mut executor = Executor::open(root.clone(), system, Policy::default())?;
     executor.accept(plan).map_err(|refused| match refused {
