@@ -48,10 +48,10 @@ base_tree() {
     networkmanager) lists="$lists packages.networkmanager" ;;
     *) die "NETWORK is $NETWORK; it is networkd or networkmanager" ;;
   esac
-  # shellcheck disable=SC2086  # a list
   # A tree for User Mode Linux differs in a later layer alone.
-  [ "$KERNEL" != uml ] || drivers=cloud
-  base_key=$({ digest "$here" tree.sh $lists; echo "${drivers:=$KERNEL} $FIRMWARE"; } | sha256sum | cut -c1-16)
+  case $KERNEL in uml) drivers=cloud ;; *) drivers=$KERNEL ;; esac
+  # shellcheck disable=SC2086  # a list
+  base_key=$({ digest "$here" tree.sh $lists; echo "$drivers $FIRMWARE"; } | sha256sum | cut -c1-16)
   base=$cache/tree-$base_key
   if [ -d "$base" ]; then say "base tree: cached ($base_key)"; return; fi
   need mmdebstrap
