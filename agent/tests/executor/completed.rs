@@ -1,6 +1,7 @@
 //! Plans that end as intended, and what they leave on the host.
 
 use std::fs;
+use std::path::Path;
 
 use proto::plan::{Plan, Step};
 use proto::v1alpha1::FailureReason;
@@ -124,16 +125,26 @@ async fn workload_that_outlives_its_runtime_is_removed() {
 async fn volumes_of_pods_are_unmounted_before_removal() {
     let host = Host::new();
     let volume = host.root.join("/var/lib/kubelet/pods/a/volume");
+    let [sandbox, others] =
+        ["io.containerd.grpc.v1.cri/sandboxes/a/shm", "io.containerd.runtime.v2.task/default/b"]
+            .map(|mount| format!("/run/containerd/{mount}"));
     let mount = || {
         fs::create_dir_all(&volume).unwrap();
         let table = host.root.join("/proc/1/mountinfo");
         fs::create_dir_all(table.parent().unwrap()).unwrap();
-        fs::write(&table, "36 35 98:0 / /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n").unwrap();
+        let mounts = format!(
+            "36 35 98:0 / /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n\
+             37 35 0:9 / {sandbox} rw - tmpfs shm rw\n38 35 0:9 / {others} rw - tmpfs tmpfs rw\n"
+        );
+        fs::write(&table, mounts).unwrap();
     };
     let plan = |generation| Plan { steps: vec![Step::RemoveNodeState], ..clean(generation) };
     mount();
     host.play(&plan(1)).await;
-    assert!(host.simulated.effects().contains(&format!("unmount {}", volume.display())));
+    let effects = host.simulated.effects();
+    let is_unmounted = |path: &Path| effects.contains(&format!("unmount {}", path.display()));
+    assert!(is_unmounted(&volume) && is_unmounted(&host.root.join(&sandbox)));
+    assert!(!is_unmounted(&host.root.join(&others)), "a container of an operator keeps its mounts");
     assert!(!volume.exists());
     mount();
     host.simulated.fail("unmount", 32).unwrap();

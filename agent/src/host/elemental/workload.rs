@@ -119,6 +119,16 @@ mod tests {
         remove_workload(&root).await.unwrap();
     }
 
+    #[tokio::test]
+    async fn control_groups_show_a_silent_runtimes_workload() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let pods = root.join("/sys/fs/cgroup/kubepods.slice");
+        std::fs::create_dir_all(&pods).unwrap();
+        std::fs::write(pods.join("cgroup.procs"), "7\n").unwrap();
+        assert_eq!(list_workload(&root).await, [pods.display().to_string()]);
+    }
+
     #[test]
     fn the_command_lines_name_the_socket() {
         let crictl = crictl_command("/opt/bin/crictl".as_ref(), &["pods", "--quiet"], ANSWER);

@@ -144,7 +144,7 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     };
     let ours = header.table == RouteHeader::RT_TABLE_MAIN
         && header.kind == RouteType::Unicast
-        && !matches!(header.protocol, RouteProtocol::Kernel | RouteProtocol::IcmpRedirect);
+        && is_configured(header.protocol);
     if !ours {
         return Vec::new();
     }
@@ -178,6 +178,12 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
         return vec![route];
     }
     hops.into_iter().map(|(link, gateway)| FoundRoute { link, gateway, ..route }).collect()
+}
+
+/// An operator, DHCP or a router advertisement made the route. Routing daemons, as those of a CNI plugin
+/// in a cluster, have protocols of their own, and their routes are no configuration of the host.
+fn is_configured(protocol: RouteProtocol) -> bool {
+    matches!(protocol, RouteProtocol::Static | RouteProtocol::Boot | RouteProtocol::Dhcp | RouteProtocol::Ra)
 }
 
 fn parse_route_address(address: &RouteAddress) -> Option<IpAddr> {

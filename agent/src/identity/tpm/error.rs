@@ -110,4 +110,23 @@ mod tests {
             assert!(failure.next_action.contains(want), "{failure}");
         }
     }
+
+    /// A busy TPM is not taken for one without a certificate.
+    #[test]
+    fn busy_and_locked_tpms_are_asked_again() {
+        for (code, want) in [
+            (0x922, true),
+            (0x908, true),
+            (0x90a, true),
+            (0x921, true),
+            (0x185, false),
+            (0x98e, false),
+            (0x101, false),
+        ] {
+            let code = TpmRc::try_from(code).unwrap();
+            let error = TpmError::Refused { command: "NV_Read", code };
+            assert_eq!(error.is_temporary(), want, "{error:?}");
+        }
+        assert!(!TpmError::from(broken("no device".to_owned())).is_temporary());
+    }
 }

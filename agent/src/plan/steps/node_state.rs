@@ -55,10 +55,14 @@ const FILES: [&str; 20] = [
     "/var/log/cloud-init-output.log",
 ];
 
+/// Directories in which containerd mounts for Kubernetes: the shared memory of a sandbox, which stays when `ctr` removes
+/// the sandbox, and the file system of a container.
+const CONTAINERD_MOUNTS: [&str; 2] =
+    ["/run/containerd/io.containerd.grpc.v1.cri", "/run/containerd/io.containerd.runtime.v2.task/k8s.io"];
+
 pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, Failure> {
-    for directory in DIRECTORIES {
-        // These are volumes of pods, and emptying the directory would delete the content of the
-        // volumes.
+    // Volumes of pods are mounted in the directories, and emptying a directory would delete the content of the volumes.
+    for directory in DIRECTORIES.into_iter().chain(CONTAINERD_MOUNTS) {
         for mount in wipe::mounts_below(context.root, directory)? {
             context.system.unmount(&context.job, &mount).await?;
         }

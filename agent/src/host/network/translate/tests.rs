@@ -259,6 +259,12 @@ fn connected_routes_are_left_out() {
         route(RouteProtocol::Static, "203.0.113.0/24", "192.0.2.1", 2, 50),
         route(RouteProtocol::Dhcp, "0.0.0.0/0", "192.0.2.1", 2, 100),
         route(RouteProtocol::Boot, "10.0.0.0/8", "", 77, 0),
+        route(RouteProtocol::Bird, "10.244.7.0/26", "192.0.2.7", 2, 0),
+        route(RouteProtocol::Zebra, "10.244.8.0/26", "192.0.2.8", 2, 0),
+        route(RouteProtocol::Bgp, "10.244.9.0/26", "192.0.2.9", 2, 0),
+        route(RouteProtocol::Ospf, "10.244.10.0/26", "192.0.2.10", 2, 0),
+        route(RouteProtocol::Babel, "10.244.11.0/26", "192.0.2.11", 2, 0),
+        route(RouteProtocol::Other(80), "10.244.12.0/26", "192.0.2.12", 2, 0),
         local,
         hole,
     ];
