@@ -36,6 +36,18 @@ REVISION ?= $$(git describe --always --dirty --abbrev=40)
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
 PARTS := cargo run --quiet --package control-plane --bin parts
+# TIMED: test programs get a deadline each, and `slowest` prints the ten slowest tests.
+RUNNER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_RUNNER
+TIMES := $(CARGO_TARGET_DIR)/test-times
+define TIMED
+	mkdir -p $(CARGO_TARGET_DIR)
+	: >$(TIMES)
+	export $(RUNNER)=$(CURDIR)/tests/runner TEST_TIMES=$(TIMES)
+	slowest() {
+		echo 'the slowest tests, in seconds:' >&2
+		sort --numeric-sort --reverse $(TIMES) | sed --quiet 1,10p
+	}
+endef
 # Options of `make e2e` for its program.
 EARLIER := $(if $(filter 0,$(UPGRADE)),,kubernetes-earlier)
 E2E_OPTIONS := --host $(or $(HOST),uml) --control-planes $(or $(CONTROL_PLANES),1) $(if $(EARLIER),--upgrade) $(if $(KEEP),--keep) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint) $(if $(LOSSES),--losses $(LOSSES))
@@ -68,13 +80,13 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	@$(INPUTS)
 	# A test that lacks root or a tool fails, where it would else be left out.
 	export NO_SKIPS=1
+	$(TIMED)
 	cargo build --quiet --package coordinator --package kubectl-baremetal
 	cargo test --workspace --no-run
 	echo 'the QEMU host is tested beside all others; its output comes last' >&2
-	mkdir -p $(CARGO_TARGET_DIR)
 	# A process group of its own: cargo and the test end together, and QEMU with its parent.
 	setsid cargo test --workspace --test qemu_host >$(CARGO_TARGET_DIR)/qemu-host.log 2>&1 & host=$$!
-	trap 'kill -- -$$host 2>/dev/null || true' EXIT
+	trap 'kill -- -$$host 2>/dev/null || true; slowest' EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 	cargo test --workspace -- --skip qemu_host_becomes_node
@@ -106,17 +118,34 @@ test-upgrade: parts ## Run hosts of this and of the former release with coordina
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust and root
-	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --package kubectl-baremetal --package fuzz --lib --bins --tests
+	@$(TIMED)
+	trap 'slowest' EXIT
+	cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --package kubectl-baremetal --package fuzz --lib --bins --tests
 	# Its other test compares it with a real API server.
 	cargo test --package fake-apiserver --lib --test fake
 
+# The seed of a search: a number.
+SEED ?= $$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+
 .PHONY: explore
-explore: ## Play random inputs and events by a new seed, which is printed (CASES=1000; SEED=n repeats a run)
-	@export PROPTEST_RNG_SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '))
-	export PROPTEST_CASES=$(or $(CASES),1000) SCENARIO_CASES=$(or $(CASES),1000)
-	echo "make explore SEED=$$PROPTEST_RNG_SEED CASES=$$PROPTEST_CASES repeats this run"
-	cargo test --package coordinator-core --package coordinator --package agent --lib --tests
-	cargo test --package scenarios properties::
+explore: ## Play random inputs, then CASES=1000 random stories by a new seed (SEED=n repeats or resumes a search, STORY=n plays one story of it)
+	@seed=$(SEED)
+	echo "make explore SEED=$$seed CASES=$(or $(CASES),1000) repeats this run, and resumes it where it was interrupted"
+	PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=1000 SCENARIO_CASES=100 cargo test --package coordinator-core --package coordinator --package agent --lib --tests
+	PROPTEST_RNG_SEED=$$seed SCENARIO_CASES=100 cargo test --package scenarios -- --skip properties::
+	$(MAKE) --no-print-directory stories SEED=$$seed CASES=$(or $(CASES),1000)
+
+.PHONY: stories
+stories: ## Play CASES=1000 random stories (MINUTES=m ends the search earlier, but not before 300 stories; SEED=n, STORY=n as for explore)
+	@seed=$(SEED)
+	mkdir -p $(CARGO_TARGET_DIR)/stories
+	export STORIES=$(or $(CASES),1000) STORY_SEED=$$seed
+	export $(if $(MINUTES),STORY_MINUTES=$(MINUTES) STORY_LEAST=300,STORY_PROGRESS=$(CARGO_TARGET_DIR)/stories/$$seed)
+	$(if $(STORY),export STORY=$(STORY))
+	echo "make stories SEED=$$seed CASES=$$STORIES plays these stories"
+	cargo test --package scenarios --test scenarios properties::random_events -- --nocapture 2>$(CARGO_TARGET_DIR)/stories/log && code=0 || code=$$?
+	[ $$code = 0 ] && grep '^stories ' $(CARGO_TARGET_DIR)/stories/log || tail -300 $(CARGO_TARGET_DIR)/stories/log
+	exit $$code
 
 # Coverage for libFuzzer by a stable toolchain: instrumentation without a sanitizer, because unsafe code is denied.
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks
@@ -141,7 +170,8 @@ e2e: packages parts agent ## Run a cluster of hosts in User Mode Linux: kubeadm 
 	export EARLIER_BIN ETCD_BIN
 	$(call IMAGES,$(or $(HOST),uml),cluster)
 	cargo build --quiet --package coordinator --package kubectl-baremetal --package e2e --bins
-	exec $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
+	# A host in User Mode Linux waits for the cores at each of its system calls, and Kubernetes has deadlines.
+	exec nice --adjustment=-19 $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
 
 .PHONY: e2e-ha
 e2e-ha: ## Run a highly available cluster of hosts in User Mode Linux: three control planes that hold their endpoint, through losses, a partition, a roll and a replacement (15 GiB of free memory; LOSSES=20 of the holder)
