@@ -13,7 +13,11 @@ use crate::request::{Call, Verb};
 
 /// What a user may do. Without rules, nothing but discovery.
 #[derive(Clone, Debug, Default)]
-pub struct Rules(Vec<Grant>);
+pub struct Rules {
+    grants: Vec<Grant>,
+    /// Name of the service account that the rules were read for.
+    username: Option<String>,
+}
 
 #[derive(Clone, Debug)]
 struct Grant {
@@ -24,7 +28,7 @@ struct Grant {
 
 impl Rules {
     fn with<'a>(mut self, namespace: Option<&str>, rules: impl Iterator<Item = &'a PolicyRule>) -> Self {
-        self.0
+        self.grants
             .extend(rules.map(|rule| Grant { namespace: namespace.map(str::to_owned), rule: rule.clone() }));
         self
     }
@@ -46,7 +50,8 @@ impl Rules {
             })
         };
         let manifests = Manifests::parse(manifests)?;
-        let mut rules = Self::default();
+        let username = Some(format!("system:serviceaccount:{namespace}:{name}"));
+        let mut rules = Self { username, ..Self::default() };
         for binding in manifests.cluster_bindings.iter().filter(|one| is_bound(&one.subjects)) {
             rules = rules.with(None, manifests.rules_of(&binding.role_ref, None));
         }
@@ -58,7 +63,7 @@ impl Rules {
     }
 
     fn allow(&self, call: &Call) -> bool {
-        self.0.iter().any(|grant| grant.allows(call))
+        self.grants.iter().any(|grant| grant.allows(call))
     }
 }
 
@@ -103,6 +108,11 @@ pub(crate) struct Access(BTreeMap<String, Rules>);
 impl Access {
     pub(crate) fn restrict(&mut self, user: &str, rules: Rules) {
         self.0.insert(user.to_owned(), rules);
+    }
+
+    /// What the server calls the user.
+    pub(crate) fn find_username(&self, user: &str) -> Option<String> {
+        self.0.get(user)?.username.clone()
     }
 
     pub(crate) fn check(&self, call: &Call) -> Result<(), Failure> {

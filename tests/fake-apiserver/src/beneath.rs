@@ -35,6 +35,12 @@ impl FakeApi {
         store.list(resource, None).map(|(_, stored)| Value::clone(stored)).collect()
     }
 
+    /// Every object with its key, without a request.
+    pub fn look_everywhere(&self) -> Vec<((String, String, String), Value)> {
+        let store = self.server.store();
+        store.all().map(|(key, stored)| (key.clone(), Value::clone(stored))).collect()
+    }
+
     /// The Events about the objects of a kind with this name, in all namespaces, without a request.
     pub fn look_at_events(&self, kind: &str, name: &str) -> Vec<Value> {
         let mut events = self.look_at_all("events");
@@ -99,6 +105,7 @@ impl FakeApi {
                 subresource: String::new(),
             },
             kind,
+            username: "restore".into(),
             query: BTreeMap::new(),
             content_type: "application/json".into(),
             form: Form::Whole,

@@ -95,6 +95,8 @@ impl Store {
             set_metadata(&mut object, "generation", json!(1));
         }
         validate_object(call, &name, &object, None)?;
+        Self::check_policy(call, &object)?;
+        self.admit(call, &name, &object, None)?;
         record_manager(call, &now, &json!({}), &mut object);
         if call.is_dry_run() {
             return Ok(Done { code: 201, body: call.present_object(&object), changed: false });

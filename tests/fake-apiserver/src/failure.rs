@@ -125,6 +125,16 @@ impl Failure {
         failure
     }
 
+    /// A `ValidatingAdmissionPolicy`, bound by a binding of the same name, denies the request.
+    pub(crate) fn denied(kind: &Kind, name: &str, policy: &str, why: &str) -> Self {
+        let why =
+            format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {why}");
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
+        let mut failure = Self::new(422, "Invalid", message).about(kind, name);
+        failure.details["causes"] = json!([{ "message": why }]);
+        failure
+    }
+
     /// What the admission of the real server says of a namespace in deletion.
     pub(crate) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
         let message = format!(

@@ -126,9 +126,17 @@ impl Faults {
     fn inject(&self, matching: Matching, left: usize, effect: Effect) -> Fault {
         let fault = Fault::default();
         let skip = matching.skip;
-        let rule = Rule { matching, skip, left, effect, fault: fault.clone() };
-        self.lock().rules.push(rule);
+        let mut state = self.lock();
+        state.injected.push((format!("{effect:?} of {matching:?}"), fault.clone()));
+        state.rules.push(Rule { matching, skip, left, effect, fault: fault.clone() });
         fault
+    }
+
+    /// Every fault that no request or watch has met, those that were cleared included.
+    pub fn list_unmet(&self) -> Vec<String> {
+        let state = self.lock();
+        let unmet = state.injected.iter().filter(|(_, fault)| !fault.is_met());
+        unmet.map(|(description, _)| description.clone()).collect()
     }
 
     /// The next `times` matching requests, reads included, are rejected without effect.
@@ -169,8 +177,8 @@ impl Faults {
     pub fn outage(&self, outage: Outage) {
         match outage {
             Outage::Over => {}
-            Outage::Refused => self.end_watches(&Matching::any(), End::Broken),
-            Outage::Hanging => self.end_watches(&Matching::any(), End::Silent),
+            Outage::Refused => drop(self.lock().end_watches(&Matching::any(), End::Broken)),
+            Outage::Hanging => drop(self.lock().end_watches(&Matching::any(), End::Silent)),
         }
         self.outage.send_replace(outage);
     }
@@ -185,6 +193,23 @@ impl Faults {
         self.lock().lag_of_users.insert(user.to_owned(), lag);
     }
 
+    /// As [`Faults::lag_of`], for one kind: events of two kinds come in another order than their changes.
+    pub fn lag_of_kind(&self, user: &str, plural: &str, lag: Duration) {
+        self.lock().lag_of_kinds.insert((user.to_owned(), plural.to_owned()), lag);
+    }
+
+    /// No request of this user arrives from now on, and its watches break; others are served.
+    pub fn isolate(&self, user: &str) {
+        let mut state = self.lock();
+        state.isolated.insert(user.to_owned());
+        state.end_watches(&Matching::any().user(user), End::Broken);
+    }
+
+    /// Requests of an isolated user arrive again.
+    pub fn rejoin(&self, user: &str) {
+        self.lock().isolated.remove(user);
+    }
+
     /// Every request takes this long to arrive, and its answer as long to return.
     /// [`Faults::clear`] keeps it: it is no fault.
     pub fn latency(&self, latency: Duration) {
@@ -192,11 +217,11 @@ impl Faults {
     }
 
     /// Ends the running watches that match.
-    pub fn end_watches(&self, matching: &Matching, end: End) {
-        let state = self.lock();
-        for (_, order) in state.watches.iter().filter(|(request, _)| matching.fits(request)) {
-            order.send_replace(Some(end));
-        }
+    pub fn end_watches(&self, matching: &Matching, end: End) -> Fault {
+        let mut state = self.lock();
+        let fault = state.end_watches(matching, end);
+        state.injected.push((format!("{end:?} watches of {matching:?}"), fault.clone()));
+        fault
     }
 
     /// Watches that are running now.
@@ -215,6 +240,8 @@ impl Faults {
         state.stops.clear();
         state.lag = Duration::ZERO;
         state.lag_of_users.clear();
+        state.lag_of_kinds.clear();
+        state.isolated.clear();
     }
 
     pub(crate) fn new_session(&self) -> u64 {
@@ -222,9 +249,11 @@ impl Faults {
         *self.sessions.borrow()
     }
 
-    pub(crate) fn current_lag(&self, user: &str) -> Duration {
+    /// How much later the watch of this request sees a change.
+    pub(crate) fn current_lag(&self, request: &Request) -> Duration {
         let state = self.lock();
-        state.lag_of_users.get(user).copied().unwrap_or(state.lag)
+        let of_kind = state.lag_of_kinds.get(&(request.user.clone(), request.resource.clone()));
+        of_kind.or_else(|| state.lag_of_users.get(&request.user)).copied().unwrap_or(state.lag)
     }
 
     pub(crate) fn current_latency(&self) -> Duration {

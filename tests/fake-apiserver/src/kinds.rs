@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+use crate::admission;
 use crate::schema::Schema;
 
 /// Whether objects of a kind live in a namespace.
@@ -127,6 +128,11 @@ impl Kinds {
             Kind::cluster("", "v1", "Node", "nodes").built_in().with_status(),
             core("Event", "events"),
             Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases").built_in().conditional(),
+            Kind::cluster(admission::GROUP, "v1", "ValidatingAdmissionPolicy", admission::POLICIES)
+                .built_in()
+                .conditional(),
+            Kind::cluster(admission::GROUP, "v1", "ValidatingAdmissionPolicyBinding", admission::BINDINGS)
+                .built_in(),
             Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", CRDS)
                 .built_in()
                 .conditional()

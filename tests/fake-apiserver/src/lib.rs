@@ -3,7 +3,8 @@
 //! It is generic over kinds, deterministic (uids, generated names, resource versions), records
 //! every request in a [`Journal`] and injects [`Faults`]. The suite in `tests/suite` runs on any client
 //! and compares it with the real kube-apiserver. Not served: server-side apply and strategic merge
-//! patches (415), conversion between versions, admission webhooks, reads from a stale cache, and the
+//! patches (415), conversion between versions, admission webhooks, parameters
+//! and selectors of admission policies, reads from a stale cache, and the
 //! life cycle of namespaces, which need not exist; one can be in deletion.
 //!
 //! ```
@@ -19,6 +20,7 @@
 //! ```
 
 mod access;
+mod admission;
 mod beneath;
 mod clock;
 mod create;

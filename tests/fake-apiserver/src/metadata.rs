@@ -143,9 +143,36 @@ pub(crate) fn check_body_size(size: usize) -> Result<(), Failure> {
     if size > MAX_BODY { Err(Failure::too_large(MAX_BODY)) } else { Ok(()) }
 }
 
+/// The keys of Secrets and `ConfigMaps`, which are names of files in a volume.
+pub(crate) fn check_data_keys(kind: &Kind, name: &str, object: &Value) -> Result<(), Failure> {
+    if !has_data(kind) {
+        return Ok(());
+    }
+    let fields = ["data", "binaryData"].into_iter();
+    let keys = fields
+        .flat_map(|field| object[field].as_object().into_iter().flatten().map(move |(key, _)| (field, key)));
+    let violations: Vec<_> = keys
+        .filter(|(_, key)| !is_data_key(key))
+        .map(|(field, key)| Violation {
+            field: format!("{field}[{key}]"),
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: {key:?}: a valid config key must consist of alphanumeric characters, '-', '_' or '.'"),
+        })
+        .collect();
+    if violations.is_empty() { Ok(()) } else { Err(Failure::violations(kind, name, &violations)) }
+}
+
+fn has_data(kind: &Kind) -> bool {
+    kind.group.is_empty() && ["ConfigMap", "Secret"].contains(&kind.name.as_str())
+}
+
+fn is_data_key(key: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !key.is_empty() && key.len() <= 253 && key != "." && !key.starts_with("..") && key.bytes().all(is_allowed)
+}
+
 /// The limits of etcd, and of the data of Secrets and `ConfigMaps`.
 pub(crate) fn check_object_size(kind: &Kind, name: &str, object: &Value) -> Result<(), Failure> {
-    let has_data = kind.group.is_empty() && ["ConfigMap", "Secret"].contains(&kind.name.as_str());
     let members = ["data", "binaryData"].into_iter().filter_map(|name| object[name].as_object()).flatten();
     let is_secret = kind.name == "Secret";
     let size = |value: &Value| {
@@ -154,7 +181,7 @@ pub(crate) fn check_object_size(kind: &Kind, name: &str, object: &Value) -> Resu
         if is_secret { STANDARD.decode(text).map_or(0, |bytes| bytes.len()) } else { text.len() }
     };
     let data: usize = members.map(|(_, value)| size(value)).sum();
-    if has_data && data > MAX_DATA {
+    if has_data(kind) && data > MAX_DATA {
         let violation = Violation {
             field: if is_secret { "data" } else { "" }.to_owned(),
             reason: "FieldValueTooLong",

@@ -113,6 +113,7 @@ pub(crate) fn validate_object(
     if !violations.is_empty() {
         return Err(Failure::violations(&call.kind, name, &violations));
     }
+    metadata::check_data_keys(&call.kind, name, new)?;
     metadata::check_object_size(&call.kind, name, new)
 }
 

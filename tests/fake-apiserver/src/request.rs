@@ -85,6 +85,8 @@ pub(crate) enum Form {
 pub(crate) struct Call {
     pub(crate) kind: Arc<Kind>,
     pub(crate) request: Request,
+    /// What the server calls the user: of a service account its whole name.
+    pub(crate) username: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) content_type: String,
     pub(crate) form: Form,
@@ -130,6 +132,7 @@ impl Call {
                 name: name.into(),
                 subresource: subresource.into(),
             },
+            username: user.into(),
             kind,
             query,
             content_type: header(parts, &http::header::CONTENT_TYPE),

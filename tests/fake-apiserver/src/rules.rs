@@ -1,6 +1,7 @@
 //! Which fault the next request meets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -51,12 +52,18 @@ pub(crate) enum Action {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) rules: Vec<Rule>,
+    /// Every fault so far, with its description.
+    pub(crate) injected: Vec<(String, Fault)>,
     pub(crate) stops: Vec<Stop>,
     /// Clients of a user up to this session get no answers.
     pub(crate) stopped_sessions: BTreeMap<String, u64>,
     pub(crate) watches: Vec<(Request, watch::Sender<Option<End>>)>,
     pub(crate) lag: Duration,
     pub(crate) lag_of_users: BTreeMap<String, Duration>,
+    /// By user and plural of the kind.
+    pub(crate) lag_of_kinds: BTreeMap<(String, String), Duration>,
+    /// Users whose requests do not arrive.
+    pub(crate) isolated: BTreeSet<String>,
     pub(crate) latency: Duration,
 }
 
@@ -84,7 +91,29 @@ impl Rule {
     }
 }
 
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fail(refusal) => write!(f, "{refusal:?}"),
+            Self::LoseResponse => f.write_str("LoseResponse"),
+            Self::Delay(delay) => write!(f, "{delay:?} of delay"),
+            Self::Interrupt(_) => f.write_str("Interrupt"),
+        }
+    }
+}
+
 impl State {
+    /// Ends running watches; each meets the returned fault.
+    pub(crate) fn end_watches(&mut self, matching: &Matching, end: End) -> Fault {
+        let fault = Fault::default();
+        self.watches.retain(|(_, order)| order.receiver_count() > 0);
+        for (_, order) in self.watches.iter().filter(|(request, _)| matching.fits(request)) {
+            order.send_replace(Some(end));
+            fault.count();
+        }
+        fault
+    }
+
     /// Interrupts whose request this is.
     pub(crate) fn due_interrupts(&mut self, request: &Request) -> Vec<Box<dyn FnOnce() + Send>> {
         for rule in self.rules.iter_mut().filter(|rule| rule.is_interrupt()) {
@@ -120,6 +149,9 @@ impl State {
                 Side::Before => Action::HangBefore,
                 Side::After => Action::HangAfter,
             };
+        }
+        if self.isolated.contains(&request.user) {
+            return Action::Disconnect;
         }
         let mut faults = self.rules.iter_mut().filter(|rule| rule.is_answer());
         match faults.find_map(|rule| rule.meets(request).then_some(&rule.effect)) {

@@ -4,7 +4,7 @@
 //! embedded resources, string formats other than `date-time`, `messageExpression`.
 
 mod normalise;
-mod rules;
+pub(crate) mod rules;
 mod validate;
 
 use std::collections::BTreeMap;

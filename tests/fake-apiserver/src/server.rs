@@ -156,10 +156,14 @@ impl Connection {
     fn find_target(&self, parts: &Parts, body: Bytes) -> Result<Target, Failure> {
         check_body_size(body.len())?;
         let store = self.server.store();
-        match find_document(&store.kinds, &self.user, parts.uri.path()) {
-            Some((request, document)) => Ok(Target::Document(request, document)),
-            None => Call::parse(&store.kinds, &self.user, parts, body).map(Target::Objects),
+        if let Some((request, document)) = find_document(&store.kinds, &self.user, parts.uri.path()) {
+            return Ok(Target::Document(request, document));
         }
+        let mut call = Call::parse(&store.kinds, &self.user, parts, body)?;
+        if let Some(name) = self.server.lock_access().find_username(&self.user) {
+            call.username = name;
+        }
+        Ok(Target::Objects(call))
     }
 
     /// The way through outages and planned faults.

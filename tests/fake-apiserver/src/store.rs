@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::admission::{self, Policy};
 use crate::clock::Clock;
 use crate::kinds::Kinds;
 use crate::object::set_metadata;
@@ -61,6 +62,7 @@ pub(crate) struct Store {
     /// Namespaces in which nothing can be created.
     pub(crate) terminating: BTreeSet<String>,
     observer: Observer,
+    pub(crate) policies: Vec<Policy>,
 }
 
 impl Store {
@@ -76,6 +78,7 @@ impl Store {
             due: BTreeMap::new(),
             terminating: BTreeSet::new(),
             observer: Observer::default(),
+            policies: vec![],
         }
     }
 
@@ -175,9 +178,13 @@ impl Store {
         if let Some(watcher) = &self.observer.0 {
             watcher(&key, now.as_deref());
         }
+        let decides_admission = key.0.ends_with(admission::GROUP);
         self.history.push_back(Change { revision: self.revision, at: Instant::now(), key, now, before });
         while self.history.len() > HISTORY_LIMIT {
             self.oldest = self.history.pop_front().map_or(self.oldest, |change| change.revision);
+        }
+        if decides_admission {
+            self.compile_policies();
         }
     }
 

@@ -54,6 +54,8 @@ impl Store {
             return Err(Failure::invalid(kind, name, field, why));
         }
         validate_object(call, name, &new, Some(&old))?;
+        Self::check_policy(call, &new)?;
+        self.admit(call, name, &new, Some(&old))?;
         let generation = old["metadata"]["generation"].as_u64();
         if let Some(generation) = generation
             && without_metadata(&old, kind) != without_metadata(&new, kind)

@@ -159,7 +159,7 @@ impl Watch {
             (change.cloned(), store.revision())
         };
         let due =
-            change.as_ref().map(|change| change.at + self.server.faults.current_lag(&self.call.request.user));
+            change.as_ref().map(|change| change.at + self.server.faults.current_lag(&self.call.request));
         if let Some(change) = change
             && due.is_none_or(|due| due <= Instant::now())
         {

@@ -1,13 +1,32 @@
 //! `x-kubernetes-validations`: rules in CEL, evaluated by the crate `cel`.
 
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
-use cel::{Context, Program};
+use cel::{Context, Env, Program, extensions};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
 
 use super::validate::NO_FIELD;
 use super::{Schema, Violation, join_path};
+
+/// The standard library with optional values (`a.?b`) and functions on texts, as the real server has them.
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut functions = Env::stdlib();
+    let added = functions.add_extension(extensions::strings);
+    debug_assert!(added.is_ok(), "a name is known already: {added:?}");
+    Arc::new(functions)
+});
+
+/// # Errors
+/// When the expression is not CEL.
+pub(crate) fn compile_cel(text: &str) -> Result<Program, String> {
+    ENV.compile(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn new_context<'p, 'v>() -> Context<'p, 'v> {
+    Context::with_env(ENV.clone())
+}
 
 /// One compiled rule. A rule that does not compile holds for no object.
 #[derive(Debug)]
@@ -20,7 +39,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     pub(crate) fn compile(rule: &ValidationRule) -> Self {
-        let program = Program::compile(&rule.rule).map_err(|error| error.to_string());
+        let program = compile_cel(&rule.rule);
         let is_transition =
             program.as_ref().is_ok_and(|program| program.references().variables().contains(&"oldSelf"));
         let message = rule.message.clone().unwrap_or_else(|| format!("failed rule: {}", rule.rule));
@@ -33,7 +52,7 @@ impl Rule {
             Ok(program) => program,
             Err(error) => return Some(format!("rule compile error: {error}")),
         };
-        let mut context = Context::default();
+        let mut context = new_context();
         context.add_variable_from_value("self", to_cel(new));
         if let Some(old) = old {
             context.add_variable_from_value("oldSelf", to_cel(old));
@@ -96,7 +115,7 @@ fn kind_of(value: &Value) -> String {
 }
 
 /// Integers are signed in CEL of Kubernetes, which serde would not make of positive ones.
-fn to_cel(value: &Value) -> cel::Value {
+pub(crate) fn to_cel(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
         Value::Bool(value) => cel::Value::Bool(*value),

@@ -15,6 +15,7 @@ define_cases![
     an_immutable_secret_cannot_change,
     built_in_kinds_have_no_generation,
     config_maps_are_replaced_without_a_version,
+    keys_of_data_are_names_of_files,
     leases_need_a_version_for_updates,
     only_one_of_two_takes_a_lease,
     events_are_created_and_counted,
@@ -74,6 +75,22 @@ async fn config_maps_are_replaced_without_a_version(fixture: Fixture) -> CaseRes
     map.data = None;
     let after = maps.replace("unguarded", &post_params(), &map).await?;
     expect_equal("data", after.data, None)
+}
+
+async fn keys_of_data_are_names_of_files(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
+    for (name, key) in [("slash", "v1/os"), ("plus", "v1.36.3+rke2r1"), ("dots", ".."), ("empty", "")] {
+        let map = serde_json::from_value(json!({ "metadata": { "name": name }, "data": { key: "x" } }))?;
+        expect_rejection(maps.create(&post_params(), &map).await, 422, "Invalid")?;
+    }
+    let map = serde_json::from_value(json!({
+        "metadata": { "name": "allowed" }, "data": { "v1.36.3_arm64": "x", "-": "", "...x": "" },
+    }))?;
+    expect_rejection(maps.create(&post_params(), &map).await, 422, "Invalid")?;
+    let map = serde_json::from_value(json!({
+        "metadata": { "name": "allowed" }, "data": { "v1.36.3_arm64": "x", "-": "" },
+    }))?;
+    maps.create(&post_params(), &map).await.map(drop).map_err(Into::into)
 }
 
 async fn leases_need_a_version_for_updates(fixture: Fixture) -> CaseResult {

@@ -9,10 +9,12 @@ mod discovery;
 mod garbage;
 mod lists;
 mod metadata;
+mod metal3_rules;
 mod objects;
 mod own_kinds;
 mod pages;
 mod patches;
+mod policies;
 pub(crate) mod samples;
 mod schemas;
 mod status;
@@ -130,8 +132,10 @@ pub(crate) fn cases() -> Vec<Case> {
         objects::CASES,
         status::CASES,
         patches::CASES,
+        policies::CASES,
         schemas::CASES,
         own_kinds::CASES,
+        metal3_rules::CASES,
         deletes::CASES,
         lists::CASES,
         pages::CASES,

@@ -59,7 +59,10 @@ fn generate(schema: &JSONSchemaProps) -> Value {
         Some("string") => match schema.pattern.as_deref() {
             Some(pattern) if pattern.starts_with("^sha256:") => json!(format!("sha256:{}", "a".repeat(64))),
             Some(pattern) if pattern.contains('/') => json!("a/b"),
-            Some(_) | None => json!("a"),
+            Some(_) | None => {
+                let length = schema.min_length.and_then(|length| usize::try_from(length).ok());
+                json!("a".repeat(length.unwrap_or(1).max(1)))
+            }
         },
         #[expect(clippy::cast_possible_truncation, reason = "bounds of the schemas are small")]
         Some("integer") => json!(schema.minimum.unwrap_or(1.0) as i64),
