@@ -17,7 +17,6 @@ mod manifest;
 mod pointer;
 mod registry;
 mod secrets;
-mod targets;
 
 use std::collections::HashMap;
 use std::io;
@@ -36,12 +35,13 @@ use hyper::body::Incoming;
 use kube::Client;
 use tokio::fs;
 
+use crate::egress::{self, Target, Targets};
+use crate::permits::Permits;
 use crate::telemetry::chain;
 use fetch::Fetcher;
 use keep::{Arrived, KeepError, Writer};
 use ledger::Ledger;
 use limits::BaseImageLimits;
-use targets::{BaseHost, Targets};
 
 pub use error::BaseImageError;
 pub use ledger::Lease;
@@ -97,12 +97,17 @@ impl Wanted {
     }
 
     /// Key of the pointer to the base. The key contains the pull Secret, because only the registry
-    /// decides who may see an image: an image fetched with credentials is not found without them.
+    /// decides who may see an image: an image fetched with credentials is not found without them. It contains the Secret with
+    /// the authority, because who brings one may stand between the coordinator and the server.
     fn pointer_key(&self, source: &BaseSource) -> String {
-        match (source, &self.pull_secret) {
+        let key = match (source, &self.pull_secret) {
             (BaseSource::Image(image), Some(name)) => format!("{image} {}/{name}", self.namespace),
             (BaseSource::Image(image), None) => image.whole(),
             (BaseSource::Url(_) | BaseSource::File(_), _) => self.text.clone(),
+        };
+        match &self.authority_secret {
+            Some(name) => format!("{key} ca {}/{name}", self.namespace),
+            None => key,
         }
     }
 }
@@ -114,6 +119,15 @@ impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
         let namespace = Namespace::from("");
         Self { text, namespace, pull_secret: None, authority_secret: None, manifest: None, platform: None }
     }
+}
+
+/// The URL without user and query, which may be credentials.
+fn shown_url(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or(text);
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }
 
 type KeyLock = tokio::sync::Mutex<()>;
@@ -129,22 +143,53 @@ pub struct BaseImages {
     /// A base is fetched once at a time, so that a second `SeedImage` with the same base finds
     /// the file of the first.
     fetching: Mutex<HashMap<String, Weak<KeyLock>>>,
+    permits: AllPermits,
+}
+
+/// Who may work now. Each work costs memory, and a server of a namespace may be as slow as it likes.
+struct AllPermits {
+    /// For an answer of a server, which takes a buffer, and up to an hour.
+    fetch: Permits<Namespace>,
+    /// For layers of an image, whose search takes a thread and the window of a decoder.
+    search: Permits<Namespace>,
+    /// For an ISO, whose directories are read and whose checksum is made.
+    make: Permits<Namespace>,
+}
+
+impl Default for AllPermits {
+    fn default() -> Self {
+        Self { fetch: Permits::new(128, 16), search: Permits::new(8, 2), make: Permits::new(2, 1) }
+    }
 }
 
 impl BaseImages {
+    /// The permits to make ISOs.
+    pub fn make_permits(&self) -> &Permits<Namespace> {
+        &self.permits.make
+    }
+
     /// Creates `directory` if it is missing. Complete files of an earlier process are used,
     /// incomplete ones are removed.
     pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
         let ledger = Ledger::open(&directory, limits.cache_size)
             .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
-        let mut refused = targets::list_services(std::env::vars_os());
+        let mut refused = egress::list_services(std::env::vars_os());
         let networks = limits.refuse_base.iter().chain(&limits.own_addresses);
-        refused.extend(networks.copied().map(BaseHost::Network));
+        refused.extend(networks.copied().map(Target::Network));
         let targets = Targets::new(limits.allow_base.clone(), refused);
         let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
         // The image of the coordinator has the agent for the same architecture.
         let hosts = Platform::of_architecture(std::env::consts::ARCH).unwrap_or(Platform::Amd64);
-        Ok(Self { directory, limits, fetcher, ledger, client: None, hosts, fetching: Mutex::default() })
+        Ok(Self {
+            directory,
+            limits,
+            fetcher,
+            ledger,
+            client: None,
+            hosts,
+            fetching: Mutex::default(),
+            permits: AllPermits::default(),
+        })
     }
 
     /// Accepts images for hosts of this platform.
@@ -185,24 +230,25 @@ impl BaseImages {
         {
             return Ok(image);
         }
+        let _permit = self.permits.fetch.acquire(&wanted.namespace).await;
         let fetched = async {
             match &source {
                 BaseSource::Image(image) => self.fetch_from_registry(&wanted, image, &key, digest).await,
                 BaseSource::Url(uri) => {
                     let arrived = self.fetch_from_server(&wanted, uri.clone()).await?;
-                    let image = self.store_file(&wanted.text, arrived, digest)?;
+                    let image = self.store_file(&shown_url(&wanted.text), arrived, digest)?;
                     self.point_to(&wanted.pointer_keys(&key, &image.sha256), image).await
                 }
                 BaseSource::File(path) => {
                     let arrived = self.copy_from_directory(path.clone()).await?;
-                    let image = self.store_file(&wanted.text, arrived, digest)?;
+                    let image = self.store_file(&shown_url(&wanted.text), arrived, digest)?;
                     self.point_to(&wanted.pointer_keys(&key, &image.sha256), image).await
                 }
             }
         };
         tokio::time::timeout(self.limits.base_image_timeout, fetched)
             .await
-            .unwrap_or_else(|_| Err(BaseImageError::Slow { url: wanted.text.clone() }))
+            .unwrap_or_else(|_| Err(BaseImageError::Slow { url: shown_url(&wanted.text) }))
     }
 
     /// The base that a `SeedImage` was made from, and no other one.
@@ -265,7 +311,7 @@ impl BaseImages {
     }
 
     async fn fetch_from_server(&self, wanted: &Wanted, uri: Uri) -> Result<Arrived, BaseImageError> {
-        let url = wanted.text.as_str();
+        let url = &*shown_url(&wanted.text);
         let own = self.fetcher_for(wanted).await?;
         let fetcher = own.as_ref().unwrap_or(&self.fetcher);
         let response = fetcher.follow_redirects(url, uri, HeaderMap::new()).await?;
@@ -371,5 +417,32 @@ mod tests {
         assert_ne!(wanted(short, "a", Some("s")), wanted(short, "a", None));
         assert_ne!(wanted(short, "a", Some("s")), wanted(short, "b", Some("s")));
         assert_eq!(wanted("http://r.example/x", "a", None), "http://r.example/x");
+    }
+
+    #[test]
+    fn credentials_of_a_url_are_not_shown() {
+        for (text, want) in [
+            ("https://u:p@h.example:8/a.iso?X-Amz-Signature=s#f", "https://h.example:8/a.iso"),
+            ("https://h.example/a@b.iso", "https://h.example/a@b.iso"),
+            ("https://h.example?token=t", "https://h.example"),
+            ("file:///a.iso", "file:///a.iso"),
+            ("registry.example/a@sha256:0", "registry.example/a@sha256:0"),
+        ] {
+            assert_eq!(shown_url(text), want);
+        }
+    }
+
+    #[test]
+    fn own_authority_makes_a_key_of_its_own() {
+        let wanted = |namespace: &str, authority: Option<&str>| Wanted {
+            namespace: namespace.into(),
+            authority_secret: authority.map(str::to_owned),
+            ..Wanted::from("https://h.example/a.iso")
+        };
+        let key = |wanted: Wanted| wanted.pointer_key(&parse_base(&wanted.text).unwrap());
+        let public = key(wanted("a", None));
+        assert_eq!(public, key(wanted("b", None)));
+        assert_ne!(public, key(wanted("a", Some("ca"))));
+        assert_ne!(key(wanted("b", Some("ca"))), key(wanted("a", Some("ca"))));
     }
 }

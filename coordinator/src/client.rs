@@ -10,12 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
-use kube::client::{Body as RequestBody, ClientBuilder};
+use hyper_util::client::legacy::{self, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
+use kube::client::{Body as RequestBody, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use self::hold::Holds;
+use crate::egress::Targets;
 use crate::metrics::Metrics;
 
 /// The time from the request to the end of the response. For a watch it ends with the beginning of
@@ -23,8 +27,8 @@ use crate::metrics::Metrics;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of an answer of a workload cluster, whose control plane is not trusted. A page of its
-/// Nodes is a few MiB.
-const WORKLOAD_BYTES: usize = 16 << 20;
+/// Nodes is below half of it even if each Node lists its images.
+pub(crate) const WORKLOAD_BYTES: usize = 4 << 20;
 
 /// A client for the kubeconfig or service account of the environment. Its requests are counted in
 /// `metrics`.
@@ -39,8 +43,21 @@ pub async fn connect_api(metrics: Metrics) -> Result<Client, ConnectError> {
 ///
 /// # Errors
 /// When the certificates of the configuration are not usable.
-pub fn build_workload_client(config: Config) -> Result<Client, kube::Error> {
-    build_with(config, &DeadlineLayer { most_bytes: Some(WORKLOAD_BYTES), ..DeadlineLayer::default() })
+pub fn build_workload_client(config: Config, targets: Targets) -> Result<Client, kube::Error> {
+    let layer = DeadlineLayer { most_bytes: Some(WORKLOAD_BYTES), ..DeadlineLayer::default() };
+    let mut connector = HttpConnector::new_with_resolver(targets);
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, RequestBody>(connector);
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client);
+    Ok(Client::new(service, config.default_namespace))
 }
 
 /// A client whose requests have a deadline.
@@ -138,6 +155,9 @@ where
             }
             let code = answer.map(Response::status);
             if let Some(metrics) = metrics {
+                if is_watch && code.is_some_and(|code| code.is_success()) {
+                    metrics.note_watch(resource.clone(), Timestamp::now());
+                }
                 metrics.count_request(verb, resource, code);
             }
             let response = response.map_err(|_| DeadlineExceeded)??;

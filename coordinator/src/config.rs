@@ -8,7 +8,9 @@ use clap::Parser;
 use coordinator_api::names;
 
 use crate::base_image::limits::BaseImageLimits;
+use crate::egress::WorkloadTargets;
 use crate::key::Key;
+use crate::lease::ElectionTimes;
 use crate::quantities::parse_duration;
 use crate::telemetry::LoggingFormat;
 
@@ -77,7 +79,11 @@ pub struct Config {
     #[arg(long, env = "LOGGING_FORMAT", value_enum, default_value = "text")]
     pub logging_format: LoggingFormat,
     #[command(flatten)]
+    pub election: ElectionTimes,
+    #[command(flatten)]
     pub base_images: BaseImageLimits,
+    #[command(flatten)]
+    pub workload_targets: WorkloadTargets,
     #[command(flatten)]
     pub connections: ConnectionLimits,
 }

@@ -8,19 +8,24 @@ pub mod context;
 mod failures;
 mod front_door;
 mod host;
+pub(crate) mod interruptions;
 mod machine;
 mod metal3;
 mod plans;
 mod pool;
 mod reconciled;
 pub(crate) mod registration;
+mod replica_leases;
 mod seed_image;
 mod template;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_core::retry;
+use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
@@ -30,7 +35,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::Instrument as _;
 
-use crate::key::{Key, for_each_kind, object_ref};
+use crate::key::{Key, Kind, OfKind, for_each_kind, object_ref};
 use crate::store::{Class, StoreError};
 use crate::telemetry::chain;
 use backlog::Backlog;
@@ -40,6 +45,8 @@ use reconciled::{Failure, Reconciled};
 
 /// Reconciles of one kind that run at a time.
 const CONCURRENCY: u16 = 16;
+/// Interval between looks at an object that does not change.
+const RESYNC: Duration = Duration::from_hours(1);
 /// Pause after a controller that stopped by itself.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
@@ -72,6 +79,7 @@ fn start_all(context: &Context) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(context.replicas.clone().watch_expiry(context.index.clone(), context.router.clone()));
     let context = Arc::new(context.clone());
+    tasks.spawn(replica_leases::collect_leases(context.clone()));
     macro_rules! start {
         (queue, $object:ty) => {
             start_controller::<$object>(&mut tasks, &context)
@@ -144,12 +152,17 @@ async fn reconcile_object<K: Reconciled>(
     );
     async {
         let started = Instant::now();
-        let result = match reconciled.await {
-            Err(Failure::Unshown(error)) if error.class() != Class::Conflict => {
+        // A panic is an error of this object, and other objects go on.
+        let reconciled = AssertUnwindSafe(reconciled).catch_unwind().await;
+        let panicked = || StoreError::Panicked { kind, name: key.name.to_string() };
+        let result = match reconciled.unwrap_or_else(|_| Err(panicked().into())) {
+            Err(Failure::Unshown(error))
+                if error.class() != Class::Conflict || context.backoffs.shows_conflict(K::KIND, &key) =>
+            {
                 let shown = object.show_failure(&context, &error).await;
                 Err(shown.err().unwrap_or(error))
             }
-            result => result.map_err(Failure::into_error),
+            result => result.map(|action| or_resync::<K>(action, &key)).map_err(Failure::into_error),
         };
         context.metrics.observe_reconcile(kind, result.is_ok(), started.elapsed());
         if result.is_ok() && context.backoffs.reset_failures(K::KIND, &key) {
@@ -159,6 +172,29 @@ async fn reconcile_object<K: Reconciled>(
     }
     .instrument(span)
     .await
+}
+
+/// A quiet host, machine or pool is looked at again after an hour, in case that an event was lost. A
+/// reconcile of these kinds that changes nothing costs no request.
+fn or_resync<K: OfKind>(action: Action, key: &Key) -> Action {
+    let is_free_of_cost = matches!(
+        K::KIND,
+        Kind::MachineInventory
+            | Kind::BaremetalMachine
+            | Kind::MachineInventoryPool
+            | Kind::BareMetalHost
+            | Kind::Metal3Machine
+    );
+    let is_quiet = action == Action::await_change();
+    if is_quiet && is_free_of_cost { Action::requeue(spread(RESYNC, key)) } else { action }
+}
+
+/// An interval that is longer by up to a fifth, so that objects that failed together do not return
+/// together.
+fn spread(interval: Duration, key: &Key) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    interval + interval / 5 * u32::from((hasher.finish() & 0xff) as u8) / 255
 }
 
 fn key_of<K: Lookup>(reference: &ObjectRef<K>) -> Key {
@@ -176,7 +212,7 @@ fn handle_failure<K: Reconciled>(object: &K, error: &StoreError, context: &Conte
         Class::Transient => retry::failure_backoff(attempt),
         Class::Terminal => retry::RETRY_MAX,
     };
-    if class == Class::Conflict {
+    if class == Class::Conflict && !context.backoffs.is_conflict_lasting(K::KIND, &key) {
         tracing::debug!(
             kind,
             namespace,
@@ -188,7 +224,7 @@ fn handle_failure<K: Reconciled>(object: &K, error: &StoreError, context: &Conte
     } else {
         tracing::warn!(kind, namespace, name, error, attempt, retry_in = ?interval, "reconcile failed, retrying");
     }
-    Action::requeue(interval)
+    Action::requeue(spread(interval, &key))
 }
 
 #[cfg(test)]

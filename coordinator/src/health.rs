@@ -1,13 +1,21 @@
 //! `/healthz`, `/readyz` and `/metrics` without TLS, because they show no secret.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 
+use futures::FutureExt as _;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+
 use crate::metrics::Metrics;
+use crate::permits::Permits;
 
 /// Readiness to serve hosts, with the reason if there is none.
 #[derive(Clone, Debug)]
@@ -36,6 +44,42 @@ impl Readiness {
     pub(crate) fn reason(&self) -> Option<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Connections at a time, and those of one address: kubelet and Prometheus need few, and any pod may
+/// open some.
+const CONNECTIONS: usize = 256;
+const SOURCE_CONNECTIONS: usize = 8;
+/// Longest time until the head of a request, and of a connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = Duration::from_mins(5);
+/// The pause after a failure to accept, as when file descriptors are used up.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers on the port; never returns. A connection above a limit is closed.
+pub async fn serve_port(port: TcpListener, routes: Router) {
+    let permits = Permits::new(CONNECTIONS, SOURCE_CONNECTIONS);
+    loop {
+        let Ok((stream, remote)) = port.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let permit = permits.acquire(&remote.ip().to_canonical()).now_or_never().flatten();
+        if let Some(permit) = permit {
+            let served = serve_connection(stream, routes.clone());
+            tokio::spawn(async move {
+                // The end of a connection concerns its client alone.
+                let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, routes: Router) -> Result<(), hyper::Error> {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)).await
 }
 
 pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
@@ -70,6 +114,34 @@ mod tests {
         let status = response.status();
         let body = to_bytes(response.into_body(), 64 * 1024).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn connections_of_an_address_are_bounded() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = port.local_addr().unwrap();
+        let served = tokio::spawn(serve_port(port, router(Readiness::default(), Metrics::default())));
+        let ask = async |mut stream: TcpStream| {
+            let mut answer = vec![];
+            let asked = b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            let asked = stream.write_all(asked).await;
+            let read = stream.read_to_end(&mut answer).await;
+            asked.is_ok() && read.is_ok() && answer.starts_with(b"HTTP/1.1 200")
+        };
+        let mut held = vec![];
+        for _ in 0..SOURCE_CONNECTIONS {
+            held.push(TcpStream::connect(address).await.unwrap());
+        }
+        assert!(!ask(TcpStream::connect(address).await.unwrap()).await, "one too many");
+        let other = tokio::net::TcpSocket::new_v4().unwrap();
+        other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        assert!(ask(other.connect(address).await.unwrap()).await, "another address is answered");
+        for stream in held {
+            assert!(ask(stream).await, "those that are open are answered");
+        }
+        served.abort();
     }
 
     #[tokio::test]

@@ -35,6 +35,7 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::host::HostRecord;
+use coordinator_core::ids::HostName;
 use coordinator_core::load_balancer::{self, Internal};
 use coordinator_core::pool::{Roster, Wish};
 use jiff::Timestamp;
@@ -138,6 +139,8 @@ pub struct Index(Arc<RwLock<Inner>>);
 struct Inner {
     hosts: HashMap<Key, Arc<HostRecord>>,
     hosts_by_claim: Groups<(String, Key), Key>,
+    /// Hosts by the `BaremetalMachine` that their node or plan names.
+    hosts_by_stated_owner: Groups<Key, Key>,
     hosts_by_cluster: Groups<Key, Key>,
     hosts_by_replica: Groups<String, Key>,
     machines: HashMap<Key, machines::MachineFacts>,
@@ -285,6 +288,11 @@ impl Index {
     /// The hosts whose session is served by a replica.
     pub fn hosts_by_replica(&self, replica: &str) -> BTreeSet<Key> {
         self.read_inner().hosts_by_replica.group_members(&replica.to_owned()).cloned().collect()
+    }
+
+    /// Names of the hosts whose claim, node or plan names a `BaremetalMachine`.
+    pub fn owned_hosts(&self, machine: &Key) -> Vec<HostName> {
+        self.read_inner().owned_hosts(machine)
     }
 
     /// The hosts that name a machine as their owner.

@@ -1,5 +1,6 @@
 //! Names of objects and the table of kinds, at the ground of the crate.
 
+use coordinator_api::capi;
 pub use coordinator_api::object::{Key, Namespace, ObjectName};
 use kube::Resource;
 use kube::runtime::reflector::{Lookup, ObjectRef};
@@ -57,7 +58,7 @@ macro_rules! for_each_kind {
             Metal3Remediation: coordinator_api::metal3::remediation::Metal3Remediation, Metal3Full, queue, metal3.apply_remediation;
             IPPool: coordinator_api::metal3::ipam::IPPool, Metal3Full, queue, metal3.apply_ip_pool;
             IPClaim: coordinator_api::metal3::ipam::IPClaim, Metal3Full, queue, metal3.apply_ip_claim;
-            IPAddress: coordinator_api::metal3::ipam::IPAddress, Metal3Full, none, metal3.apply_ip_address;
+            IPAddress: coordinator_api::metal3::ipam::IPAddress, Metal3Full, queue, metal3.apply_ip_address;
             IPAddressClaim: coordinator_api::capi_ipam::IPAddressClaim, Optional, queue, metal3.apply_address_claim;
             CapiIPAddress: coordinator_api::capi_ipam::IPAddress, Optional, none, metal3.apply_given_address;
         }
@@ -108,8 +109,38 @@ pub fn object_ref<K: Lookup>(key: &Key, kind: K::DynamicType) -> ObjectRef<K> {
     ObjectRef::new_with(&key.name, kind).within(&key.namespace)
 }
 
-/// The object of a kind that owns `object`.
+/// The object of Cluster API that owns `object`. Other groups have kinds of the same names.
 pub fn find_owner(object: &impl Resource<DynamicType = ()>, kind: &str) -> Option<Key> {
-    let owner = object.meta().owner_references.iter().flatten().find(|owner| owner.kind == kind)?;
+    let mut owners = object.meta().owner_references.iter().flatten();
+    let owner = owners.find(|owner| capi::is_owner(owner, kind))?;
     Some(Key::of(object).in_namespace_of(&owner.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use coordinator_api::machine::BaremetalMachine;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn owners_of_other_groups_are_passed_over() {
+        let owned_by = |owners: &[(&str, &str)]| {
+            let owners: Vec<_> = owners
+                .iter()
+                .map(|(version, name)| json!({ "apiVersion": version, "kind": "Machine", "name": name, "uid": "u" }))
+                .collect();
+            let machine: BaremetalMachine = serde_json::from_value(json!({
+                "metadata": { "name": "m", "namespace": "fleet", "ownerReferences": owners },
+                "spec": { "machineInventoryPoolRef": { "name": "pool" } },
+            }))
+            .unwrap();
+            find_owner(&machine, "Machine").map(|key| key.name.to_string())
+        };
+        let other = ("machine.openshift.io/v1beta1", "other");
+        let ours = ("cluster.x-k8s.io/v1beta2", "ours");
+        assert_eq!(owned_by(&[other, ours]).as_deref(), Some("ours"));
+        assert_eq!(owned_by(&[ours, other]).as_deref(), Some("ours"));
+        assert_eq!(owned_by(&[other, ("v1", "core")]), None);
+    }
 }

@@ -19,19 +19,51 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::clock::Clock;
+use crate::quantities::parse_duration;
 use crate::shutdown::{Shutdown, wait_ended};
 use crate::telemetry::chain;
 
 /// Name of the Lease.
 pub const NAME: &str = "baremetal-coordinator";
-/// Other replicas take over if the Lease did not change for this time.
-pub const DURATION: Duration = Duration::from_secs(5);
-/// The holder gives up if it could not renew for this time.
-const RENEW_DEADLINE: Duration = Duration::from_millis(3500);
-/// Pause between two attempts to acquire or renew.
-const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// An attempt must not use up the deadline.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// The times of the election, by the flags that Cluster API's managers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+pub struct ElectionTimes {
+    /// Other replicas take over if the leader did not renew its Lease for this time.
+    #[arg(
+        long = "leader-elect-lease-duration",
+        env = "LEADER_ELECT_LEASE_DURATION",
+        default_value = "15s",
+        value_parser = parse_duration
+    )]
+    pub lease_duration: Duration,
+    /// The leader gives up if it could not renew for this time. It is shorter than the duration.
+    #[arg(
+        long = "leader-elect-renew-deadline",
+        env = "LEADER_ELECT_RENEW_DEADLINE",
+        default_value = "10s",
+        value_parser = parse_duration
+    )]
+    pub renew_deadline: Duration,
+    /// Pause between two attempts to acquire or renew. It is shorter than the deadline.
+    #[arg(
+        long = "leader-elect-retry-period",
+        env = "LEADER_ELECT_RETRY_PERIOD",
+        default_value = "2s",
+        value_parser = parse_duration
+    )]
+    pub retry_period: Duration,
+}
+
+impl ElectionTimes {
+    /// The leader must notice that it lost the Lease before another replica takes it.
+    pub fn is_ordered(&self) -> bool {
+        self.retry_period < self.renew_deadline
+            && self.renew_deadline < self.lease_duration
+            && self.lease_duration.as_secs() > 0
+            && !self.retry_period.is_zero()
+    }
+}
 
 /// A failed attempt.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +79,7 @@ pub struct Election {
     leases: Api<Lease>,
     identity: String,
     clock: Clock,
+    times: ElectionTimes,
     leadership: watch::Sender<bool>,
     observed: Option<Observation>,
 }
@@ -67,9 +100,14 @@ struct Held {
 impl Election {
     /// `identity` must be unique among all processes that ever ran. The receiver is `true` while this
     /// replica leads.
-    pub fn new(leases: Api<Lease>, identity: String, clock: Clock) -> (Self, watch::Receiver<bool>) {
+    pub fn new(
+        leases: Api<Lease>,
+        identity: String,
+        clock: Clock,
+        times: ElectionTimes,
+    ) -> (Self, watch::Receiver<bool>) {
         let (leadership, receiver) = watch::channel(false);
-        (Self { leases, identity, clock, leadership, observed: None }, receiver)
+        (Self { leases, identity, clock, times, leadership, observed: None }, receiver)
     }
 
     /// Runs until `shutdown`, then releases the Lease.
@@ -99,25 +137,27 @@ impl Election {
 
     async fn acquire_lease(&mut self) -> Held {
         loop {
-            let started = Instant::now();
             match self.try_acquire().await {
-                Ok(Some(lease)) => return Held { lease, renewed: started },
+                Ok(Some(held)) => return held,
                 Ok(None) => {}
                 Err(error) => log_failure("acquire", &error),
             }
-            let next = Instant::now() + RETRY_PERIOD;
-            let expiry = self.observed.as_ref().map(Observation::expires_at);
+            let next = Instant::now() + self.times.retry_period;
+            let expiry = self.observed.as_ref().map(|observed| self.expiry_of(observed));
             sleep_until(expiry.filter(|expiry| *expiry > Instant::now()).map_or(next, |at| at.min(next)))
                 .await;
         }
     }
 
     /// The Lease, if this replica holds it now.
-    async fn try_acquire(&mut self) -> Result<Option<Lease>, AttemptError> {
-        let Some(lease) = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await?? else {
+    async fn try_acquire(&mut self) -> Result<Option<Held>, AttemptError> {
+        let found = timeout(self.times.renew_deadline, self.leases.get_opt(NAME)).await??;
+        let renewed = Instant::now();
+        let Some(lease) = found else {
             let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
             let lease = Lease { metadata, spec: Some(self.render_spec(None)) };
-            return keep_unless_conflict(self.create_lease(&lease).await);
+            let created = keep_unless_conflict(self.create_lease(&lease).await)?;
+            return Ok(created.map(|lease| Held { lease, renewed }));
         };
         let spec = lease.spec.clone().unwrap_or_default();
         if self.observed.as_ref().is_none_or(|observed| observed.spec != spec) {
@@ -125,19 +165,24 @@ impl Election {
         }
         let is_free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
         let is_expired =
-            self.observed.as_ref().is_some_and(|observed| Instant::now() >= observed.expires_at());
+            self.observed.as_ref().is_some_and(|observed| Instant::now() >= self.expiry_of(observed));
         if !is_free && !is_expired {
             return Ok(None);
         }
         let lease = Lease { spec: Some(self.render_spec(Some(&spec))), ..lease };
-        keep_unless_conflict(self.replace_lease(&lease).await)
+        let replaced = keep_unless_conflict(self.replace_lease(&lease).await)?;
+        Ok(replaced.map(|lease| Held { lease, renewed }))
+    }
+
+    fn expiry_of(&self, observed: &Observation) -> Instant {
+        observed.at + read_lifetime(&observed.spec, self.times.lease_duration)
     }
 
     /// Renews until the Lease is lost.
     async fn renew_lease(&mut self, held: &mut Held) {
         loop {
-            let deadline = held.renewed + RENEW_DEADLINE;
-            if timeout_at(deadline, sleep(RETRY_PERIOD)).await.is_err() {
+            let deadline = held.renewed + self.times.renew_deadline;
+            if timeout_at(deadline, sleep(self.times.retry_period)).await.is_err() {
                 tracing::warn!(
                     lease = NAME,
                     "leadership lost: the Lease could not be renewed before the deadline"
@@ -171,7 +216,7 @@ impl Election {
         if let Some(written) = keep_unless_conflict(self.replace_lease(&lease).await)? {
             return Ok(Some(written));
         }
-        let found = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await??;
+        let found = timeout(self.times.renew_deadline, self.leases.get_opt(NAME)).await??;
         let Some(found) = found.filter(|found| self.is_holder(found)) else { return Ok(None) };
         // The conflict has another cause: the answer to a renewal was lost or not awaited, or a label
         // was changed.
@@ -204,7 +249,7 @@ impl Election {
             old.and_then(|old| old.lease_transitions).map_or(0, |count| count.saturating_add(1));
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.times.lease_duration.as_secs()).ok(),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             lease_transitions: Some(transitions),
@@ -213,18 +258,16 @@ impl Election {
     }
 
     async fn create_lease(&self, lease: &Lease) -> Result<Lease, AttemptError> {
-        Ok(timeout(REQUEST_TIMEOUT, self.leases.create(&PostParams::default(), lease)).await??)
+        let parameters = PostParams::default();
+        let created = self.leases.create(&parameters, lease);
+        Ok(timeout(self.times.renew_deadline, created).await??)
     }
 
     /// The `resourceVersion` of `lease` is the precondition.
     async fn replace_lease(&self, lease: &Lease) -> Result<Lease, AttemptError> {
-        Ok(timeout(REQUEST_TIMEOUT, self.leases.replace(NAME, &PostParams::default(), lease)).await??)
-    }
-}
-
-impl Observation {
-    fn expires_at(&self) -> Instant {
-        self.at + read_lifetime(&self.spec, DURATION)
+        let parameters = PostParams::default();
+        let replaced = self.leases.replace(NAME, &parameters, lease);
+        Ok(timeout(self.times.renew_deadline, replaced).await??)
     }
 }
 

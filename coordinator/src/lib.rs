@@ -14,6 +14,7 @@ pub mod cluster_api;
 pub mod config;
 pub mod controllers;
 pub mod credential;
+pub mod egress;
 pub mod events;
 pub mod health;
 pub mod index;
@@ -21,6 +22,7 @@ pub mod key;
 pub mod lease;
 pub mod listener;
 pub mod metrics;
+pub mod permits;
 pub mod quantities;
 pub mod rpc;
 pub mod run;
@@ -32,6 +34,7 @@ pub mod tls;
 pub mod traces;
 pub mod watch;
 pub mod workload;
+mod write_limits;
 
 #[cfg(test)]
 mod tests;

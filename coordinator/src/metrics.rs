@@ -18,6 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 use proto::plan::Kind as PlanKind;
+use strum::VariantNames as _;
 
 use crate::key::Presence;
 use crate::store::Class;
@@ -46,6 +47,15 @@ impl<const N: usize, M: Clone> Labelled<N, M> {
     }
 }
 
+/// The cause for which an Event was not written.
+#[derive(Clone, Copy, Debug, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum DroppedEvent {
+    QueueFull,
+    Refused,
+    Unanswered,
+}
+
 /// All metrics of the process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
@@ -54,6 +64,9 @@ impl Default for Metrics {
     fn default() -> Self {
         let inner = Inner::default();
         inner.create_plan_series();
+        for cause in DroppedEvent::VARIANTS {
+            inner.events_dropped.of([*cause]);
+        }
         Self(Arc::new(inner))
     }
 }
@@ -74,9 +87,12 @@ struct Inner {
     queue_depth: Labelled<1, Gauge>,
     reconcile_duration: Labelled<2, Histogram>,
     reconcile_failures: Labelled<2, Counter>,
+    events_dropped: Labelled<1, Counter>,
     unparsable_objects: Labelled<1, Counter>,
     api_requests: Labelled<3, Counter>,
+    watch_opened: Labelled<1, Gauge>,
     authority_expiry: Gauge,
+    secret_writes_limited: Gauge,
 }
 
 impl Default for Inner {
@@ -97,9 +113,12 @@ impl Default for Inner {
             reconcile_duration: all
                 .labelled(&catalogue::RECONCILE_DURATION, || Histogram::new(REQUEST_BUCKETS)),
             reconcile_failures: all.labelled(&catalogue::RECONCILE_FAILURES, Counter::default),
+            events_dropped: all.labelled(&catalogue::EVENTS_DROPPED, Counter::default),
             unparsable_objects: all.labelled(&catalogue::UNPARSABLE_OBJECTS, Counter::default),
             api_requests: all.labelled(&catalogue::API_REQUESTS, Counter::default),
+            watch_opened: all.labelled(&catalogue::WATCH_OPENED, Gauge::default),
             authority_expiry: all.plain(&catalogue::AUTHORITY_EXPIRY),
+            secret_writes_limited: all.plain(&catalogue::SECRET_WRITES_LIMITED),
             registry: all.0,
         }
     }
@@ -165,6 +184,11 @@ impl Metrics {
     }
 
     /// Sets the time when the authority expires.
+    /// Tells whether the API server refused a write that is not the coordinator's own.
+    pub fn set_writes_limited(&self, are: bool) {
+        self.0.secret_writes_limited.set(i64::from(are));
+    }
+
     pub fn set_authority_expiry(&self, at: Timestamp) {
         self.0.authority_expiry.set(at.as_second());
     }
@@ -209,6 +233,11 @@ impl Metrics {
         self.0.reconcile_failures.of([kind, class.into()]).inc();
     }
 
+    /// Counts an Event that was not written.
+    pub fn count_dropped_event(&self, cause: DroppedEvent) {
+        self.0.events_dropped.of([<&'static str>::from(cause)]).inc();
+    }
+
     /// Shows a watched kind before any object does not parse.
     pub fn create_unparsable(&self, kind: &'static str) {
         self.0.unparsable_objects.of([kind]);
@@ -223,6 +252,11 @@ impl Metrics {
     pub fn count_request(&self, verb: &'static str, resource: String, code: Option<http::StatusCode>) {
         let code = code.map_or(Cow::Borrowed("none"), |code| Cow::Owned(code.as_str().to_owned()));
         self.0.api_requests.of([Cow::Borrowed(verb), Cow::Owned(resource), code]).inc();
+    }
+
+    /// Records that a watch of `resource` was opened.
+    pub fn note_watch(&self, resource: String, at: Timestamp) {
+        self.0.watch_opened.of([resource]).set(at.as_second());
     }
 
     pub fn encode_text(&self) -> Result<String, std::fmt::Error> {

@@ -35,6 +35,7 @@ use crate::agent_file::AgentFile;
 use crate::ca::{Authority, HostKey, Peer};
 use crate::clock::Clock;
 use crate::events::Events;
+use crate::lease::replica::ReplicaLife;
 use crate::metrics::Metrics;
 use crate::store;
 use crate::traces::Traces;
@@ -56,8 +57,8 @@ pub const KEEPALIVE: Duration = Duration::from_secs(20);
 /// The connection is closed if a ping has no answer for this time.
 pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 
-/// Decides by its Lease if a replica of the coordinator has ended.
-pub type ReplicaIsDead = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// Tells by its Lease if a replica of the coordinator is alive.
+pub type FindReplicaLife = Arc<dyn Fn(&str) -> ReplicaLife + Send + Sync>;
 
 /// Times of a session.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +104,7 @@ pub struct Caches {
 pub struct Replica {
     /// Unique among all processes.
     pub name: String,
-    pub is_dead: ReplicaIsDead,
+    pub life_of: FindReplicaLife,
 }
 
 impl fmt::Debug for Replica {
@@ -132,8 +133,8 @@ pub struct Context {
     step_times: Arc<StepTimes>,
     rate_limits: Arc<RateLimits>,
     agent: host::ServedAgent,
-    /// Held while a place of a quota is reserved.
-    quota_turn: Arc<tokio::sync::Mutex<()>>,
+    /// Turns of registrations whose places are reserved, and the rates of their new hosts.
+    admissions: Arc<registration::Admissions>,
 }
 
 impl Context {
@@ -142,11 +143,10 @@ impl Context {
         client: Client,
         caches: Caches,
         authority: Arc<Authority>,
-        metrics: Metrics,
+        (metrics, events): (Metrics, Events),
         clock: Clock,
         replica: Replica,
     ) -> Self {
-        let events = Events::new(client.clone(), replica.name.clone(), clock.clone());
         let rejections = Arc::new(Rejections::new(client.clone(), metrics.clone(), events.clone()));
         Self {
             client,
@@ -164,7 +164,7 @@ impl Context {
             step_times: Arc::default(),
             rate_limits: Arc::default(),
             agent: host::ServedAgent::default(),
-            quota_turn: Arc::default(),
+            admissions: Arc::default(),
         }
     }
 
@@ -217,15 +217,16 @@ impl Context {
 
     /// The inventory of a host, from the API server.
     async fn read_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
-        refuse_barred(self.read_any_inventory(peer).await?)
+        refuse_barred(self.read_any_inventory(&peer.key, &peer.name_hint).await?)
     }
 
-    /// Like [`Self::read_inventory`], also for a host that is quarantined or not approved.
-    async fn read_any_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
-        let name = self.caches.notifications.find_name(&peer.key);
-        let name = name.as_deref().unwrap_or(&peer.name_hint);
-        let api = self.inventory_api(&peer.key.namespace);
-        Ok(Arc::new(store::host::read(&api, name, Some(&peer.key.tpm_hash)).await?))
+    /// Like [`Self::read_inventory`], also for a host that is quarantined or not approved. `name` is
+    /// read if the caches know no name of the host.
+    async fn read_any_inventory(&self, key: &HostKey, name: &str) -> Result<Arc<MachineInventory>, RpcError> {
+        let known = self.caches.notifications.find_name(key);
+        let api = self.inventory_api(&key.namespace);
+        let name = known.as_deref().unwrap_or(name);
+        Ok(Arc::new(store::host::read(&api, name, Some(&key.tpm_hash)).await?))
     }
 
     /// Changes the stored facts of a host, without a request if nothing differs.

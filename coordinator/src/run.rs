@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::controllers;
 use crate::controllers::backoffs::{Backoffs, Throttle};
 use crate::controllers::context::Context;
+use crate::controllers::interruptions::Interruptions;
 use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::index::metal3::Metal3Index;
@@ -44,10 +45,14 @@ use crate::tls::{Acceptor, TlsError};
 use crate::traces::Traces;
 use crate::watch::{ApiVersions, Cache, ChangeHandlers, Observer, start_watches};
 use crate::workload::WorkloadClients;
+use crate::write_limits::wait_until_limited;
 use crate::{cluster_api, listener};
 
 /// The pause after a failed first write of the replica's Lease.
 const LEASE_RETRY: Duration = Duration::from_secs(2);
+
+/// Longest wait at the end for Events that are not written yet.
+const EVENT_FLUSH: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -63,6 +68,10 @@ pub enum RunError {
     Tls(#[from] TlsError),
     #[error("cannot use the cache directory")]
     Cache(#[from] BaseImageError),
+    #[error("the times of the election are not in order: retry period < renew deadline < lease duration")]
+    ElectionTimes,
+    #[error("a task of the coordinator ended, a restart begins anew: {0}")]
+    TaskEnded(String),
     #[error("Cluster API is served at {new} instead of {old}: a restart reads it at the new version")]
     VersionChanged { old: &'static str, new: &'static str },
 }
@@ -102,17 +111,25 @@ pub async fn run_coordinator(
     (metrics, traces): (Metrics, Traces),
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
+    if !config.election.is_ordered() {
+        return Err(RunError::ElectionTimes);
+    }
     let port = bind_listener(config.listen).await?;
     let health_port = bind_listener(config.health_listen).await?;
     let readiness = Readiness::default();
     let mut tasks = JoinSet::new();
-    tasks.spawn(serve_health(health_port, health::router(readiness.clone(), metrics.clone())));
+    tasks.spawn(health::serve_port(health_port, health::router(readiness.clone(), metrics.clone())));
     readiness.set_unready("Cluster API is not installed");
     let Some(version) = unless_ended(&shutdown, cluster_api::wait_for_version(&client)).await else {
         return Ok(());
     };
+    let limited = wait_until_limited(&client, &config.own_namespace, &metrics, &readiness);
+    if unless_ended(&shutdown, limited).await.is_none() {
+        return Ok(());
+    }
     let versions = cluster_api::at_version(version);
-    let (clock, workloads) = (Clock::system(), WorkloadClients::default());
+    let targets = config.workload_targets.clone().into_targets(&config.base_images.own_addresses);
+    let (clock, workloads) = (Clock::system(), WorkloadClients::within(targets));
     let setup = Setup { config, client, versions, metrics, traces, readiness, clock, workloads };
     let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
@@ -124,23 +141,20 @@ pub async fn run_coordinator(
 /// another version.
 async fn serve_tasks(
     setup: Setup,
-    parts: Parts,
+    mut parts: Parts,
     port: TcpListener,
     version: &'static str,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
+    let lease = open_replica_lease(&setup, &parts);
     let Setup { config, client, clock, readiness, .. } = setup;
     let leases: Api<Lease> = Api::namespaced(client.clone(), &config.own_namespace);
-    let replica = parts.replica.clone();
-    let isos = parts.context.isos.clone();
-    let lease = ReplicaLease::new(leases.clone(), &config.instance, replica.clone(), clock.clone());
-    let announced = isos.clone();
-    let lease = lease.with_bases(move || announced.announce_bases());
+    let (replica, isos) = (parts.replica.clone(), parts.context.isos.clone());
     if unless_ended(&shutdown, create_replica_lease(&lease)).await.is_none() {
         return Ok(());
     }
     let (stop, stopping) = watch::channel(false);
-    let (election, leadership) = Election::new(leases, replica, clock);
+    let (election, leadership) = Election::new(leases, replica, clock, config.election);
     let mut tasks = JoinSet::new();
     tasks.spawn(election.run_election(stopping.clone()));
     tasks.spawn(follow_leadership(parts.context.clone(), leadership));
@@ -149,12 +163,42 @@ async fn serve_tasks(
     tasks.spawn(listener::run_listener(port, parts.acceptor, parts.routes, wait_ended(stopping.clone())));
     readiness.set_ready();
     tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
-    let changed = unless_ended(&shutdown, cluster_api::wait_for_change(&client, version)).await;
+    let changed = tokio::select! {
+        changed = unless_ended(&shutdown, cluster_api::wait_for_change(&client, version)) => Ok(changed),
+        // Without one of its parts the process would serve hosts with old facts.
+        Some(ended) = parts.tasks.join_next() => Err(ended),
+        Some(ended) = tasks.join_next() => Err(ended),
+    };
     readiness.set_unready("the coordinator stops");
     stop.send_replace(true);
     parts.sessions.close_all();
     while tasks.join_next().await.is_some() {}
-    changed.map_or(Ok(()), |new| Err(RunError::VersionChanged { old: version, new }))
+    if !parts.context.events.flush(EVENT_FLUSH).await {
+        tracing::warn!("the coordinator ends before all Events are written");
+    }
+    match changed {
+        Ok(None) => Ok(()),
+        Ok(Some(new)) => Err(RunError::VersionChanged { old: version, new }),
+        Err(Ok(())) => Err(RunError::TaskEnded("it returned".to_owned())),
+        Err(Err(error)) => Err(RunError::TaskEnded(error.to_string())),
+    }
+}
+
+/// The Lease of this replica. While it cannot be renewed, hosts are sent to other replicas.
+pub fn open_replica_lease(setup: &Setup, parts: &Parts) -> ReplicaLease {
+    let leases = Api::namespaced(setup.client.clone(), &setup.config.own_namespace);
+    let (isos, sessions) = (parts.context.isos.clone(), parts.sessions.clone());
+    let readiness = setup.readiness.clone();
+    ReplicaLease::new(leases, &setup.config.instance, parts.replica.clone(), setup.clock.clone())
+        .with_bases(move || isos.announce_bases())
+        .with_contact(move |has_contact| {
+            sessions.set_isolated(!has_contact);
+            if has_contact {
+                readiness.set_ready();
+            } else {
+                readiness.set_unready("the Lease of this replica cannot be renewed");
+            }
+        })
 }
 
 /// Writes the Lease of the replica, because a session must not name a replica without a Lease.
@@ -184,12 +228,6 @@ async fn prepare_isos(isos: Arc<SeedIsos>, shutdown: Shutdown) {
     unless_ended(&shutdown, isos.keep_prepared()).await;
 }
 
-async fn serve_health(port: TcpListener, routes: axum::Router) {
-    if let Err(error) = axum::serve(port, routes).await {
-        tracing::error!(%error, "health endpoint stopped");
-    }
-}
-
 async fn bind_listener(address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
 }
@@ -216,15 +254,18 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
+    let events = Events::start(client.clone(), replica.clone(), clock.clone(), metrics.clone(), &mut tasks);
     let cache = fill_cache(setup, &handlers, &mut tasks).await;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
     let acceptor = open_acceptor(setup, &authority, &mut tasks)?;
     let isos = open_isos(setup, &cache, (downloads, networks), &authority)?;
-    let rpc = build_rpc(setup, &cache, (notifications, tokens), authority, &replica, replicas.clone());
+    let served = (notifications, tokens);
+    let rpc = build_rpc(setup, &cache, served, (authority, &events), &replica, replicas.clone());
+    tasks.spawn(rpc::host::end_lost_sessions(rpc.clone()));
     let context = Context {
         client: client.clone(),
-        events: Events::new(client.clone(), replica.clone(), clock.clone()),
+        events,
         cache,
         index,
         metal3,
@@ -237,6 +278,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         versions: setup.versions.clone(),
         backoffs: Backoffs::default(),
         pool_writes: Throttle::default(),
+        interruptions: Interruptions::default(),
         workloads: setup.workloads.clone(),
         watch_filter: config.watch_filter.clone(),
         router,
@@ -313,17 +355,17 @@ fn build_rpc(
     setup: &Setup,
     cache: &Cache,
     (notifications, tokens): (Arc<PlanNotifications>, Arc<RegistrationTokens>),
-    authority: Arc<Authority>,
+    (authority, events): (Arc<Authority>, &Events),
     replica: &str,
     replicas: ReplicaTracker,
 ) -> rpc::Context {
     let (inventories, registrations) = (cache.store(), cache.store());
     let caches = rpc::Caches { inventories, registrations, notifications, tokens };
-    let is_dead = Arc::new(move |replica: &str| replicas.died_at(replica).is_some());
-    let replica = rpc::Replica { name: replica.to_owned(), is_dead };
+    let life_of = Arc::new(move |replica: &str| replicas.life_of(replica));
+    let replica = rpc::Replica { name: replica.to_owned(), life_of };
     let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
     let agent = read_agent(&setup.config, &authority);
-    rpc::Context::new(client, caches, authority, metrics, clock, replica)
+    rpc::Context::new(client, caches, authority, (metrics, events.clone()), clock, replica)
         .with_agent(agent)
         .with_traces(setup.traces.clone())
 }

@@ -23,6 +23,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
@@ -34,18 +35,21 @@ use sha2::{Digest as _, Sha256};
 use crate::base_image::{BaseImage, BaseImageError, BaseImages, Wanted};
 use crate::ca::Authority;
 use crate::clock::Clock;
+use crate::key::Namespace;
 use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
 use builds::Builds;
 use compose::NewFile;
 use host_networks::HostNetworks;
-use layout::{Base, Extent, ReadError};
+use layout::{Base, Extent, ReadError, Stop};
 use overlay::{Overlay, Piece};
 use preparations::Preparations;
 
 pub use error::SeedIsoError;
 
 const BLOCK: usize = 128 * 1024;
+/// Longest time of composing a seed ISO and of its checksum: 8 GiB at 15 MB/s.
+const MAKE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// A seed ISO that can be downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,6 +203,7 @@ impl SeedIsos {
         if let Some(iso) = held {
             return Ok(iso);
         }
+        let _permit = self.bases.make_permits().acquire(&Namespace::of(seed)).await;
         let iso = Self::make_iso(base, sources, files).await?;
         *slot.iso.lock().unwrap_or_else(PoisonError::into_inner) = Some(iso.clone());
         Ok(iso)
@@ -242,12 +247,16 @@ impl SeedIsos {
         sources: Sources,
         files: Vec<NewFile>,
     ) -> Result<Arc<Iso>, SeedIsoError> {
+        let (stop, waiting) = Stop::at(Instant::now() + MAKE_TIMEOUT);
         let made = run_blocking(base, move || {
-            let overlay = compose::compose(&mut Base::new(File::open(&sources.base)?)?, &files)?;
-            let sha256 = checksum_iso(&sources, &overlay)?;
+            let mut read = Base::new(File::open(&sources.base)?)?.until(stop.clone());
+            let overlay = compose::compose(&mut read, &files)?;
+            let sha256 = checksum_iso(&sources, &overlay, &stop)?;
             Ok(Iso { sources, overlay, files, sha256 })
         });
-        Ok(Arc::new(made.await?))
+        let made = made.await;
+        drop(waiting);
+        Ok(Arc::new(made?))
     }
 }
 
@@ -264,23 +273,24 @@ async fn run_blocking<T: Send + 'static>(
     Err(SeedIsoError::Read { path: base.path.clone(), source })
 }
 
-fn checksum_iso(sources: &Sources, overlay: &Overlay) -> Result<String, ReadError> {
+fn checksum_iso(sources: &Sources, overlay: &Overlay, stop: &Stop) -> Result<String, ReadError> {
     let mut hash = Sha256::new();
     for piece in overlay.pieces(Extent { at: 0, len: overlay.size() }) {
         match piece {
             Piece::Patch(bytes) => hash.update(&bytes),
-            Piece::Base(extent) => hash_file(&sources.base, extent, &mut hash)?,
-            Piece::Agent(extent) => hash_file(&sources.agent, extent, &mut hash)?,
+            Piece::Base(extent) => hash_file(&sources.base, extent, (&mut hash, stop))?,
+            Piece::Agent(extent) => hash_file(&sources.agent, extent, (&mut hash, stop))?,
         }
     }
     Ok(hex::encode(hash.finalize()))
 }
 
-fn hash_file(path: &Path, extent: Extent, hash: &mut Sha256) -> Result<(), ReadError> {
+fn hash_file(path: &Path, extent: Extent, (hash, stop): (&mut Sha256, &Stop)) -> Result<(), ReadError> {
     let (mut file, mut block) = (File::open(path)?, vec![0; BLOCK]);
     file.seek(SeekFrom::Start(extent.at))?;
     let mut rest = file.take(extent.len);
     loop {
+        stop.check()?;
         match rest.read(&mut block)? {
             0 => return Ok(()),
             read => hash.update(&block[..read]),

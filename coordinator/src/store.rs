@@ -63,6 +63,9 @@ pub enum StoreError {
     /// The cluster or part that the object names cannot be reached.
     #[error("{kind} {name} cannot be used: {why}")]
     Unusable { kind: &'static str, name: String, why: String },
+    /// The reconcile of the object panicked, which is a defect of the coordinator.
+    #[error("the reconcile of {kind} {name} panicked: see the log of the coordinator")]
+    Panicked { kind: &'static str, name: String },
     /// An object of the name exists and belongs to something else.
     #[error("{kind} {name} exists and {why}")]
     Taken { kind: &'static str, name: String, why: &'static str },
@@ -73,7 +76,7 @@ impl StoreError {
         match self {
             Self::Request { source, .. } => classify(source),
             Self::Gone { .. } | Self::Contended { .. } | Self::Changed { .. } => Class::Conflict,
-            Self::Unusable { .. } => Class::Transient,
+            Self::Unusable { .. } | Self::Panicked { .. } => Class::Transient,
             Self::Taken { .. } => Class::Terminal,
         }
     }
@@ -101,7 +104,8 @@ impl StoreError {
 pub fn classify(error: &kube::Error) -> Class {
     match error {
         kube::Error::Api(status) => match status.code {
-            // The object was deleted meanwhile (404), which the next reconcile sees.
+            // The object was deleted meanwhile (404), which the next reconcile sees. A subresource that
+            // an older CRD lacks is such an answer too, and is shown if it lasts.
             404 | 409 => Class::Conflict,
             400 | 403 | 405 | 413 | 415 | 422 => Class::Terminal,
             _ => Class::Transient,

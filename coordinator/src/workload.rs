@@ -3,11 +3,13 @@
 //! The Secret is read each time, so that a new kubeconfig is used at once. A client is kept as long
 //! as the content of its Secret does not change.
 
+mod answer;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod holder;
 mod kubeconfig;
+mod nodes;
 #[cfg(test)]
 mod tests;
 
@@ -17,38 +19,41 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_core::assignment::{NodeRef, NodesRead};
-use coordinator_core::node_link::{NodeFacts, NodeSearch};
+use coordinator_core::node_link::NodeSearch;
 use coordinator_core::problem::Problem;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt as _};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::Request;
+use kube::{Client, Resource as _};
 use proto::plan::{Checksum, Secret};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use crate::egress::{Targets, WorkloadTargets};
 use crate::key::Key;
 use crate::store::{StoreError, is_not_found, secret};
 use crate::telemetry::chain;
+use answer::send_request;
 use endpoint::Asked;
 pub use holder::LEASE as HOLDER_LEASE;
 pub use kubeconfig::KubeconfigError;
+use nodes::find_nodes;
 
 /// Suffix and key of Cluster API; the name begins with that of the Cluster.
 const SECRET_SUFFIX: &str = "-kubeconfig";
 const SECRET_KEY: &str = "value";
 /// Number of kept clients; the least recently used client is removed first.
 const CLIENTS: usize = 64;
-/// Questions to workload clusters at a time, so that clusters that do not answer do not take every
-/// reconcile.
+/// Questions to workload clusters at a time. A question above the limit is asked later, so that clusters
+/// that do not answer take at most this many reconciles.
 const QUESTIONS: usize = 8;
 /// The time for which a cluster that did not answer is not asked again.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The deadline of all pages of a list together.
 const LIST_DEADLINE: Duration = Duration::from_secs(20);
-const PAGE: u32 = 100;
 
 /// Makes a client of a kubeconfig.
 pub type Connector = Arc<dyn Fn(Secret) -> BoxFuture<'static, Result<Client, KubeconfigError>> + Send + Sync>;
@@ -75,11 +80,18 @@ struct Known {
 
 impl Default for WorkloadClients {
     fn default() -> Self {
-        Self::new(Arc::new(|kubeconfig| kubeconfig::connect_workload(kubeconfig).boxed()))
+        Self::within(WorkloadTargets::default().into_targets(&[]))
     }
 }
 
 impl WorkloadClients {
+    /// Clients that ask only these servers.
+    pub fn within(targets: Targets) -> Self {
+        Self::new(Arc::new(move |kubeconfig| {
+            kubeconfig::connect_workload(kubeconfig, targets.clone()).boxed()
+        }))
+    }
+
     pub fn new(connect: Connector) -> Self {
         Self(Arc::new(Inner {
             connect,
@@ -105,11 +117,12 @@ impl WorkloadClients {
             Ok(client) => client,
             Err(problem) => return Ok(NodesRead::Unavailable(problem)),
         };
-        // `acquire` only fails on a closed semaphore; this one is never closed.
-        let _question = self.0.questions.acquire().await.ok();
         if let Some(problem) = self.recent_failure(&cluster) {
             return Ok(NodesRead::Unavailable(problem));
         }
+        let Ok(_question) = self.0.questions.try_acquire() else {
+            return Ok(NodesRead::Unavailable(busy_problem(&cluster)));
+        };
         let error = match timeout(LIST_DEADLINE, find_nodes(&client, search)).await {
             Ok(Ok(nodes)) => return Ok(NodesRead::Read(nodes)),
             Ok(Err(error)) => chain(&error),
@@ -152,8 +165,9 @@ impl WorkloadClients {
         verb: &'static str,
         patch: &Value,
     ) -> Result<(), StoreError> {
-        let nodes = self.open_nodes(management, namespace, node).await?;
-        let written = nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let client = self.open_node_client(management, namespace, node).await?;
+        let request = node_request().patch(&node.name, &PatchParams::default(), &Patch::Merge(patch));
+        let written = send_request(&client, request).await;
         written.map(drop).map_err(StoreError::request(verb, "Node", &node.name))
     }
 
@@ -164,10 +178,10 @@ impl WorkloadClients {
         namespace: &str,
         node: &NodeRef,
     ) -> Result<(), StoreError> {
-        let nodes = self.open_nodes(management, namespace, node).await?;
+        let client = self.open_node_client(management, namespace, node).await?;
         let preconditions = Preconditions { uid: node.uid.clone(), resource_version: None };
         let deletion = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match nodes.delete(&node.name, &deletion).await {
+        match send_request(&client, node_request().delete(&node.name, &deletion)).await {
             Err(error) if !is_not_found(&error) => {
                 Err(StoreError::request("delete", "Node", &node.name)(error))
             }
@@ -182,19 +196,19 @@ impl WorkloadClients {
         self.lock_holders().remove(cluster);
     }
 
-    async fn open_nodes(
+    async fn open_node_client(
         &self,
         management: &Client,
         namespace: &str,
         node: &NodeRef,
-    ) -> Result<Api<Node>, StoreError> {
+    ) -> Result<Client, StoreError> {
         let opened = self.open_client(management, &Key::new(namespace, &*node.cluster)).await?;
         let unusable = |problem: Problem| StoreError::Unusable {
             kind: "Cluster",
             name: node.cluster.clone(),
             why: problem.text(),
         };
-        opened.map(Api::all).map_err(unusable)
+        opened.map_err(unusable)
     }
 
     /// The client of the present kubeconfig.
@@ -281,6 +295,10 @@ impl WorkloadClients {
     }
 }
 
+fn node_request() -> Request {
+    Request::new(Node::url_path(&(), None))
+}
+
 fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
     Problem::new(
         Reason::WorkloadUnreachable,
@@ -289,40 +307,13 @@ fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
     )
 }
 
-/// The Node of the name; or the Node of the selector, if that leaves one; or all Nodes.
-async fn find_nodes(client: &Client, search: &NodeSearch) -> Result<Vec<NodeFacts>, kube::Error> {
-    if let Some(node) = &search.node {
-        return list_nodes(client, ListParams::default().fields(&format!("metadata.name={node}"))).await;
-    }
-    if let Some(selector) = &search.selector {
-        let found = list_nodes(client, ListParams::default().labels(selector)).await?;
-        if found.len() == 1 {
-            return Ok(found);
-        }
-    }
-    list_nodes(client, ListParams::default()).await
-}
-
-async fn list_nodes(client: &Client, params: ListParams) -> Result<Vec<NodeFacts>, kube::Error> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let mut params = params.limit(PAGE);
-    let mut found = vec![];
-    loop {
-        let page = nodes.list(&params).await?;
-        found.extend(page.items.into_iter().map(read_facts));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
-}
-
-fn read_facts(node: Node) -> NodeFacts {
-    NodeFacts {
-        name: node.name_any(),
-        uid: node.uid(),
-        provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
-        is_deleting: node.metadata.deletion_timestamp.is_some(),
-        labels: node.metadata.labels.unwrap_or_default(),
-    }
+/// Other clusters take every place for questions.
+fn busy_problem(cluster: &Key) -> Problem {
+    Problem::of_cause(
+        Reason::WorkloadUnreachable,
+        format!(
+            "the API server of Cluster {} is asked later, because {QUESTIONS} others are asked now",
+            cluster.name
+        ),
+    )
 }

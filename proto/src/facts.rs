@@ -45,6 +45,9 @@ const PLACEHOLDERS: [&str; 10] = [
     "0123456789",
 ];
 
+/// First labels of host names that systems have when DHCP gives them none.
+const UNNAMED: [&str; 4] = ["localhost", "localhost4", "localhost6", "(none)"];
+
 /// UUIDs that all boards of a series share.
 const SHARED_UUIDS: [&str; 3] = [
     "00000000-0000-0000-0000-000000000000",
@@ -65,7 +68,9 @@ pub fn fact_values(facts: &HostFacts) -> BTreeMap<String, String> {
     }
     values.set_number("Chassis/Type", facts.chassis_type.into());
     for key in ["Runtime/Hostname", "System Data/Runtime/Hostname"] {
-        values.set(key, &facts.hostname);
+        if is_host_name(&facts.hostname) {
+            values.set(key, &facts.hostname);
+        }
     }
     values.set_memory(facts);
     values.set_processors(facts);
@@ -90,6 +95,12 @@ fn smbios_values(facts: &HostFacts) -> BTreeMap<String, String> {
         .filter(|(_, (_, value))| is_known(value))
         .map(|(title, (key, value))| (format!("{title}/{key}"), value.trim().to_owned()))
         .collect()
+}
+
+/// The name is the host's own, and not one that every system without a name has.
+fn is_host_name(name: &str) -> bool {
+    let first = name.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    !UNNAMED.contains(&first.as_str())
 }
 
 fn is_known(value: &str) -> bool {

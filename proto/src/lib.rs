@@ -11,6 +11,7 @@ pub mod balancer;
 #[cfg(any(feature = "client", feature = "server"))]
 mod codec;
 pub mod facts;
+pub mod fields;
 #[cfg(feature = "generate")]
 pub mod generate;
 pub mod limits;

@@ -92,8 +92,8 @@ refusals! {
         "spec.tokenExpiresAt is over, and no inventory has the key"
         "set spec.tokenExpiresAt of the MachineRegistration to a later time, or remove it; the host continues by itself";
     QuotaExhausted
-        "spec.maxHosts inventories of the MachineRegistration exist, or were made in the last ten minutes"
-        "raise spec.maxHosts of the MachineRegistration, or delete the MachineInventory of a host that is gone; the host continues by itself";
+        "the inventories of the MachineRegistration that exist, or were made in the last ten minutes, are spec.maxHosts (1000), or more new hosts came than spec.newHostsPerMinute (60)"
+        "raise spec.maxHosts or spec.newHostsPerMinute of the MachineRegistration, or delete the MachineInventory of a host that is gone; the host continues by itself";
     InventoryGone
         "no inventory has the identity of the certificate"
         "restore the MachineInventory, and the host attaches again by itself; without it the host registers again when its certificate expires, or at once from a seed ISO";

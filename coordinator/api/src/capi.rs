@@ -2,6 +2,7 @@
 //! these fields, so that either version can be served.
 
 use crate::names::kind;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ApiResource, GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
 
@@ -82,9 +83,32 @@ pub struct ClusterSpec {
     /// The infrastructure cluster.
     #[serde(rename = "infrastructureRef", skip_serializing_if = "Option::is_none")]
     pub infrastructure_ref: Option<InfrastructureRef>,
+    /// The endpoint, which an operator or the control plane provider may set. Without one, host and port
+    /// are absent or empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<ClusterEndpoint>,
     /// The object that manages the control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane_ref: Option<InfrastructureRef>,
+}
+
+/// The endpoint of a Cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterEndpoint {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: i32,
+}
+
+impl ClusterSpec {
+    /// The endpoint is known.
+    pub fn has_endpoint(&self) -> bool {
+        self.control_plane_endpoint
+            .as_ref()
+            .is_some_and(|endpoint| !endpoint.host.is_empty() && endpoint.port != 0)
+    }
 }
 
 /// Status of a Cluster, in the form of either version.
@@ -140,4 +164,10 @@ pub fn machine(version: &str) -> ApiResource {
 /// The API resource of Cluster at `version`.
 pub fn cluster_resource(version: &str) -> ApiResource {
     api_resource(version, kind::CLUSTER)
+}
+
+/// Tells whether an owner is an object of Cluster API of `kind`. Other groups have kinds of the same names.
+pub fn is_owner(reference: &OwnerReference, kind: &str) -> bool {
+    let group = reference.api_version.split_once('/').map(|(group, _)| group);
+    reference.kind == kind && group == Some(GROUP)
 }

@@ -23,6 +23,9 @@ pub enum Type {
     PlanApplied,
     /// Machines: the Node of the workload cluster is found and has the providerID.
     NodeLinked,
+    /// `BaremetalMachine`: the host has a connection to the coordinator, or had one within five
+    /// minutes. Cluster API does not look at this condition.
+    HostReachable,
     /// `BaremetalCluster`: an API server answers at the control-plane endpoint.
     EndpointReady,
     /// `MachineInventoryPool`: every member exists, is in this pool alone, can be used,
@@ -250,7 +253,7 @@ pub fn set_undecided(
     now: Timestamp,
 ) {
     let missing = kinds.iter().filter(|kind| find_condition(conditions, **kind).is_none());
-    let message = "decided once the steps before it are done: see Ready";
+    let message = "decided once the steps before it are done";
     let updates: Vec<_> = missing.map(|kind| condition_unknown(*kind, Reason::NotDecided, message)).collect();
     set_conditions(conditions, &updates, generation, now);
 }

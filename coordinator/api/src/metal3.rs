@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod data;
 pub mod data_template;
 pub mod host;
+mod ip_rules;
 pub mod ipam;
 pub mod machine;
 pub mod remediation;
@@ -15,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crds;
+use crate::object::Namespace;
 
 /// Every definition that `--metal3=full` needs.
 pub fn crds() -> Vec<CustomResourceDefinition> {
@@ -39,10 +41,42 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     crds
 }
 
-/// Rough form of an IPv4 or IPv6 address, which the coordinator parses strictly.
-pub(crate) const IP_ADDRESS: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)$";
-/// Rough form of a network with its prefix length.
-pub(crate) const NETWORK: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)/[0-9]{1,3}$";
+/// An IPv4 address.
+macro_rules! ipv4 {
+    () => {
+        r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}"
+    };
+}
+
+/// An IPv6 address.
+macro_rules! ipv6 {
+    () => {
+        concat!(
+            r"([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}",
+            r"|([0-9a-fA-F]{1,4}:){1,7}:",
+            r"|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}",
+            r"|([0-9a-fA-F]{1,4}:){1,5}(:[0-9a-fA-F]{1,4}){2}",
+            r"|([0-9a-fA-F]{1,4}:){1,4}(:[0-9a-fA-F]{1,4}){3}",
+            r"|([0-9a-fA-F]{1,4}:){1,3}(:[0-9a-fA-F]{1,4}){4}",
+            r"|([0-9a-fA-F]{1,4}:){1,2}(:[0-9a-fA-F]{1,4}){5}",
+            r"|[0-9a-fA-F]{1,4}:(:[0-9a-fA-F]{1,4}){6}",
+            r"|:((:[0-9a-fA-F]{1,4}){1,7}|:)",
+            r"|(([0-9a-fA-F]{1,4}:){6}|::([0-9a-fA-F]{1,4}:){0,5}|([0-9a-fA-F]{1,4}:){1,4}:([0-9a-fA-F]{1,4}:){0,1})",
+            ipv4!(),
+        )
+    };
+}
+
+/// An IPv4 or IPv6 address.
+pub(crate) const IP_ADDRESS: &str = concat!("^(", ipv4!(), "|", ipv6!(), ")$");
+/// A network with its prefix length.
+pub(crate) const NETWORK: &str = concat!(
+    "^((",
+    ipv4!(),
+    ")/([0-9]|[12][0-9]|3[0-2])|(",
+    ipv6!(),
+    ")/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
+);
 
 /// A reference to an object; its kind follows from the field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -87,6 +121,13 @@ pub struct SecretRef {
     /// Namespace of the Secret, which is the namespace of the referring object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+}
+
+impl SecretRef {
+    /// The Secret is in another namespace than `own`, where the coordinator reads none.
+    pub fn is_outside(&self, own: &Namespace) -> bool {
+        self.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty() && *own != namespace)
+    }
 }
 
 /// The user of a host.
@@ -141,10 +182,16 @@ pub mod names {
     pub const LABEL_SYNC_PREFIXES: &str = "metal3.io/metal3-label-sync-prefixes";
     /// Annotation of a `Metal3Machine`: its host, as NAMESPACE/NAME.
     pub const HOST_OF_MACHINE: &str = "metal3.io/BareMetalHost";
+    /// Annotation of a `Metal3Machine`: the value of [`HOST_OF_MACHINE`] that the coordinator wrote.
+    /// Another value there is a host that an operator named.
+    pub const CHOSEN_HOST: &str = "baremetal.cluster.io/chosen-host";
     /// Annotations that pause a `BareMetalHost`.
     pub const HOST_PAUSES: [&str; 2] = ["baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/detached"];
     /// Annotations that exclude a `BareMetalHost` from the choice of machines.
     pub const HOST_UNHEALTHY: [&str; 2] = ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
+    /// Ours, annotation of a `Metal3DataClaim`, `Metal3Data`, `IPClaim` or `IPAddress`: time (RFC 3339) since
+    /// which the object that has to release it is missing.
+    pub const ORPHANED_SINCE: &str = "baremetal.cluster.io/orphaned-since";
     /// Annotation of a `BareMetalHost` that requests a reboot, without or with `/` and a key.
     pub const REBOOT: &str = "reboot.metal3.io";
     /// Ours, annotation of a `BareMetalHost`: accepted reboot requests, and the boot that

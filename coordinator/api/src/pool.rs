@@ -54,8 +54,13 @@ pub struct PoolMember {
     /// Name of the `MachineInventory`.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Name of the node. Absent: the name of the inventory.
+    /// Name of the node, at most 63 characters, because the kubelet writes it into a label.
+    /// Absent: the name of the inventory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
     pub hostname: Option<String>,
     /// Interface that holds the address of the cluster's internal endpoint while the
     /// host belongs to the control plane. Absent: `networkDevice` of the cluster. In a

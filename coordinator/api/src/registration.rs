@@ -63,11 +63,16 @@ pub struct MachineRegistrationSpec {
     /// inventory register by their key. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_expires_at: Option<Time>,
-    /// Ours: largest number of inventories of this registration; beyond it no new host
-    /// registers. Absent: no limit.
+    /// Ours: largest number of inventories of this registration, those that wait for
+    /// approval included; beyond it no new host registers. Absent: 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_hosts: Option<u32>,
+    /// Ours: number of new hosts that each replica of the coordinator admits in a minute;
+    /// 200, or this number if it is larger, may come at once. Absent: 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub new_hosts_per_minute: Option<u32>,
     /// Configuration that hosts receive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,

@@ -30,6 +30,7 @@ impl Sources {
             ("definitions-metal3", render_when(&format!("and {install} ({full})"), &metal3)),
             ("rights", rights),
             ("rights-metal3", self.metal3_rights()?),
+            ("users", parametrize(&self.text("config/users.yaml")?)),
         ] {
             files.insert(format!("templates/{name}.yaml"), text);
         }

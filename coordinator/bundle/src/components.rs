@@ -87,7 +87,8 @@ impl Sources {
 
     /// All objects of an installation, each behind the objects that it needs.
     pub fn objects(&self, metal3: Metal3) -> Result<Vec<Value>, Error> {
-        let mut files = vec!["config/rbac.yaml".to_owned(), "config/all-namespaces.yaml".to_owned()];
+        let rights = ["rbac.yaml", "all-namespaces.yaml", "users.yaml"];
+        let mut files: Vec<_> = rights.iter().map(|file| format!("config/{file}")).collect();
         files.extend(self.list("config/crd")?);
         if metal3 == Metal3::Full {
             let rights = ["rbac.yaml", "all-namespaces.yaml", "policy.yaml"];

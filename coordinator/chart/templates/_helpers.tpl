@@ -11,3 +11,11 @@
 {{- define "baremetal.host" -}}
 {{- regexReplaceAll ":[0-9]+$" (trimSuffix "/" (trimPrefix "https://" .Values.serverURL)) "" -}}
 {{- end -}}
+
+{{- define "baremetal.checkScope" -}}
+{{- if and .Values.watch.namespaces .Values.watch.allNamespaces -}}
+{{- fail "watch.namespaces and watch.allNamespaces exclude each other: leave one out" -}}
+{{- else if not (or .Values.watch.namespaces .Values.watch.allNamespaces) -}}
+{{- fail "the coordinator can read each Secret whose name it knows in the namespaces that it watches: name them in watch.namespaces, or write watch.allNamespaces=true" -}}
+{{- end -}}
+{{- end -}}

@@ -10,6 +10,7 @@
 //! the claim, the plan, the providerID and the statement of the host; the [`State`] is
 //! projected from them.
 
+mod allocate;
 mod link;
 mod outcome;
 mod provision;
@@ -20,6 +21,7 @@ mod tests;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
 use coordinator_api::machine::Phase;
+use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use proto::plan::{Checksum, Generation, Kind, Plan, Secret};
@@ -29,6 +31,7 @@ pub use outcome::{
 };
 
 use crate::demand::{Demand, Want};
+use crate::holding::{Holder, Holding, compare_names};
 use crate::host::HostRecord;
 use crate::ids::Uid;
 use crate::network::{self, HostNetwork};
@@ -87,11 +90,23 @@ pub enum SecretRead<T = Secret> {
     Read(T),
 }
 
+/// Decides, and shows the connection of a claimed host.
 pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
+    let owned = situation.host.filter(|host| is_claimed_by(host.record, situation.demand));
+    let mut outcome = decide_demand(situation, owned);
+    if let (Some(state), Some(host)) = (&mut outcome.state, owned) {
+        state.reachable = Some(outcome::reachable_condition(host.record, situation.now));
+    }
+    outcome
+}
+
+fn decide_demand(situation: &Situation<'_>, owned: Option<Host<'_>>) -> Outcome {
     let demand = situation.demand;
-    let owned = situation.host.filter(|host| is_claimed_by(host.record, demand));
     if let Some(hold) = &demand.hold {
         return Outcome::from_blocker(State::hold_host(owned.map(|host| host.record)), hold.clone());
+    }
+    if let Some(host) = owned.filter(|host| host.record.is_paused) {
+        return Outcome::from_blocker(State::hold_host(Some(host.record)), await_unpause(host.record));
     }
     if let (Want::Node(_), Some(host)) = (&demand.want, owned)
         && host.record.is_abandoned
@@ -108,11 +123,25 @@ pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
     }
     match (&demand.want, owned) {
         (Want::Node(node), Some(host)) => provision::provision_host(situation, node, host),
-        (Want::Node(node), None) => provision::allocate_host(situation, node),
+        (Want::Node(node), None) => allocate::allocate_host(situation, node),
         (Want::Release, Some(host)) => release::release_host(situation, host),
+        // The name of the host was lost, and the host is cleaned nevertheless.
+        (Want::Release, None)
+            if let [host] = &demand.owned_hosts[..]
+                && demand.host.as_ref() != Some(host) =>
+        {
+            Outcome::from_effect(Effect::Choose { host: host.clone() })
+        }
         (Want::Release, None) if demand.has_finalizer => Outcome::from_effect(Effect::RemoveFinalizer),
         (Want::Release, None) => Outcome::without_effect(),
     }
+}
+
+/// A host in maintenance is neither changed nor released.
+fn await_unpause(host: &HostRecord) -> Blocker {
+    let message = format!("MachineInventory {} is paused", host.name);
+    let action = format!("remove its annotation {}", annotation::PAUSED);
+    Blocker::waiting_for(Type::Ready, Problem::new(Reason::Paused, message, action))
 }
 
 /// An abandoned host is cleaned before it is a node again, also one of the same machine.
@@ -128,12 +157,9 @@ fn await_clean(host: &HostRecord) -> Blocker {
 /// Both sides name each other; the UID is a hint.
 pub fn is_claimed_by(host: &HostRecord, demand: &Demand) -> bool {
     let machine = &demand.machine;
-    host.claim.as_ref().is_some_and(|claim| {
-        claim.kind == machine.kind
-            && claim.baremetal_machine == machine.name
-            && host.namespace == machine.namespace
-            && demand.host.as_ref() == Some(&host.name)
-    })
+    let holder = Holder { kind: machine.kind, name: &machine.name, host: demand.host.as_ref() };
+    host.namespace == machine.namespace
+        && compare_names(holder, &host.name, host.claim.as_ref()) == Holding::Both
 }
 
 /// The owner of the node that the host states, if neither the claim nor the machine is the owner: the
@@ -208,12 +234,18 @@ fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> R
         && plan.generation > newest
         && render_numbered(plan.generation)?.0.checksum == plan.checksum
     {
-        return Ok(Assignment { plan: plan.clone(), bytes: None, lost: None, resolved: None });
+        return Ok(Assignment {
+            plan: plan.clone(),
+            bytes: None,
+            lost: None,
+            resolved: None,
+            bootstrap_hash: None,
+        });
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
     let (plan, bytes) = render_numbered(generation)?;
     let lost = lost_record(host, stored);
-    Ok(Assignment { plan: Box::new(plan), bytes: Some(bytes), lost, resolved: None })
+    Ok(Assignment { plan: Box::new(plan), bytes: Some(bytes), lost, resolved: None, bootstrap_hash: None })
 }
 
 /// Why the record that should be there is not, for an Event.

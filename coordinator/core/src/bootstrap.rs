@@ -15,6 +15,7 @@ mod edit;
 mod kubeadm;
 mod stated;
 mod tree;
+mod user_data;
 
 use std::rc::Rc;
 
@@ -23,9 +24,11 @@ use edit::{Edit, apply_edits};
 use kubeadm::KubeadmError;
 use tree::{Duplicate, Node, NotYaml, Value};
 
+use crate::text::is_node_name;
 use crate::yaml::quote_text;
 
 pub use stated::{render_expressions, stated_provider_id};
+pub use user_data::read_user_data;
 
 /// Names that a node goes by. They win over any in the data, except for the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +115,22 @@ pub enum Looks {
     Ignition,
     /// Several parts in one.
     Mime,
+    /// gzip, cut off or larger than a plan may be.
+    Compressed,
     Unknown,
+}
+
+impl Looks {
+    fn of_line(first: &str) -> Self {
+        match first {
+            line if line.starts_with("#!") => Self::Script,
+            line if line.starts_with('{') => Self::Ignition,
+            line if ["Content-Type:", "MIME-Version:"].iter().any(|start| line.starts_with(start)) => {
+                Self::Mime
+            }
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl std::fmt::Display for Looks {
@@ -121,6 +139,7 @@ impl std::fmt::Display for Looks {
             Self::Script => "a script",
             Self::Ignition => "JSON (Ignition)",
             Self::Mime => "a MIME message",
+            Self::Compressed => "compressed and cannot be decompressed",
             Self::Unknown => "of an unknown format",
         })
     }
@@ -152,12 +171,9 @@ fn unsafe_edit() -> BootstrapError {
 }
 
 fn check_names(node: &NodeNames<'_>) -> Result<(), BootstrapError> {
-    let host = node.hostname;
-    let has_allowed_ends = !host.starts_with(['-', '.']) && !host.ends_with(['-', '.']);
-    let is_allowed = host.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c));
-    if host.is_empty() || host.len() > 253 || !is_allowed || !has_allowed_ends {
-        let allowed =
-            "use 1 to 253 characters of a-z, 0-9, dash and dot, with a letter or digit at both ends";
+    if !is_node_name(node.hostname) {
+        let allowed = "use 1 to 63 characters of a-z, 0-9, dash and dot, with a letter or digit at both ends \
+                       and beside each dot";
         return Err(BootstrapError::Name { field: "the hostname", allowed });
     }
     for (field, text) in [("the provider id", node.provider_id), ("criSocket", node.cri_socket)] {
@@ -174,23 +190,13 @@ fn check_names(node: &NodeNames<'_>) -> Result<(), BootstrapError> {
 fn check_header(data: &str) -> Result<(), BootstrapError> {
     let mut lines = data.trim_start().lines();
     let mut first = lines.next().ok_or(BootstrapError::Empty)?;
-    if is_template(first) {
+    if user_data::is_template(first) {
         first = lines.next().unwrap_or_default();
     }
     if first.trim_end() == "#cloud-config" {
         return Ok(());
     }
-    Err(BootstrapError::NotCloudConfig(match first {
-        line if line.starts_with("#!") => Looks::Script,
-        line if line.starts_with('{') => Looks::Ignition,
-        line if ["Content-Type:", "MIME-Version:"].iter().any(|start| line.starts_with(start)) => Looks::Mime,
-        _ => Looks::Unknown,
-    }))
-}
-
-fn is_template(line: &str) -> bool {
-    let rest = line.strip_prefix("##").map(|rest| rest.trim_start().to_ascii_lowercase());
-    rest.is_some_and(|rest| rest.starts_with("template:"))
+    Err(BootstrapError::NotCloudConfig(Looks::of_line(first)))
 }
 
 fn collect_edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {

@@ -55,6 +55,8 @@ fn list_keys(data: &MetaData) -> Vec<(&str, &str)> {
         (INSTANCE, data.instance_id.as_str()),
         ("local-hostname", &data.hostname),
         ("local_hostname", &data.hostname),
+        // Templates of Cluster API's book read this key.
+        ("hostname", &data.hostname),
         ("name", &data.hostname),
         ("uuid", &data.uuid),
         ("providerid", ProviderId::without_scheme(&data.provider_id)),
@@ -124,6 +126,7 @@ mod tests {
             "instance-id: reprovision-0011223344556677\n\
              local-hostname: node-1\n\
              local_hostname: node-1\n\
+             hostname: node-1\n\
              name: node-1\n\
              uuid: \"123\"\n\
              providerid: \"baremetal:///rack-1\"\n\

@@ -8,7 +8,7 @@ use coordinator_api::capi::Cluster;
 use coordinator_api::cluster::{
     BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancer, LoadBalancerType,
 };
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type};
 use coordinator_api::machine::Initialization;
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::load_balancer::Internal;
+use crate::pause;
 use crate::problem::Problem;
 pub use endpoint::EndpointAnswer;
 
@@ -31,7 +32,7 @@ pub enum Decision {
     ExternallyManaged,
     /// No Cluster owns the object yet.
     OwnerMissing,
-    /// Neither endpoint nor load balancer is named.
+    /// Neither endpoint nor load balancer is named, and the Cluster has no endpoint yet.
     EndpointMissing,
     /// The hosts cannot hold the endpoint of the load balancer.
     Unsupported,
@@ -39,17 +40,6 @@ pub enum Decision {
 
 /// Limit of Cluster API for the failure domains in the status of a Cluster.
 const MOST_DOMAINS: usize = 100;
-
-pub const PAUSED_MESSAGE: &str =
-    "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
-
-/// The object is paused, or it was moved to another management cluster: until `clusterctl`
-/// deletes the remaining object, its annotations show no claim.
-pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
-    let annotations = object.annotations();
-    [annotation::PAUSED, annotation::DELETE_FOR_MOVE].into_iter().any(|key| annotations.contains_key(key))
-        || cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
-}
 
 /// The Cluster, if its Nodes stay after their machines: Cluster API deletes the Nodes only if the
 /// Cluster names a control plane. With a Cluster in deletion all its Nodes go.
@@ -63,12 +53,10 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     if cluster.annotations().contains_key(annotation::MANAGED_BY) {
         return Decision::ExternallyManaged;
     }
-    if is_paused(cluster, owner) {
+    if pause::is_paused(cluster, owner) {
         return Decision::Paused;
     }
-    if owner.is_none() {
-        return Decision::OwnerMissing;
-    }
+    let Some(owner) = owner else { return Decision::OwnerMissing };
     let balancer = cluster.spec.control_plane_load_balancer.as_ref();
     if balancer.is_some_and(|balancer| is_internal(balancer) && Internal::parse(balancer).is_none()) {
         return Decision::Unsupported;
@@ -78,6 +66,8 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     }
     match balancer {
         Some(balancer) => Decision::Fill(Endpoint { host: balancer.host.clone(), port: balancer.port }),
+        // The control plane provider or an operator has set it on the Cluster, which nothing is added to.
+        None if owner.spec.has_endpoint() => Decision::Rest,
         None => Decision::EndpointMissing,
     }
 }
@@ -99,7 +89,7 @@ pub fn cluster_status(
     now: Timestamp,
 ) -> BaremetalClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
-    let mut updates = vec![paused_condition(*decision == Decision::Paused)];
+    let mut updates = vec![pause::paused_condition(*decision == Decision::Paused)];
     updates.extend(endpoint::endpoint_conditions(decision, &observed));
     // `ready` does not depend on an answer at the endpoint, because machines are created first.
     match decision {
@@ -165,7 +155,7 @@ pub fn failed_status(
 ) -> BaremetalClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
     let generation = cluster.metadata.generation;
-    let updates = [paused_condition(false), failed];
+    let updates = [pause::paused_condition(false), failed];
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
     conditions::set_undecided(&mut status.conditions, &[Type::EndpointReady], generation, now);
     status
@@ -177,28 +167,11 @@ pub(crate) fn owner_missing() -> Problem {
     Problem::new(Reason::OwnerWaiting, message, "create the Cluster, or correct the reference")
 }
 
-/// The condition `Paused`, which Cluster API expects on every object.
-pub fn paused_condition(is_paused: bool) -> ConditionUpdate {
-    if is_paused {
-        condition_true(Type::Paused, Reason::Paused, PAUSED_MESSAGE)
-    } else {
-        condition_false(Type::Paused, Reason::NotPaused, "")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator_api::capi::{self, ClusterSpec};
+    use crate::samples::bare_cluster;
     use coordinator_api::cluster::BaremetalClusterSpec;
-
-    fn owner(paused: Option<bool>) -> Cluster {
-        Cluster::new(
-            "c1",
-            &capi::cluster_resource("v1beta2"),
-            ClusterSpec { paused, ..ClusterSpec::default() },
-        )
-    }
 
     #[test]
     fn what_is_not_decided_yet_is_unknown() {
@@ -207,7 +180,7 @@ mod tests {
                 balancer.map(|kind| LoadBalancer { host: "10.0.0.9".into(), port: 6443, kind, vrid: None });
             let spec = BaremetalClusterSpec { control_plane_load_balancer: balancer, ..Default::default() };
             let cluster = BaremetalCluster::new("c1", spec);
-            let decision = decide_cluster(&cluster, Some(&owner(Some(true))));
+            let decision = decide_cluster(&cluster, Some(&bare_cluster(Some(true))));
             cluster_status(&cluster, &decision, Observed::default(), Timestamp::UNIX_EPOCH).conditions
         };
         let always = ["EndpointReady", "Ready"];
@@ -224,21 +197,6 @@ mod tests {
             let mut kinds: Vec<_> = unknown.map(|condition| condition.type_.as_str()).collect();
             kinds.sort_unstable();
             assert_eq!(kinds, want, "{balancer:?}");
-        }
-    }
-
-    #[test]
-    fn paused_and_moved_objects_rest() {
-        for (name, annotation, owner, want) in [
-            ("neither", None, owner(None), false),
-            ("its cluster", None, owner(Some(true)), true),
-            ("paused", Some(annotation::PAUSED), owner(None), true),
-            ("moved", Some(annotation::DELETE_FOR_MOVE), owner(None), true),
-            ("held back", Some(annotation::BLOCK_MOVE), owner(None), false),
-        ] {
-            let mut object = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
-            object.annotations_mut().extend(annotation.map(|key| (key.to_owned(), String::new())));
-            assert_eq!(is_paused(&object, Some(&owner)), want, "{name}");
         }
     }
 
@@ -261,14 +219,14 @@ mod tests {
         let both = BaremetalClusterSpec { control_plane_load_balancer: Some(internal), ..named.clone() };
         let none = BaremetalClusterSpec::default();
         for (name, spec, owner, want) in [
-            ("named", &named, Some(owner(None)), Decision::Rest),
-            ("balanced", &balanced, Some(owner(None)), Decision::Fill(endpoint.clone())),
-            ("neither", &none, Some(owner(None)), Decision::EndpointMissing),
-            ("of hosts", &of_hosts, Some(owner(None)), Decision::Fill(endpoint)),
-            ("named, of hosts", &both, Some(owner(None)), Decision::Rest),
-            ("of hosts, by name", &by_name, Some(owner(None)), Decision::Unsupported),
+            ("named", &named, Some(bare_cluster(None)), Decision::Rest),
+            ("balanced", &balanced, Some(bare_cluster(None)), Decision::Fill(endpoint.clone())),
+            ("neither", &none, Some(bare_cluster(None)), Decision::EndpointMissing),
+            ("of hosts", &of_hosts, Some(bare_cluster(None)), Decision::Fill(endpoint)),
+            ("named, of hosts", &both, Some(bare_cluster(None)), Decision::Rest),
+            ("of hosts, by name", &by_name, Some(bare_cluster(None)), Decision::Unsupported),
             ("no owner", &named, None, Decision::OwnerMissing),
-            ("paused", &named, Some(owner(Some(true))), Decision::Paused),
+            ("paused", &named, Some(bare_cluster(Some(true))), Decision::Paused),
         ] {
             let cluster = BaremetalCluster::new("c1", spec.clone());
             let decision = decide_cluster(&cluster, owner.as_ref());

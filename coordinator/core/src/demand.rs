@@ -8,7 +8,7 @@ pub mod baremetal_machine;
 use coordinator_api::names::kind;
 use std::time::Duration;
 
-use coordinator_api::capi::Machine;
+use coordinator_api::capi::{self, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proto::plan::Image;
@@ -25,6 +25,8 @@ pub struct Demand {
     pub machine: MachineKey,
     /// The host that the machine names: by its choice or its providerID.
     pub host: Option<HostName>,
+    /// Hosts whose claim, own statement or plan names the machine, sorted. Abandoned ones are left out.
+    pub owned_hosts: Vec<HostName>,
     pub provider_id: Option<ProviderId>,
     pub has_finalizer: bool,
     /// An operator asks for another clean after a failed one.
@@ -111,7 +113,7 @@ pub enum BootstrapEdit {
 /// the one that its owner reference names, was deleted by the garbage collector
 /// after a restore: Cluster API removes a Machine only after this object.
 pub(crate) fn owner_mismatch(references: &[OwnerReference], owner: Option<&Machine>) -> Option<Blocker> {
-    let reference = references.iter().find(|reference| reference.kind == kind::MACHINE)?;
+    let reference = references.iter().find(|reference| capi::is_owner(reference, kind::MACHINE))?;
     let problem = match owner {
         None => "does not exist",
         Some(owner) if owner.metadata.deletion_timestamp.is_none() => "is not in deletion",
@@ -124,14 +126,24 @@ pub(crate) fn owner_mismatch(references: &[OwnerReference], owner: Option<&Machi
         "this object is in deletion and Machine {} {problem}; the host is not touched",
         reference.name
     );
-    let action =
-        "to have it cleaned, delete the Machine and correct or remove the owner reference of this object";
+    let action = match owner {
+        Some(_) => {
+            "to have it cleaned, delete the Machine and correct or remove the owner reference of this object"
+        }
+        None => {
+            "to have it cleaned, remove the owner reference of this object, or restore the Machine and delete it"
+        }
+    };
     let problem = Problem::new(Reason::OwnerMismatch, message, action);
     Some(Blocker::needs_operator(Type::Ready, problem))
 }
 
-/// Cluster API sets the owner.
-pub(crate) fn owner_missing() -> Problem {
+/// The problem of an object without Machine. Cluster API sets the owner.
+pub(crate) fn owner_missing(references: &[OwnerReference]) -> Problem {
+    if let Some(reference) = references.iter().find(|reference| reference.kind == kind::MACHINE) {
+        let message = format!("Machine {}, which the owner reference names, does not exist", reference.name);
+        return Problem::new(Reason::OwnerWaiting, message, "restore it, or delete this object");
+    }
     Problem::new(
         Reason::OwnerWaiting,
         "no Cluster API Machine owns this object yet",

@@ -25,8 +25,10 @@ use coordinator_api::names::{annotation, finalizer, label};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
+use serde_json::Value;
 
 use crate::ids::{HostName, Uid};
+use crate::pause::is_paused;
 use crate::problem::Problem;
 use crate::provider_id::ProviderId;
 use hardware::Capacity;
@@ -66,6 +68,8 @@ pub struct HostRecord {
     pub approval: Approval,
     /// Managed disks are asked for, which nothing here provides.
     pub has_storage: bool,
+    /// An operator paused it.
+    pub is_paused: bool,
     /// Two live hosts claim its identity.
     pub is_quarantined: bool,
     pub is_deleting: bool,
@@ -99,14 +103,33 @@ pub struct AnnouncedPlan {
     pub generation: Generation,
     pub kind: PlanType,
     pub checksum: Checksum,
+    /// SHA-256 of the bootstrap data in it.
+    pub bootstrap_hash: Option<String>,
     /// Name of the Secret that holds its record.
     pub secret: String,
+    /// Kind and name of the machine whose node the plan makes.
+    pub owner: Option<String>,
     /// `None` while the plan is in flight.
     pub state: Option<PlanState>,
     /// Why it failed, or cannot be sent.
     pub problem: Option<Problem>,
     /// When the host reported its result.
     pub ended: Option<Timestamp>,
+}
+
+/// Tells whether `spec.storage` asks for disks to be managed, which is not supported. Without volumes the
+/// field asks for nothing: the end state of a host without managed disks. A name that is not known may be
+/// a misspelt list of volumes.
+fn asks_for_disks(storage: &Value) -> bool {
+    let Some(fields) = storage.as_object() else { return !storage.is_null() };
+    fields.iter().any(|(name, value)| {
+        let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        match name.as_str() {
+            "retryNonce" => false,
+            "volumes" => !is_empty,
+            _ => true,
+        }
+    })
 }
 
 impl HostRecord {
@@ -135,7 +158,8 @@ impl HostRecord {
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
             live_tpm: host.and_then(|host| host.live_tpm.clone()),
             approval: inventory.approval(),
-            has_storage: inventory.spec.storage.as_ref().is_some_and(|storage| !storage.is_null()),
+            has_storage: inventory.spec.storage.as_ref().is_some_and(asks_for_disks),
+            is_paused: is_paused(inventory, None),
             is_quarantined: annotated(annotation::QUARANTINED),
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             has_finalizer: inventory.finalizers().iter().any(|name| name == finalizer::MACHINE_INVENTORY),
@@ -225,6 +249,13 @@ impl HostRecord {
     pub fn owner_other_than(&self, owner: &str) -> Option<&str> {
         let stated = self.carried_node()?.owner.as_str();
         (!stated.is_empty() && stated != owner).then_some(stated)
+    }
+
+    /// The owner of the node that it states, or of the plan that makes it a node. The owner outlives
+    /// the annotations of the claim.
+    pub fn stated_owner(&self) -> Option<&str> {
+        let carried = self.carried_node().map(|node| node.owner.as_str()).filter(|owner| !owner.is_empty());
+        carried.or_else(|| self.plan.as_ref()?.owner.as_deref())
     }
 
     /// The owner of the node that it states, if the claim has another one: the claim was restored from a
@@ -321,7 +352,9 @@ impl AnnouncedPlan {
             generation: Generation::from_status(plan.generation?)?,
             kind: plan.kind?,
             checksum: Checksum::parse(plan.checksum.as_deref()?).ok()?,
+            bootstrap_hash: plan.bootstrap_hash.clone(),
             secret: secret_name(plan).unwrap_or(host.as_str()).to_owned(),
+            owner: plan.owner.clone(),
             state: plan.state,
             problem,
             ended: plan.ended.as_ref().map(|ended| ended.0),

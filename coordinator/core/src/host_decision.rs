@@ -3,20 +3,18 @@
 
 mod custom;
 
-use coordinator_api::conditions::Reason;
+use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventorySpec, PlanType};
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
+use crate::holding::{Holder, compare_names};
 use crate::host::{AnnouncedPlan, HostRecord, grace_end};
 use crate::ids::HostName;
 use crate::plan::StoredPlan;
 use crate::plan::custom::{CustomPlan, CustomPlanError};
 use crate::problem::Problem;
 use crate::reboot::{self, RebootStep};
-
-/// How an operator frees a host whose machine is lost.
-const INSTALL_AGAIN: &str = "install the host as a new one (\"Wipe a disk\" in docs/operations.md)";
 
 /// The machine that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +70,7 @@ pub enum HostEffect {
     ReadPlan,
     /// The claim holds nothing: remove it.
     Release,
-    /// An operator deletes the inventory, and its machine does not exist: remove the
+    /// An operator deletes the inventory, and its machine does not exist or it has none: remove the
     /// finalizer.
     RemoveFinalizer,
     /// The host of an abandoned claim attached: it is cleaned.
@@ -95,15 +93,27 @@ pub enum HostEffect {
     FinishReboot,
 }
 
+impl HostEffect {
+    /// The condition of the request that the effect is a part of, or `Ready`.
+    pub fn request(&self) -> Type {
+        match self {
+            Self::ReadCustom(_) | Self::AssignCustom(_) | Self::ForgetCustom => Type::CustomPlanAccepted,
+            Self::BeginReboot(_) | Self::FinishReboot => Type::Rebooted,
+            _ => Type::Ready,
+        }
+    }
+}
+
 pub fn decide_host(situation: &HostSituation<'_>) -> HostDecision {
     let (session, session_wake) = check_session(situation);
     let mut hold = None;
-    let effect = session.or_else(|| check_move(situation)).or_else(|| {
-        check_claim(situation).unwrap_or_else(|problem| {
-            hold = Some(problem);
-            None
-        })
-    });
+    let effect =
+        session.or_else(|| check_deletion(situation)).or_else(|| check_move(situation)).or_else(|| {
+            check_claim(situation).unwrap_or_else(|problem| {
+                hold = Some(problem);
+                None
+            })
+        });
     let (due, reboot) = check_reboot(situation);
     let (effect, problem) = match effect.or(due) {
         Some(effect) => (Some(effect), None),
@@ -161,6 +171,14 @@ fn check_session(situation: &HostSituation<'_>) -> (Option<HostEffect>, Wake) {
     (None, Wake::At(end))
 }
 
+/// A deleted inventory that no machine claims goes. The finalizer has the name of the upstream operator's
+/// too, so that an imported inventory has it without a claim.
+fn check_deletion(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let host = situation.host;
+    let is_due = host.is_deleting && host.has_finalizer && host.claim.is_none() && !situation.is_paused;
+    is_due.then_some(HostEffect::RemoveFinalizer)
+}
+
 fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
     let in_flight = has_plan_in_flight(host) || host.running_custom_plan().is_some();
@@ -185,16 +203,15 @@ fn check_claim(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Prob
     }
     if is_held_for_cluster(situation) {
         let state = format!("the host is not touched while Cluster {} is not found", claim.cluster);
-        return Err(owner_missing(claim, &state, "restore both"));
+        return Err(owner_missing(situation.host, claim, &state, "restore both"));
     }
     check_orphan(situation, claim)
 }
 
-/// True if the machine of the claim names the host. A machine that names none yet
-/// chooses this one.
 fn is_claim_valid(situation: &HostSituation<'_>) -> bool {
-    let named = situation.machine.map(|machine| machine.host.as_ref());
-    named.is_some_and(|named| named.is_none_or(|named| *named == situation.host.name))
+    let Some((machine, claim)) = situation.machine.zip(situation.host.claim.as_ref()) else { return false };
+    let holder = Holder { kind: &claim.kind, name: &claim.baremetal_machine, host: machine.host.as_ref() };
+    compare_names(holder, &situation.host.name, Some(claim)).keeps_claim()
 }
 
 /// A claim is neither released nor given up without its Cluster, because both may be restored. An
@@ -204,12 +221,16 @@ fn is_held_for_cluster(situation: &HostSituation<'_>) -> bool {
     situation.is_cluster_missing && !host.is_deleting && !host.is_abandoned
 }
 
-fn owner_missing(claim: &Claim, state: &str, restore: &str) -> Problem {
+fn owner_missing(host: &HostRecord, claim: &Claim, state: &str, restore: &str) -> Problem {
     let message = format!(
         "{} {} held this host and does not exist or names another host; {state}",
         claim.kind, claim.baremetal_machine
     );
-    Problem::new(Reason::OwnerMissing, message, format!("{restore}, or {INSTALL_AGAIN}"))
+    let action = format!(
+        "{restore}, or have the host cleaned by `kubectl baremetal clean {} --owner {}`",
+        host.name, claim.baremetal_machine
+    );
+    Problem::new(Reason::OwnerMissing, message, action)
 }
 
 /// The machine does not exist, or names another host. A claim is released only after a statement of
@@ -228,7 +249,7 @@ fn check_orphan(situation: &HostSituation<'_>, claim: &Claim) -> Result<Option<H
     if host.is_deleting {
         return Ok(Some(HostEffect::RemoveFinalizer));
     }
-    Err(owner_missing(claim, "the host was not cleaned, and no machine gets it", "restore the machine"))
+    Err(owner_missing(host, claim, "the host was not cleaned, and no machine gets it", "restore the machine"))
 }
 
 /// No plan of the claim was assigned, and the host reports none.

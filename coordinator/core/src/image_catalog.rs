@@ -21,10 +21,10 @@ const REMOTE: [&str; 4] = ["oci://", "docker://", "oci:", "docker:"];
 pub enum ImageError {
     /// The version is no key. There is no default image, because the control plane may reject a
     /// node of another version.
-    #[error("the image catalog has no key {version:?}{own_key}{known}")]
+    #[error("the image catalog has no key {key:?}{own_key}{known}")]
     Miss {
-        /// `spec.version` of the Machine.
-        version: String,
+        /// [`catalog_key`] of `spec.version` of the Machine.
+        key: String,
         /// Text about the key for the architecture of the host.
         own_key: String,
         /// Text about the keys of the catalog.
@@ -66,6 +66,12 @@ impl ImageError {
     }
 }
 
+/// The key of a version. Versions of RKE2 and k3s have a plus sign, which no key of a `ConfigMap` may
+/// have: the key of `v1.31.4+rke2r1` is `v1.31.4_rke2r1`.
+pub fn catalog_key(version: &str) -> String {
+    version.replace('+', "_")
+}
+
 /// The image of a version. `registry` replaces the registry of the catalog's reference; name,
 /// tag and digest stay. If the host reported an architecture, the key `VERSION_ARCHITECTURE`,
 /// for example `v1.36.3_arm64`, takes precedence over `VERSION`.
@@ -75,10 +81,11 @@ pub fn resolve_image(
     architecture: Option<&str>,
     registry: Option<&str>,
 ) -> Result<Image, ImageError> {
-    let own_key = architecture.map(|architecture| format!("{version}_{architecture}"));
+    let key = catalog_key(version);
+    let own_key = architecture.map(|architecture| format!("{key}_{architecture}"));
     let own_image = own_key.as_ref().and_then(|key| catalog.get(key));
-    let image = own_image.or_else(|| catalog.get(version)).ok_or_else(|| ImageError::Miss {
-        version: version.to_owned(),
+    let image = own_image.or_else(|| catalog.get(&key)).ok_or_else(|| ImageError::Miss {
+        key: key.clone(),
         own_key: own_key.as_ref().map_or_else(String::new, |key| format!(" and no key {key:?}")),
         known: list_known(catalog),
     })?;
@@ -197,6 +204,16 @@ mod tests {
             let got = resolve_image(&catalog, "v1", None, registry);
             assert_eq!(got.as_ref().map(Image::as_str), want.as_ref().copied(), "{name}");
         }
+    }
+
+    #[test]
+    fn version_with_a_plus_sign_has_a_key() {
+        let catalog = BTreeMap::from([("v1.31.4_rke2r1".to_owned(), "a.b/os:1".to_owned())]);
+        let found = resolve_image(&catalog, "v1.31.4+rke2r1", Some("arm64"), None);
+        assert_eq!(found.unwrap().as_str(), "a.b/os:1");
+        let missed = resolve_image(&catalog, "v1.31.5+rke2r1", Some("arm64"), None).unwrap_err();
+        let text = missed.to_string();
+        assert!(text.contains(r#"no key "v1.31.5_rke2r1" and no key "v1.31.5_rke2r1_arm64""#), "{text}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use kube::ResourceExt;
 use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
+use crate::text::is_name;
 pub use identify::{
     Existing, Hardware, Identified, Identity, classify_tpm, identify_host, refuse_key, shut_out,
 };
@@ -122,7 +123,7 @@ impl Draft {
             rendered = values.render_template(RANDOM_NAME);
         }
         let name = template::sanitise_name(&rendered.text);
-        if template::is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
+        if is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
     }
 }
 

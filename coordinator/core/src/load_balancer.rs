@@ -86,7 +86,7 @@ pub struct Decision {
     pub members: Vec<Member>,
     /// Hosts with an unusable network. A former member keeps its place.
     pub problems: Vec<(String, DeviceProblem)>,
-    /// An older cluster with the same address and port.
+    /// A cluster that has the same address and port before this one.
     pub address_taken: Option<String>,
     /// Clusters in the same network with the same router id.
     pub router_id_shared: Vec<String>,
@@ -128,16 +128,34 @@ pub fn find_network(internal: Internal, candidates: &[Candidate<'_>]) -> Option<
     })
 }
 
+/// A cluster that may have the same address or router id.
+#[derive(Clone, Debug)]
+pub struct Neighbour {
+    pub cluster: Arc<BaremetalCluster>,
+    /// Hosts of it have a duty.
+    pub has_duties: bool,
+}
+
+/// Tells whether hosts of a cluster have a duty, by the announced duties or, after a lost status, by the
+/// hosts' own statements.
+pub fn has_duties(candidates: &[Candidate<'_>]) -> bool {
+    candidates.iter().any(|candidate| {
+        let is_announced = candidate.known.is_some_and(|known| !known.duty.address.is_empty());
+        is_announced || candidate.carried_generation > 0
+    })
+}
+
 /// Decides the members. `neighbours` contains all clusters that may have the same address or
 /// router id.
 pub fn decide_members(
     cluster: &BaremetalCluster,
     internal: Internal,
     candidates: &[Candidate<'_>],
-    neighbours: &[Arc<BaremetalCluster>],
+    neighbours: &[Neighbour],
 ) -> Decision {
+    let precedence = (!has_duties(candidates), Key::of(cluster));
     let mut decision = Decision {
-        address_taken: find_older(cluster, internal, neighbours),
+        address_taken: find_holding(internal, &precedence, neighbours),
         router_id_shared: find_shared(cluster, internal, candidates, neighbours),
         ..Decision::default()
     };
@@ -266,32 +284,32 @@ pub fn message_of(duty: &LoadBalancerDuty) -> Option<wire::LoadBalancerDuty> {
     })
 }
 
-fn age(cluster: &BaremetalCluster) -> (Option<Timestamp>, Key) {
-    (cluster.metadata.creation_timestamp.as_ref().map(|time| time.0), Key::of(cluster))
-}
-
-fn find_older(
-    cluster: &BaremetalCluster,
+/// The cluster that has the address before this one: one whose hosts have duties comes first, then the
+/// name decides. Times of creation are new after a restore, and would move the address of a running
+/// cluster.
+fn find_holding(
     internal: Internal,
-    neighbours: &[Arc<BaremetalCluster>],
+    (has_none, own): &(bool, Key),
+    neighbours: &[Neighbour],
 ) -> Option<String> {
-    let own = Key::of(cluster);
-    let mut older = neighbours.iter().filter(|other| Key::of(&***other) != own && age(other) < age(cluster));
-    let taken = older.find(|other| {
-        let found = Internal::of_cluster(other);
+    let others = neighbours.iter().map(|other| (!other.has_duties, Key::of(&*other.cluster), other));
+    let mut before =
+        others.filter(|(others_none, key, _)| key != own && (others_none, key) < (has_none, own));
+    let (_, taken, _) = before.find(|(_, _, other)| {
+        let found = Internal::of_cluster(&other.cluster);
         found.is_some_and(|found| found.address == internal.address && found.port == internal.port)
     })?;
-    Some(Key::of(&**taken).to_string())
+    Some(taken.to_string())
 }
 
 fn find_shared(
     cluster: &BaremetalCluster,
     internal: Internal,
     candidates: &[Candidate<'_>],
-    neighbours: &[Arc<BaremetalCluster>],
+    neighbours: &[Neighbour],
 ) -> Vec<String> {
     let network = find_network(internal, candidates);
-    let shared = neighbours.iter().filter(|other| {
+    let shared = neighbours.iter().map(|other| &other.cluster).filter(|other| {
         Internal::of_cluster(other).is_some_and(|found| {
             found.router_id == internal.router_id
                 && network.is_some_and(|network| network.contains(&found.address))

@@ -10,15 +10,16 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use crate::assignment::State;
-use crate::cluster;
+use crate::pause;
 
 /// Every condition of a machine, but `Paused`.
-const TYPES: [Type; 6] = [
+const TYPES: [Type; 7] = [
     Type::Ready,
     Type::InventoryAllocated,
     Type::BootstrapReady,
     Type::ImageResolved,
     Type::PlanApplied,
+    Type::HostReachable,
     Type::NodeLinked,
 ];
 
@@ -33,7 +34,7 @@ pub fn project_status(
     let mut status = machine.status.clone().unwrap_or_default();
     let is_paused = state.blocker.as_ref().is_some_and(|blocker| blocker.condition == Type::Paused);
     let generation = machine.metadata.generation;
-    let mut shown = vec![cluster::paused_condition(is_paused)];
+    let mut shown = vec![pause::paused_condition(is_paused)];
     if !is_paused {
         shown.extend(updates.iter().cloned());
         status.phase = Some(choose_phase(machine, state, status.phase));

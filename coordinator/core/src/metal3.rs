@@ -5,5 +5,6 @@ pub mod data;
 pub mod host;
 pub mod ipam;
 pub mod machine;
+pub mod orphan;
 pub mod remediation;
 mod selector;

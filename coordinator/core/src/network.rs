@@ -35,7 +35,7 @@ pub use drift::describe_drift;
 pub use error::NetworkError;
 pub(crate) use explicit::is_empty;
 pub use single_hosts::{SingleHost, TooManyHosts, render_single_hosts, single_host};
-pub use wire::{Observation, parse_observed};
+pub use wire::{Observation, check_size, parse_observed};
 
 /// The network of a host in two equivalent languages (decision 24).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

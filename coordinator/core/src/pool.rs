@@ -21,6 +21,7 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
+use crate::pause::is_paused;
 use crate::problem::Problem;
 use availability::describe_availability;
 pub use availability::{Availability, Exclusion, Holder, host_availability, member_availability};
@@ -99,9 +100,10 @@ impl Wish {
 }
 
 fn explain_returning(host: &str) -> Problem {
-    let message =
-        format!("waiting for {host}, last used by this group, to finish its clean (spec.nodeReuse)");
-    Problem::new(Reason::PoolExhausted, message, "set spec.nodeReuse: false to take another host")
+    let message = "waiting for the clean of a host that this group used last (spec.nodeReuse)";
+    let problem =
+        Problem::new(Reason::PoolExhausted, message, "set spec.nodeReuse: false to take another host");
+    problem.with_detail(host)
 }
 
 impl Roster {
@@ -133,7 +135,7 @@ impl Roster {
     pub fn update_pool(&mut self, pool: &Arc<MachineInventoryPool>) -> bool {
         let version = |pool: &MachineInventoryPool| {
             let is_control_plane = pool.labels().contains_key(label::CONTROL_PLANE);
-            (pool.metadata.uid.clone(), pool.metadata.generation, is_control_plane)
+            (pool.metadata.uid.clone(), pool.metadata.generation, is_control_plane, is_paused(pool, None))
         };
         let is_same = pool.metadata.generation.is_some() && version(pool) == version(&self.pool);
         if is_same {
@@ -257,7 +259,8 @@ impl Roster {
     /// because its host or the deletion of its machine may hang.
     ///
     /// # Errors
-    /// A problem that counts the members by their availability, or names the host to wait for.
+    /// A problem whose text stays the same while the members change, because every machine that waits
+    /// shows it.
     pub fn choose_member(
         &self,
         wish: &Wish,
@@ -306,18 +309,29 @@ impl Roster {
             return Problem::new(Reason::PoolExhausted, "it has no members", action);
         }
         let place = domain.map_or_else(String::new, |domain| format!(" in failure domain {domain}"));
-        let total: usize = self.ranked.counts(domain).map(|(_, count)| count).sum();
-        let counts: Vec<_> = self
-            .ranked
-            .counts(domain)
-            .map(|(availability, count)| format!("{count} {}", describe_availability(availability)))
-            .collect();
+        let counts = self.describe_counts(domain);
         if counts.is_empty() {
             let action = "label a host, or correct the Machine's spec.failureDomain";
             return Problem::new(Reason::PoolExhausted, format!("it has no member{place}"), action);
         }
-        let message = format!("of {total} members{place}: {}", counts.join(", "));
-        Problem::new(Reason::PoolExhausted, message, "add a host to it or free one")
+        let message = format!("no member{place} is free, as the condition Ready of the pool explains");
+        Problem::new(Reason::PoolExhausted, message, "add a host to it or free one").with_detail(counts)
+    }
+
+    /// The members that are not free, by cause.
+    fn describe_counts(&self, domain: Option<&str>) -> String {
+        let counts = self.ranked.counts(domain);
+        let counts =
+            counts.map(|(availability, count)| format!("{count} {}", describe_availability(availability)));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Text of the pool's condition `Ready`, which has the counts for all machines that wait.
+    fn describe_members(&self, available: i32, total: i32) -> String {
+        let held = self.ranked.counts(None).filter(|(of, _)| *of != Availability::Available);
+        let held: Vec<_> = held.map(|(of, count)| format!("{count} {}", describe_availability(of))).collect();
+        let separator = if held.is_empty() { "" } else { ": " };
+        format!("{available} of {total} members available{separator}{}", held.join(", "))
     }
 
     fn count_members(&self, is_counted: impl Fn(Availability) -> bool) -> i32 {
@@ -338,8 +352,9 @@ impl Roster {
                 .count_members(|availability| matches!(availability, Availability::Unavailable(_))),
         };
         let valid = self.check_members();
-        let available = format!("{} of {} members available", status.available, status.total);
-        let message = if valid.message.is_empty() { available } else { valid.message.clone() };
+        let available = self.describe_members(status.available, status.total);
+        let message =
+            if valid.message.is_empty() { available } else { format!("{available}; {}", valid.message) };
         let ready = ConditionUpdate { kind: Type::Ready, message, ..valid.clone() };
         let generation = self.pool.metadata.generation;
         conditions::set_conditions(&mut status.conditions, &[valid, ready], generation, now);

@@ -13,16 +13,25 @@ pub struct Problem {
     pub message: String,
     /// Empty if the problem ends by itself.
     pub next_action: String,
+    /// Facts that change all the time, such as counts. An Event has them; a condition does not, because
+    /// each change would be a write of every object that waits.
+    pub detail: String,
 }
 
 impl Problem {
     pub fn new(reason: Reason, message: impl Into<String>, next_action: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), next_action: next_action.into() }
+        let (message, next_action) = (message.into(), next_action.into());
+        Self { reason, message, next_action, detail: String::new() }
     }
 
     /// A problem that ends by itself, or whose message names the next action.
     pub fn of_cause(reason: Reason, message: impl Into<String>) -> Self {
         Self::new(reason, message, "")
+    }
+
+    /// The same problem with facts that only its Event has.
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
     }
 
     /// The same problem with a further action after its own.
@@ -40,9 +49,15 @@ impl Problem {
         Self { next_action: format!("{}{separator}{action}", self.next_action), ..self }
     }
 
-    /// Cause and next action, for an Event, a log line or an error.
+    /// Cause and next action, for a log line or an error.
     pub fn text(&self) -> String {
         join_text(&self.message, &self.next_action)
+    }
+
+    /// Cause, detail and next action, for an Event.
+    pub fn event_text(&self) -> String {
+        let separator = if self.detail.is_empty() { "" } else { ": " };
+        join_text(&format!("{}{separator}{}", self.message, self.detail), &self.next_action)
     }
 
     pub fn condition_false(&self, kind: Type) -> ConditionUpdate {

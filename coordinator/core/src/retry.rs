@@ -27,10 +27,16 @@ pub const CONFLICT_RETRY_MIN: Duration = Duration::from_millis(20);
 /// The longest such interval: the watch brings the newer object earlier.
 pub const CONFLICT_RETRY_MAX: Duration = Duration::from_secs(5);
 
+/// Conflicts in a row that a race with another writer or a late cache may have, in about 15 seconds.
+/// More have another cause, and are failures.
+pub const CONFLICTS_IN_A_RACE: u32 = 10;
+
 /// Interval after the `attempt`th conflict in a row, counted from one. The first
 /// is short; a cache that stays behind must not make a storm of conflicts.
 pub fn conflict_backoff(attempt: u32) -> Duration {
-    double_interval(attempt, CONFLICT_RETRY_MIN, CONFLICT_RETRY_MAX)
+    let further = attempt.saturating_sub(CONFLICTS_IN_A_RACE);
+    let interval = double_interval(attempt, CONFLICT_RETRY_MIN, CONFLICT_RETRY_MAX);
+    if further == 0 { interval } else { failure_backoff(further).max(interval) }
 }
 
 fn double_interval(attempt: u32, min: Duration, max: Duration) -> Duration {
@@ -43,7 +49,9 @@ mod tests {
 
     #[test]
     fn conflict_intervals_grow_to_their_maximum() {
-        for (attempt, want) in [(0, 20), (1, 20), (2, 40), (8, 2560), (9, 5000), (u32::MAX, 5000)] {
+        for (attempt, want) in
+            [(0, 20), (1, 20), (2, 40), (8, 2560), (10, 5000), (13, 5000), (14, 8000), (u32::MAX, 300_000)]
+        {
             assert_eq!(conflict_backoff(attempt), Duration::from_millis(want), "{attempt}");
         }
     }

@@ -141,6 +141,7 @@ pub(crate) fn machine() -> BaremetalMachine {
     machine.metadata.uid = Some("uid-of-worker-1".into());
     machine.metadata.finalizers = Some(vec![finalizer::BAREMETAL_MACHINE.into()]);
     machine.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "cluster.x-k8s.io/v1beta2".into(),
         kind: kind::MACHINE.into(),
         name: "worker-1".into(),
         uid: "uid-of-owner".into(),
@@ -173,6 +174,11 @@ pub(crate) fn cluster() -> Cluster {
     cluster
 }
 
+/// A Cluster of which nothing is known but its pause.
+pub(crate) fn bare_cluster(paused: Option<bool>) -> Cluster {
+    Cluster::new("c1", &capi::cluster_resource("v1beta2"), ClusterSpec { paused, ..ClusterSpec::default() })
+}
+
 pub(crate) fn names() -> Names {
     Names {
         hostname: "host-1".into(),
@@ -197,6 +203,7 @@ pub(crate) fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> No
 /// The demand of [`machine`], which has chosen `host-1`.
 pub(crate) fn demand() -> Demand {
     Demand {
+        owned_hosts: vec![],
         machine: MachineKey {
             kind: kind::BAREMETAL_MACHINE,
             namespace: "default".into(),

@@ -342,7 +342,6 @@ fn data_without_kubeadm_configuration_stays_unchanged() {
         ("a mention", "#cloud-config\nwrite_files:\n- content: 'see kubeadm.k8s.io/v1beta4: {'\n".into()),
         ("blank lines first, spaces after", "\n\n#cloud-config  \n\na: b".into()),
         ("aliases", "#cloud-config\nx: &x [a]\ny: *x\n".into()),
-        ("another template", "## template: basic\n#cloud-config\na: $b\n".into()),
     ];
     for (name, given) in cases {
         assert_normalised(name, &given, &given);
@@ -365,6 +364,8 @@ fn uneditable_data_is_refused_with_next_action() {
         ("Ignition", "{\"ignition\": {}}".into(), NotCloudConfig(Looks::Ignition)),
         ("MIME", "Content-Type: multipart/mixed\n\n".into(), NotCloudConfig(Looks::Mime)),
         ("no marker", "runcmd: [a]\n".into(), NotCloudConfig(Looks::Unknown)),
+        ("a template that cloud-init ignores", "## template: basic\n#cloud-config\na: $b\n".into(), NotCloudConfig(Looks::Unknown)),
+        ("jinja that cloud-init ignores", "##template: jinja\n#cloud-config\na: b\n".into(), NotCloudConfig(Looks::Unknown)),
         ("an archive", "#cloud-config-archive\n- a\n".into(), NotCloudConfig(Looks::Unknown)),
         ("a list", "#cloud-config\n- a\n".into(), Yaml { place: user(), line: 2, message: "it is not one mapping".into(), hint: "" }),
         ("two documents", "#cloud-config\na: b\n---\nc: d\n".into(), Yaml { place: user(), line: 2, message: "it is not one mapping".into(), hint: "" }),

@@ -31,6 +31,7 @@ const FIELDS: &[(&str, &[Fate])] = &[
     ("spec.machineInventoryLabels", &[Used(NAMING)]),
     ("spec.machineName", &[Used(NAMING)]),
     ("spec.maxHosts", &[Used(ADMISSION)]),
+    ("spec.newHostsPerMinute", &[Used(ADMISSION)]),
     ("spec.token", &[Used("the token's Secret")]),
     ("spec.tokenExpiresAt", &[Used(ADMISSION)]),
     ("spec.config.cloud-config", &[Used("user-data, or stages of yip")]),

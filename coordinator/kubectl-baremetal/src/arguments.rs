@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Approve(ApproveArguments),
     /// Delete the Machine of a host without draining its node, or end a clean that cannot succeed
     Release(ReleaseArguments),
+    /// Clean a host whose machine is lost, so that it goes back to its pool
+    Clean(CleanArguments),
     /// Let the next boot of a seed ISO install a free host again
     Reinstall(ReinstallArguments),
     /// Delete the Machine of a host: the node is drained, then the host is cleaned and available again
@@ -231,6 +233,18 @@ pub(crate) struct Removal {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CleanArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// The lost machine, as NAME or KIND/NAME. The host has to state that it carries its node.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: String,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ReinstallArguments {
     /// Name of the MachineInventory.
     #[arg(value_name = "HOST")]
@@ -290,6 +304,7 @@ mod tests {
             "approve",
             "approve h --registration r",
             "release h --retry-clean --without-clean",
+            "clean h",
             "ui --port 65536",
             "ui --listen 0.0.0.0",
         ] {

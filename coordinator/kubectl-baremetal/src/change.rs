@@ -1,9 +1,12 @@
 //! The requests of a command, decided before anything is written.
 
 use coordinator_api::inventory::{Approval, MachineInventory};
+use coordinator_api::names::kind::BAREMETAL_MACHINE;
 use coordinator_api::names::{annotation, label};
-use coordinator_core::host::{AnnouncedPlan, HostRecord};
+use coordinator_core::host::{AnnouncedPlan, HostRecord, owner_text};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
+use strum::IntoEnumIterator as _;
 
 use crate::fleet::{Fleet, Id, Kind, Object, holders_of};
 
@@ -78,6 +81,53 @@ pub(crate) fn approve(inventory: &MachineInventory, identity: Option<&str>) -> R
     let request = Request::Annotate { object: id, key: annotation::APPROVAL, value: value.to_owned() };
     let next = "the host continues within half a minute".to_owned();
     Ok(Decision { requests: vec![request], consequence, next })
+}
+
+/// Has a host cleaned that states the node of a lost machine.
+pub(crate) fn clean(fleet: &Fleet, object: &Object, owner: &str, now: Timestamp) -> Result<Decision, String> {
+    let name = object.id.short();
+    let record = object.host().ok_or_else(|| format!("{name} cannot be read"))?;
+    if record.is_abandoned {
+        return Err(format!(
+            "{name} is given up already: it is cleaned when it attaches; after a failed clean, `kubectl baremetal release {} --retry-clean`",
+            object.id.name
+        ));
+    }
+    let owner = if owner.contains('/') { owner.to_owned() } else { owner_text(BAREMETAL_MACHINE, owner) };
+    match record.stated_owner() {
+        Some(stated) if stated == owner => {}
+        Some(stated) => return Err(format!("{name} states the node of {stated}, not of {owner}")),
+        None => return Err(format!("{name} states no node of a machine: nothing has to be cleaned")),
+    }
+    let (kind, machine) = owner.split_once('/').unwrap_or_default();
+    let known = Kind::iter().find(|known| <&str>::from(*known) == kind);
+    let known = known.ok_or_else(|| format!("{kind} is no kind of machine"))?;
+    let id = Id::new(known, &object.id.namespace, machine);
+    if fleet.get(&id).is_some() {
+        return Err(format!(
+            "{} exists: delete its Machine by `kubectl baremetal drain-and-release {}`",
+            id.short(),
+            object.id.name
+        ));
+    }
+    if let Some(claim) = record.claim.as_ref().filter(|_| record.claim_text() != owner) {
+        return Err(format!("{name} is held by {} {}", claim.kind, claim.baremetal_machine));
+    }
+    let annotate =
+        |key, value: &str| Request::Annotate { object: object.id.clone(), key, value: value.to_owned() };
+    let mut requests = vec![];
+    if record.claim.is_none() {
+        if known != Kind::BaremetalMachine {
+            requests.push(annotate(annotation::OWNER_KIND, kind));
+        }
+        requests.push(annotate(annotation::OWNER_BAREMETAL_MACHINE, machine));
+    }
+    requests.push(annotate(annotation::ABANDONED, &now.to_string()));
+    Ok(Decision {
+        requests,
+        consequence: format!("{name} loses the node of {owner} and all its data, and goes back to its pool"),
+        next: format!("`kubectl baremetal logs {} --follow` shows the clean", object.id.name),
+    })
 }
 
 /// Lets the next seed ISO install a free host again.

@@ -14,8 +14,8 @@ use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
-use super::targets::{Targets, UnknownHost};
 use super::{BaseImageError, SILENCE};
+use crate::egress::{Targets, UnknownHost};
 use crate::telemetry::chain;
 
 const REDIRECTS: usize = 5;

@@ -38,6 +38,7 @@ impl BaseImages {
         let image = if let Some(stored) = stored {
             stored
         } else {
+            let _permit = self.permits.search.acquire(&wanted.namespace).await;
             let arrived = self.fetch_layers(&mut registry, &resolved.layers).await?;
             self.store_file(&registry.shown, arrived, digest)?
         };

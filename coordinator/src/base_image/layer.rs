@@ -1,6 +1,8 @@
 //! Scans the files of a layer while it arrives as a stream of tar, compressed or not.
 
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
@@ -18,6 +20,13 @@ const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 /// Offset of the identifier of an ISO 9660 image.
 const MAGIC_AT: usize = 32769;
 const MAGIC: &[u8] = b"CD001";
+/// Largest window of zstd: 32 MiB, which the decoder keeps in memory. The best compression of the tools that
+/// build images needs as much.
+const WINDOW_LOG: u32 = 25;
+/// Bytes to which an image may unpack at any size, and bytes for each byte that arrives above that. Empty
+/// blocks of a file system shrink to a thousandth, whole images to a fifth.
+const UNPACKED_BYTES: u64 = 1 << 30;
+const RATIO: u64 = 100;
 /// Largest size in bytes of an extension, which has a long name.
 const EXTENSION: u64 = 1 << 20;
 
@@ -62,6 +71,8 @@ struct Arriving {
     pieces: Pieces,
     piece: Bytes,
     ended: bool,
+    /// Bytes of all layers so far.
+    arrived: Rc<Cell<u64>>,
 }
 
 /// The channel was closed before the end of the layer.
@@ -78,7 +89,10 @@ impl Read for Arriving {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() && !self.ended {
             match self.pieces.blocking_recv() {
-                Some(Some(piece)) => self.piece = piece,
+                Some(Some(piece)) => {
+                    self.arrived.set(self.arrived.get().saturating_add(piece.len() as u64));
+                    self.piece = piece;
+                }
                 Some(None) => self.ended = true,
                 None => return Err(io::Error::other(Stopped)),
             }
@@ -94,12 +108,19 @@ impl Read for Arriving {
 struct Bounded<R> {
     inner: R,
     left: u64,
+    /// Bytes of all layers that were unpacked.
+    unpacked: u64,
+    arrived: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(out)?;
         self.left = self.left.checked_sub(count as u64).ok_or_else(|| io::Error::other(Oversized))?;
+        self.unpacked += count as u64;
+        if self.unpacked > UNPACKED_BYTES.saturating_add(self.arrived.get().saturating_mul(RATIO)) {
+            return Err(io::Error::other(Oversized));
+        }
         Ok(count)
     }
 }
@@ -111,23 +132,29 @@ pub(super) struct Extraction {
     limit: u64,
     /// Bytes to which the remaining layers may unpack.
     left: u64,
+    /// Bytes that arrived, and bytes that they were unpacked to.
+    arrived: u64,
+    unpacked: u64,
     search: Search,
     kept: Option<Arrived>,
 }
 
 impl Extraction {
     pub(super) fn new(ledger: Arc<Ledger>, limit: u64) -> Self {
-        Self { ledger, limit, left: limit.saturating_mul(2), search: Search::default(), kept: None }
+        let left = limit.saturating_mul(2);
+        Self { ledger, limit, left, arrived: 0, unpacked: 0, search: Search::default(), kept: None }
     }
 
     /// Reads a layer to its end; layers come from the top down.
     pub(super) fn scan_layer(&mut self, pieces: Pieces) -> Result<(), LayerError> {
-        let mut arriving = Arriving { pieces, piece: Bytes::new(), ended: false };
+        let arrived = Rc::new(Cell::new(self.arrived));
+        let mut arriving = Arriving { pieces, piece: Bytes::new(), ended: false, arrived: arrived.clone() };
         let scanned = self.scan_pieces(&mut arriving);
         if matches!(scanned, Err(LayerError::Malformed(_))) {
             // The rest is read, because the sender can check the digest only at the end.
             io::copy(&mut arriving, &mut io::sink())?;
         }
+        self.arrived = arrived.get();
         self.search.end_layer();
         scanned
     }
@@ -138,8 +165,8 @@ impl Extraction {
     }
 
     fn scan_pieces(&mut self, arriving: &mut Arriving) -> Result<(), LayerError> {
-        let left = self.left;
-        let mut unpacked = Bounded { inner: open_decoder(arriving)?, left };
+        let (left, unpacked, arrived) = (self.left, self.unpacked, arriving.arrived.clone());
+        let mut unpacked = Bounded { inner: open_decoder(arriving)?, left, unpacked, arrived };
         let mut archive = tar::Archive::new(&mut unpacked);
         let mut name = None;
         // Extensions are read here, because the crate would hold them in memory at any size.
@@ -153,7 +180,7 @@ impl Extraction {
         }
         // The bytes after the end of the archive are part of the layer.
         io::copy(&mut unpacked, &mut io::sink())?;
-        self.left = unpacked.left;
+        (self.left, self.unpacked) = (unpacked.left, unpacked.unpacked);
         drop(unpacked);
         io::copy(arriving, &mut io::sink())?;
         Ok(())
@@ -239,7 +266,8 @@ fn open_decoder<'a>(arriving: &'a mut Arriving) -> Result<Box<dyn Read + 'a>, La
         return Ok(Box::new(MultiGzDecoder::new(reader)));
     }
     if start.starts_with(&ZSTD) || start.get(1..4) == Some(&ZSTD_SKIPPED) {
-        let decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
+        decoder.window_log_max(WINDOW_LOG)?;
         return Ok(Box::new(decoder));
     }
     Ok(Box::new(reader))
@@ -273,6 +301,26 @@ mod tests {
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
         encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// A frame that asks for a window of 128 MiB.
+    fn wide_zstd() -> Vec<u8> {
+        let mut encoder = zstd::stream::write::Encoder::new(vec![], 1).unwrap();
+        encoder.window_log(27).unwrap();
+        encoder.write_all(&vec![0; 1 << 20]).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// A file of 2 GiB in 64 KiB, of which the first GiB is unpacked.
+    fn packed_zeros() -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(2 << 30);
+        header.set_path("a").unwrap();
+        header.set_cksum();
+        let mut encoder = zstd::stream::write::Encoder::new(vec![], 1).unwrap();
+        encoder.write_all(header.as_bytes()).unwrap();
+        io::copy(&mut io::repeat(0).take(2 << 30), &mut encoder).unwrap();
         encoder.finish().unwrap()
     }
 
@@ -362,7 +410,11 @@ mod tests {
         let whole = tar(&[("a.iso", &iso(1)), ("b", &vec![0; 60_000])]);
         let large = tar(&[("a", &vec![0; 100_000])]);
         let garbled = [&gzip(&whole)[..200], b"nonsense"].concat();
-        let cases: [(&str, &[u8], bool, u64, Check); 6] = [
+        let cases: [(&str, &[u8], bool, u64, Check); 8] = [
+            ("wide window", &wide_zstd(), true, 1 << 30, |error| matches!(error, LayerError::Malformed(_))),
+            ("packed zeros", &packed_zeros(), true, 1 << 33, |error| {
+                matches!(error, LayerError::Keep(KeepError::TooLarge))
+            }),
             ("stopped", &whole[..30_000], false, 1 << 20, |error| matches!(error, LayerError::Stopped)),
             ("garbled", &garbled, true, 1 << 20, |error| matches!(error, LayerError::Malformed(_))),
             ("no tar", &[9; 5000], true, 1 << 20, |error| matches!(error, LayerError::Malformed(_))),

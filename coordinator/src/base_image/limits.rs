@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::targets::{BaseHost, parse_network};
+use crate::egress::{Target, parse_network};
 use crate::quantities::{GI, parse_bytes, parse_duration};
 
 /// Limits of base ISOs.
@@ -30,11 +30,12 @@ pub struct BaseImageLimits {
     /// server, a Service of the coordinator's namespace, or refused by
     /// `--refuse-base` and `--own-address`.
     #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
-    pub allow_base: Vec<BaseHost>,
+    pub allow_base: Vec<Target>,
     /// CIDRs that base ISOs may not come from, such as those of Services and pods.
     #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
     pub refuse_base: Vec<IpNet>,
-    /// Addresses of the pod and of its node: base ISOs may not come from them. The
+    /// Addresses of the pod and of its node: base ISOs may not come from them,
+    /// and kubeconfigs may not name them. The
     /// Deployment sets it.
     #[arg(long = "own-address", env = "OWN_ADDRESSES", value_delimiter = ',', value_parser = parse_network)]
     pub own_addresses: Vec<IpNet>,

@@ -1,9 +1,11 @@
 //! Resolves a reference to the layers of the image for the platform of the hosts.
 
+use std::fmt;
+
 use coordinator_core::seed_image::platform::Platform;
 use oci_spec::image::{Descriptor, Digest, DigestAlgorithm, ImageIndex, ImageManifest, Os};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use sha2::{Digest as _, Sha256};
 
 use super::BaseImageError;
@@ -12,6 +14,8 @@ use super::registry::Registry;
 /// Largest size of a manifest, an index or a configuration. Registries accept no larger ones.
 const DOCUMENT_SIZE: usize = 4 << 20;
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
+/// Most layers of an image, and most images of an index. Docker builds images of at most 127 layers.
+const ENTRIES: usize = 512;
 /// Configurations that state a platform.
 const CONFIGURATIONS: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
@@ -28,6 +32,43 @@ pub(super) struct Image {
 pub(super) enum Document {
     Index(Box<ImageIndex>),
     Manifest(Box<ImageManifest>),
+}
+
+/// The fields by which documents differ, without a value in memory.
+#[derive(Deserialize)]
+struct Fields {
+    manifests: Option<Entries>,
+    layers: Option<Entries>,
+}
+
+/// A list of at most [`ENTRIES`] descriptors.
+struct Entries;
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Counter;
+
+        impl<'de> Visitor<'de> for Counter {
+            type Value = Entries;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "at most {ENTRIES} descriptors")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Entries, A::Error> {
+                let mut count = 0;
+                while sequence.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                    if count > ENTRIES {
+                        return Err(A::Error::invalid_length(count, &self));
+                    }
+                }
+                Ok(Entries)
+            }
+        }
+
+        deserializer.deserialize_seq(Counter)
+    }
 }
 
 #[derive(Deserialize)]
@@ -98,10 +139,10 @@ fn verify_digest(
 /// Recognizes a document by its fields, because registries often omit the media type. A document
 /// with the fields of both is refused.
 pub(super) fn parse_document(bytes: &[u8]) -> Option<Document> {
-    let value: Value = serde_json::from_slice(bytes).ok()?;
-    match (value.get("manifests").is_some(), value.get("layers").is_some()) {
-        (true, false) => serde_json::from_value(value).ok().map(Document::Index),
-        (false, true) => serde_json::from_value(value).ok().map(Document::Manifest),
+    let found: Fields = serde_json::from_slice(bytes).ok()?;
+    match (found.manifests, found.layers) {
+        (Some(_), None) => serde_json::from_slice(bytes).ok().map(Document::Index),
+        (None, Some(_)) => serde_json::from_slice(bytes).ok().map(Document::Manifest),
         _ => None,
     }
 }
@@ -189,6 +230,12 @@ mod tests {
         for text in ["", "{}", r#"{"schemaVersion":1,"fsLayers":[]}"#, &both, r#"{"layers":[]}"#] {
             assert!(parse_document(text.as_bytes()).is_none(), "{text}");
         }
+        let layer = json!({ "mediaType": "x/y", "size": 1, "digest": format!("sha256:{}", "0".repeat(64)) });
+        let with = |count: usize| {
+            json!({ "schemaVersion": 2, "layers": vec![layer.clone(); count], "config": config }).to_string()
+        };
+        assert!(parse_document(with(ENTRIES).as_bytes()).is_some());
+        assert!(parse_document(with(ENTRIES + 1).as_bytes()).is_none());
         let manifest = json!({ "schemaVersion": 2, "layers": [], "config": config }).to_string();
         assert!(matches!(parse_document(manifest.as_bytes()), Some(Document::Manifest(_))));
     }

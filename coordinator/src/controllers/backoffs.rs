@@ -23,7 +23,19 @@ pub(super) enum Cause {
 #[derive(Clone, Debug, Default)]
 pub struct Backoffs(Arc<Mutex<Attempts>>);
 
-type Attempts = HashMap<(Kind, Key, Cause), u32>;
+type Attempts = HashMap<(Kind, Key, Cause), InRow>;
+
+/// Attempts in a row.
+#[derive(Debug)]
+struct InRow {
+    count: u32,
+    since: Instant,
+    /// The last time that the object showed them.
+    shown: Option<Instant>,
+}
+
+/// A race with another writer or a late cache is over after this time.
+const RACE: Duration = Duration::from_secs(15);
 
 impl Backoffs {
     fn lock_counts(&self) -> MutexGuard<'_, Attempts> {
@@ -33,9 +45,30 @@ impl Backoffs {
     /// Counts one more attempt; the first is 1.
     pub(super) fn count_attempt(&self, kind: Kind, key: &Key, cause: Cause) -> u32 {
         let mut counts = self.lock_counts();
-        let attempt = counts.entry((kind, key.clone(), cause)).or_default();
-        *attempt = attempt.saturating_add(1);
-        *attempt
+        let first = || InRow { count: 0, since: Instant::now(), shown: None };
+        let attempts = counts.entry((kind, key.clone(), cause)).or_insert_with(first);
+        attempts.count = attempts.count.saturating_add(1);
+        attempts.count
+    }
+
+    /// Tells whether an object had conflicts for so long that they are no race with another writer: a
+    /// missing subresource or CRD answers 404 each time.
+    pub(super) fn is_conflict_lasting(&self, kind: Kind, key: &Key) -> bool {
+        self.lock_counts().get(&(kind, key.clone(), Cause::Conflict)).is_some_and(InRow::is_lasting)
+    }
+
+    /// Tells whether an object shows its lasting conflict now. Two replicas that lead at once answer each
+    /// other's status: each shows its own at the intervals of its attempts.
+    pub(super) fn shows_conflict(&self, kind: Kind, key: &Key) -> bool {
+        let mut counts = self.lock_counts();
+        let lasting = counts.get_mut(&(kind, key.clone(), Cause::Conflict)).filter(|row| row.is_lasting());
+        let Some(row) = lasting else { return false };
+        let interval = retry::conflict_backoff(row.count);
+        if row.shown.is_some_and(|shown| shown.elapsed() < interval) {
+            return false;
+        }
+        row.shown = Some(Instant::now());
+        true
     }
 
     /// The interval until an object is looked for again that no watch announces.
@@ -63,6 +96,13 @@ impl Backoffs {
     /// Another replica led meanwhile.
     pub(super) fn clear(&self) {
         self.lock_counts().clear();
+    }
+}
+
+impl InRow {
+    /// Events of other objects cause attempts too, so that their number alone is no time.
+    fn is_lasting(&self) -> bool {
+        self.count >= retry::CONFLICTS_IN_A_RACE && self.since.elapsed() >= RACE
     }
 }
 
@@ -104,6 +144,25 @@ mod tests {
         assert!(reset("host-1"));
         assert_eq!(count(Cause::Conflict), 1);
         assert!(!reset("host-1"), "a conflict alone is no failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lasting_conflict_is_shown_at_intervals() {
+        let (backoffs, key) = (Backoffs::default(), Key::new("fleet", "host-1"));
+        let conflict = || backoffs.count_attempt(Kind::BaremetalMachine, &key, Cause::Conflict);
+        let shows = || backoffs.shows_conflict(Kind::BaremetalMachine, &key);
+        for attempt in 1..=20 {
+            assert_eq!(conflict(), attempt);
+        }
+        assert!(!shows(), "many conflicts at once are a race");
+        tokio::time::advance(RACE).await;
+        assert!(shows());
+        conflict();
+        assert!(!shows(), "the answer to its own status");
+        tokio::time::advance(retry::conflict_backoff(21)).await;
+        assert!(shows(), "it lasts");
+        backoffs.reset_failures(Kind::BaremetalMachine, &key);
+        assert!(!shows());
     }
 
     #[test]

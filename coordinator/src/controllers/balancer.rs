@@ -6,20 +6,20 @@ use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
-use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
-use coordinator_api::names::label;
+use coordinator_api::names::{kind, label};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::pool::MachineInventoryPool;
-use coordinator_core::demand::baremetal_machine::{is_releasing, named_host};
+use coordinator_core::demand::baremetal_machine::{holding_of, is_releasing, named_host};
+use coordinator_core::holding::Holding;
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
-    Candidate, Internal, decide_members, end_duty, find_holder, find_network, is_other_endpoint,
-    project_conditions,
+    Candidate, Internal, Neighbour, decide_members, end_duty, find_holder, find_network, has_duties,
+    is_other_endpoint, project_conditions,
 };
 use kube::ResourceExt as _;
 
 use super::context::Context;
-use crate::key::Key;
+use crate::key::{Key, find_owner};
 use crate::store::{StoreError, host};
 
 /// A control-plane machine and the host that it claims.
@@ -37,6 +37,8 @@ pub(super) struct Distributed {
     pub conditions: Vec<ConditionUpdate>,
     /// The host that holds the address.
     pub holder: Option<String>,
+    /// The first host whose duty the API server refused, which keeps no other host from its duty.
+    pub failed: Option<StoreError>,
 }
 
 /// Announces the duties that changed.
@@ -55,14 +57,18 @@ pub(super) async fn distribute_duties(
     // seen.
     context.index.set_network(&Key::of(cluster), network);
     let neighbours = context.index.find_neighbours(internal, network).into_iter();
-    let neighbours: Vec<_> =
-        neighbours.filter_map(|key| context.cache.get::<BaremetalCluster>(&key)).collect();
+    let neighbours = neighbours.filter_map(|key| context.cache.get::<BaremetalCluster>(&key));
+    let neighbours: Vec<_> = neighbours.map(|cluster| read_neighbour(context, cluster)).collect();
     let decision = decide_members(cluster, internal, &candidates, &neighbours);
+    let mut failed = None;
     for member in decision.members.iter().filter(|member| member.is_new) {
         let Some(found) = claimed.iter().find(|claimed| claimed.record.name.as_str() == member.host) else {
             continue;
         };
-        announce_duty(context, &found.inventory, &member.duty).await?;
+        if let Err(error) = announce_duty(context, &found.inventory, &member.duty).await {
+            failed.get_or_insert(error);
+            continue;
+        }
         let (host, generation) = (&member.host, member.duty.generation);
         tracing::info!(
             host,
@@ -77,14 +83,24 @@ pub(super) async fn distribute_duties(
             continue;
         }
         let found = claimed.iter().find(|claimed| claimed.record.name.as_str() == name);
-        if let Some(found) = found {
-            dismiss_host(context, &found.inventory, &found.record).await?;
+        if let Some(found) = found
+            && let Err(error) = dismiss_host(context, &found.inventory, &found.record).await
+        {
+            failed.get_or_insert(error);
         }
     }
     Ok(Distributed {
         conditions: project_conditions(&decision, &candidates),
         holder: find_holder(&decision, &candidates).map(str::to_owned),
+        failed,
     })
+}
+
+fn read_neighbour(context: &Context, cluster: Arc<BaremetalCluster>) -> Neighbour {
+    let owner = find_owner(&*cluster, kind::CLUSTER);
+    let claimed = owner.map_or_else(Vec::new, |owner| gather_claimed(context, &cluster, &owner));
+    let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
+    Neighbour { has_duties: has_duties(&candidates), cluster }
 }
 
 /// Ends the duty of a host that is no member any more; `false` if the host has none.
@@ -104,13 +120,9 @@ pub(super) async fn dismiss_host(
 /// Tells whether the host is a control-plane host: its machine is one, names the host, and does not
 /// release it.
 pub(super) fn is_member(context: &Context, machine: &BaremetalMachine, record: &HostRecord) -> bool {
-    let claims = record.claim.as_ref().is_some_and(|claim| {
-        claim.kind == KIND && machine.metadata.name.as_deref() == Some(claim.baremetal_machine.as_str())
-    });
-    claims
+    holding_of(machine, &record.name, record.claim.as_ref()) == Holding::Both
         && machine.labels().contains_key(label::CONTROL_PLANE)
         && !is_releasing(machine, context.find_owner(machine).as_deref())
-        && named_host(machine).is_some_and(|host| host == record.name)
         && !record.is_abandoned
         && record.foreign_owner().is_none()
 }

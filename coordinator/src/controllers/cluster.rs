@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::cluster::{BaremetalCluster, Endpoint};
-use coordinator_api::conditions::{ConditionUpdate, set_conditions, set_failure};
+use coordinator_api::conditions::{ConditionUpdate, Reason, set_conditions, set_failure};
 use coordinator_api::names::kind;
 use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
@@ -20,6 +20,7 @@ use super::failures::describe_failure;
 use super::reconciled::{Failure, Reconciled};
 use crate::key::{Key, OfKind as _, find_owner};
 use crate::store::{self, Class, StoreError, status};
+use crate::telemetry::chain;
 
 /// The effects and observations of a reconcile, for the status.
 struct Applied {
@@ -29,7 +30,12 @@ struct Applied {
     observed: Observed,
     /// The time after which the endpoint is asked again.
     next: Option<Duration>,
+    /// A host whose duty could not be written.
+    failed: Option<StoreError>,
 }
+
+/// The interval after the Lease of the holder was refused. The Lease decides nothing.
+const HOLDER_RETRY: Duration = Duration::from_mins(5);
 
 impl Reconciled for BaremetalCluster {
     async fn reconcile(cluster: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
@@ -42,11 +48,16 @@ impl Reconciled for BaremetalCluster {
         // The change comes back as an event and is shown then.
         let Some(applied) = applied else { return Ok(Action::await_change()) };
         let now = context.clock.now();
-        let failed = show_holder(&context, owner.as_deref(), &applied, now).await.err();
+        let refused = show_holder(&context, owner.as_deref(), &applied, now).await.err();
+        if let Some(error) = &refused {
+            let note = format!("{}; the endpoint does not depend on it", chain(error));
+            context.events.publish(&*cluster, Reason::ApiRequestFailed, &note);
+        }
+        let failed = applied.failed;
         let generation = cluster.metadata.generation;
         let mut projected = cluster::cluster_status(&cluster, &decision, applied.observed, now);
         set_conditions(&mut projected.conditions, &applied.conditions, generation, now);
-        // Status is written even if the holder Lease could not be written.
+        // The status is written even if the duty of a host could not be written.
         if let Some(error) = failed.as_ref().filter(|error| error.class() != Class::Conflict) {
             let failed = describe_failure(error);
             let stored = cluster.status.as_ref().map_or(&[][..], |status| &status.conditions);
@@ -57,10 +68,12 @@ impl Reconciled for BaremetalCluster {
         if written.is_some() && was_ready != projected.ready {
             tracing::info!(ready = projected.ready, "readiness changed");
         }
-        match failed {
-            Some(error) => Err(Failure::Shown(error)),
-            None => Ok(applied.next.map_or_else(Action::await_change, Action::requeue)),
+        if let Some(error) = failed {
+            let is_shown = error.class() != Class::Conflict;
+            return Err(if is_shown { Failure::Shown(error) } else { Failure::Unshown(error) });
         }
+        let next = applied.next.into_iter().chain(refused.map(|_| HOLDER_RETRY)).min();
+        Ok(next.map_or_else(Action::await_change, Action::requeue))
     }
 
     async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
@@ -85,14 +98,14 @@ async fn apply_decision(
         return Ok(None);
     }
     let mut conditions = vec![load_balancer::ignored_condition(cluster)];
-    let mut holder = None;
+    let (mut holder, mut failed) = (None, None);
     if let (Decision::Rest, Some(owner)) = (decision, owner) {
         let distributed = balancer::distribute_duties(context, cluster, &Key::of(owner)).await?;
         conditions.extend(distributed.conditions);
-        holder = distributed.holder;
+        (holder, failed) = (distributed.holder, distributed.failed);
     }
     let (observed, next) = observe_cluster(context, decision, owner).await?;
-    Ok(Some(Applied { conditions, holder, observed, next }))
+    Ok(Some(Applied { conditions, holder, observed, next, failed }))
 }
 
 /// Names the holder of the endpoint in a Lease of the workload cluster, if an API server answers

@@ -7,6 +7,7 @@ use coordinator_api::names::{kind, label};
 use kube::{Client, Resource, ResourceExt};
 
 use super::backoffs::{Backoffs, Throttle};
+use super::interruptions::Interruptions;
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::metal3::Metal3Index;
@@ -38,6 +39,7 @@ pub struct Context {
     pub versions: ApiVersions,
     pub backoffs: Backoffs,
     pub pool_writes: Throttle,
+    pub interruptions: Interruptions,
     pub workloads: WorkloadClients,
     /// The value of the label of the objects that are reconciled. Without a value all objects are
     /// reconciled.
@@ -60,6 +62,6 @@ impl Context {
     /// Tells whether an object is paused by itself or by its Cluster, or was moved away.
     pub fn is_paused(&self, object: &impl OfCluster) -> bool {
         let cluster = object.find_cluster().and_then(|key| self.cache.get::<Cluster>(&key));
-        coordinator_core::cluster::is_paused(object, cluster.as_deref())
+        coordinator_core::pause::is_paused(object, cluster.as_deref())
     }
 }

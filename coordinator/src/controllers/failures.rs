@@ -2,6 +2,7 @@
 
 use coordinator_api::conditions::{ConditionUpdate, set_conditions};
 use coordinator_core::assignment::effect_failed;
+use coordinator_core::problem::{Blocker, Problem, Severity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
 use kube::core::object::HasStatus;
@@ -42,6 +43,31 @@ where
     status::write_status(&context.client, object, &projected).await.map(drop)
 }
 
+/// Writes an Event if an operator has to act and the reason is new. `before` is the reason that the
+/// object showed; a text that changes under the same reason is no new cause.
+pub(super) fn announce_blocker(
+    context: &Context,
+    object: &impl Resource<DynamicType = ()>,
+    blocker: &Blocker,
+    before: Option<&str>,
+) {
+    if blocker.severity != Severity::Waiting {
+        announce_problem(context, object, &blocker.problem, before);
+    }
+}
+
+/// Writes an Event if the reason of a problem is new.
+pub(super) fn announce_problem(
+    context: &Context,
+    object: &impl Resource<DynamicType = ()>,
+    problem: &Problem,
+    before: Option<&str>,
+) {
+    if before != Some(problem.reason.as_str()) {
+        context.events.publish(object, problem.reason, &problem.event_text());
+    }
+}
+
 /// Shows a failed effect of an object without conditions in an Event.
 pub(super) async fn show_event(
     context: &Context,
@@ -49,6 +75,6 @@ pub(super) async fn show_event(
     error: &StoreError,
 ) -> Result<(), StoreError> {
     let failed = describe_failure(error);
-    context.events.publish(object, failed.reason, &failed.text()).await;
+    context.events.publish(object, failed.reason, &failed.text());
     Ok(())
 }

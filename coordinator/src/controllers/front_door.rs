@@ -18,7 +18,7 @@ use coordinator_core::demand::{Demand, Want};
 use coordinator_core::host::HostRecord;
 use coordinator_core::host_decision::ClaimingMachine;
 use coordinator_core::pool::Wish;
-use coordinator_core::problem::{Blocker, Severity};
+use coordinator_core::problem::Severity;
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
 use coordinator_core::trace::TraceId;
@@ -29,7 +29,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::context::Context;
-use super::failures::describe_failure;
+use super::failures::{announce_blocker, describe_failure};
 use super::reconciled::Failure;
 use crate::clock::time_until;
 use crate::index::Wait;
@@ -45,7 +45,7 @@ pub(super) const VALUE: &str = "value";
 /// Secrets and Nodes that one decision may ask for.
 const READS: usize = 6;
 /// A machine without a host is decided again after this time. A member that becomes available is
-/// offered to one machine, which may not take it, and the counts in its message change.
+/// offered to one machine, which may not take it.
 pub(super) const EXHAUSTED_RECHECK: Duration = Duration::from_secs(30);
 
 /// A kind of machine that asks for hosts.
@@ -71,8 +71,8 @@ pub(super) trait FrontDoor: Object + OfKind + Send + Sync + 'static {
     fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered)
     -> Self::Status;
 
-    /// Reason and message of the stored condition `Ready`.
-    fn ready_reason(&self) -> Option<(String, String)>;
+    /// Reason of the stored condition `Ready`.
+    fn ready_reason(&self) -> Option<&str>;
 
     /// The change by which the machine records its providerID.
     fn provide_change(&self, provider_id: &ProviderId) -> Value {
@@ -241,8 +241,11 @@ async fn write_state<K: FrontDoor>(
     gathered: &Gathered,
     applied: &Applied,
 ) -> Result<(), StoreError> {
+    let is_conflict = applied.result.as_ref().is_err_and(|error| error.class() == Class::Conflict);
+    if is_conflict && !context.backoffs.shows_conflict(K::KIND, &Key::of(machine)) {
+        return Ok(());
+    }
     let failed = match &applied.result {
-        Err(error) if error.class() == Class::Conflict => return Ok(()),
         Err(error) => Some(describe_failure(error)),
         Ok(()) => None,
     };
@@ -256,26 +259,13 @@ async fn write_state<K: FrontDoor>(
         updates.retain(|update| update.kind != failed.kind);
         updates.push(failed);
     }
-    let before = machine.ready_reason();
+    let before = machine.ready_reason().map(str::to_owned);
     let status = machine.project_status(&state, &updates, gathered);
     let written = status::write_status(&context.client, machine, &status).await?;
     if let (Some(written), Some(blocker)) = (written, &state.blocker) {
-        announce_blocker(context, &written, blocker, before).await;
+        announce_blocker(context, &written, blocker, before.as_deref());
     }
     Ok(())
-}
-
-/// Writes an Event if an operator has to act, once per cause.
-async fn announce_blocker<K: FrontDoor>(
-    context: &Context,
-    machine: &K,
-    blocker: &Blocker,
-    before: Option<(String, String)>,
-) {
-    let now = (blocker.problem.reason.as_str().to_owned(), blocker.problem.text());
-    if blocker.severity != Severity::Waiting && before.as_ref() != Some(&now) {
-        context.events.publish(machine, blocker.problem.reason, &now.1).await;
-    }
 }
 
 fn requeue_after<K: OfKind>(

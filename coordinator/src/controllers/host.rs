@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::{Reason, Type, find_condition};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, find_condition};
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
@@ -14,12 +14,12 @@ use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{Assignment, Wake};
-use coordinator_core::cluster;
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::host_decision::{
     ClaimingMachine, HostDecision, HostEffect, HostSituation, decide_host,
 };
 use coordinator_core::load_balancer::end_duty;
+use coordinator_core::pause;
 use coordinator_core::plan::custom::read_custom;
 use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
@@ -28,19 +28,19 @@ use kube::{Api, ResourceExt as _};
 
 use super::balancer;
 use super::context::Context;
-use super::failures::describe_failure;
+use super::failures::{announce_problem, describe_failure};
 use super::front_door::FrontDoor;
 use super::plans::{describe_release, write_plan};
 use super::reconciled::{Failure, Reconciled};
 use crate::clock::time_until;
 use crate::key::{Key, Kind};
 use crate::store::plan_record::{self, PlanSecret};
-use crate::store::{StoreError, host, secret};
+use crate::store::{Class, StoreError, host, secret};
 use crate::traces::note_trace;
 
 impl Reconciled for MachineInventory {
     async fn reconcile(inventory: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
-        Ok(reconcile_host(inventory, context).await?)
+        reconcile_host(inventory, context).await
     }
 
     async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
@@ -50,10 +50,7 @@ impl Reconciled for MachineInventory {
 }
 
 /// Gathers, decides, applies one effect, projects the conditions.
-async fn reconcile_host(
-    inventory: Arc<MachineInventory>,
-    context: Arc<Context>,
-) -> Result<Action, StoreError> {
+async fn reconcile_host(inventory: Arc<MachineInventory>, context: Arc<Context>) -> Result<Action, Failure> {
     let Some(record) = HostRecord::parse(&inventory) else { return Ok(Action::await_change()) };
     note_trace(record.claim.as_ref().and_then(TraceId::of_claim));
     let now = context.clock.now();
@@ -67,53 +64,136 @@ async fn reconcile_host(
     })
 }
 
-/// Decides and applies the effect, or writes the conditions if there is no effect.
+/// Decides and applies the effect. Without an effect, or if it failed, the first change beside it is
+/// applied, or the conditions are written. An effect that the API server refuses each time keeps
+/// nothing else from the host.
 async fn act_once(
     context: &Context,
     inventory: &Arc<MachineInventory>,
     gathered: &mut Gathered<'_>,
-) -> Result<Wake, StoreError> {
-    let (outcome, secret) = gathered.decide_outcome(context).await?;
-    let allocation = outcome.allocation.filter(|state| inventory.allocation_state() != *state);
-    match (&outcome.effect, allocation) {
-        (Some(effect), _) => {
-            apply_effect(context, inventory, &gathered.record, effect, secret.as_ref()).await?;
+) -> Result<Wake, Failure> {
+    let mut failures = Failures::default();
+    let outcome = match gathered.decide_outcome(context).await {
+        Ok((outcome, secret)) => {
+            if let Some(effect) = &outcome.effect {
+                match apply_effect(context, inventory, &gathered.record, effect, secret.as_ref()).await {
+                    Ok(()) => return Ok(outcome.wake),
+                    Err(error) => failures.add(effect.request(), error)?,
+                }
+            }
+            Some(outcome)
         }
-        (None, Some(state)) => host::mark(&context.client, inventory, state).await?,
-        _ if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
-            accept_network(context, inventory).await?;
+        Err((request, error)) => {
+            failures.add(request, error)?;
+            None
         }
-        // The registration writes the first status.
-        _ if inventory.status.is_none() && gathered.record.claim.is_none() => {}
-        _ if gathered.is_dismissed() => {
-            balancer::dismiss_host(context, inventory, &gathered.record).await?;
+    };
+    for change in list_changes(inventory, gathered, outcome.as_ref()) {
+        match apply_change(context, inventory, &gathered.record, change).await {
+            Ok(()) => return failures.end_with(outcome),
+            Err(error) => failures.add(Type::Ready, error)?,
         }
-        _ => show_problems(context, inventory, &outcome, gathered.now).await?,
     }
-    Ok(outcome.wake)
+    // The registration writes the first status.
+    if inventory.status.is_some() || gathered.record.claim.is_some() || !failures.0.is_empty() {
+        show_problems(context, inventory, outcome.as_ref(), &failures, gathered.now).await?;
+    }
+    failures.end_with(outcome)
+}
+
+/// What failed in a reconcile, with the condition that shows each failure.
+#[derive(Default)]
+struct Failures(Vec<(Type, StoreError)>);
+
+impl Failures {
+    /// # Errors
+    /// A conflict: everything is decided again with the newer object.
+    fn add(&mut self, kind: Type, error: StoreError) -> Result<(), Failure> {
+        if error.class() == Class::Conflict {
+            return Err(error.into());
+        }
+        self.0.push((kind, error));
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<ConditionUpdate> {
+        let mut shown: Vec<ConditionUpdate> = vec![];
+        for (kind, error) in &self.0 {
+            let failed = describe_failure(error);
+            for kind in [Type::Ready, *kind] {
+                if shown.iter().all(|known| known.kind != kind) {
+                    shown.push(ConditionUpdate { kind, ..failed.clone() });
+                }
+            }
+        }
+        shown
+    }
+
+    fn end_with(self, outcome: Option<HostDecision>) -> Result<Wake, Failure> {
+        match self.0.into_iter().next() {
+            Some((_, error)) => Err(Failure::Shown(error)),
+            None => Ok(outcome.map_or(Wake::OnChange, |outcome| outcome.wake)),
+        }
+    }
+}
+
+/// A change that is due beside the effect of the decision.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Mark(AllocationState),
+    AcceptNetwork,
+    EndDuty,
+}
+
+fn list_changes(
+    inventory: &MachineInventory,
+    gathered: &Gathered<'_>,
+    outcome: Option<&HostDecision>,
+) -> Vec<Change> {
+    let allocation = outcome.and_then(|outcome| outcome.allocation);
+    let mark = allocation.filter(|state| inventory.allocation_state() != *state).map(Change::Mark);
+    let is_accepted = inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK);
+    let accept = (is_accepted && !gathered.is_paused).then_some(Change::AcceptNetwork);
+    let dismissal = gathered.is_dismissed().then_some(Change::EndDuty);
+    [mark, accept, dismissal].into_iter().flatten().collect()
+}
+
+async fn apply_change(
+    context: &Context,
+    inventory: &Arc<MachineInventory>,
+    record: &HostRecord,
+    change: Change,
+) -> Result<(), StoreError> {
+    match change {
+        Change::Mark(state) => host::mark(&context.client, inventory, state).await,
+        Change::AcceptNetwork => accept_network(context, inventory).await,
+        Change::EndDuty => balancer::dismiss_host(context, inventory, record).await.map(drop),
+    }
 }
 
 /// Writes the conditions, and an Event if the cause of a missing owner is new.
 async fn show_problems(
     context: &Context,
     inventory: &MachineInventory,
-    outcome: &HostDecision,
+    outcome: Option<&HostDecision>,
+    failures: &Failures,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    let hold = outcome.and_then(|outcome| outcome.hold.as_ref());
     let problems = [
-        (Type::Ready, &outcome.hold),
-        (Type::CustomPlanAccepted, &outcome.custom),
-        (Type::Rebooted, &outcome.reboot),
+        (Type::Ready, hold),
+        (Type::CustomPlanAccepted, outcome.and_then(|outcome| outcome.custom.as_ref())),
+        (Type::Rebooted, outcome.and_then(|outcome| outcome.reboot.as_ref())),
     ];
-    let updates =
-        problems.into_iter().filter_map(|(kind, problem)| Some(problem.as_ref()?.condition_false(kind)));
+    let mut updates = failures.describe();
+    for (kind, problem) in problems {
+        let is_free = updates.iter().all(|known| known.kind != kind);
+        updates.extend(problem.filter(|_| is_free).map(|problem| problem.condition_false(kind)));
+    }
     host::write_conditions(&context.client, inventory, updates, now).await?;
-    let before = find_condition(inventory.conditions(), Type::Ready);
-    let orphaned = outcome.hold.as_ref().filter(|hold| hold.reason == Reason::OwnerMissing);
-    if let Some(problem) =
-        orphaned.filter(|problem| before.is_none_or(|before| before.message != problem.text()))
-    {
-        context.events.publish(inventory, problem.reason, &problem.text()).await;
+    let before = find_condition(inventory.conditions(), Type::Ready).map(|ready| ready.reason.as_str());
+    if let Some(orphaned) = hold.filter(|hold| hold.reason == Reason::OwnerMissing && failures.0.is_empty()) {
+        announce_problem(context, inventory, orphaned, before);
     }
     Ok(())
 }
@@ -150,7 +230,7 @@ impl<'a> Gathered<'a> {
         let owner_cluster =
             named_cluster.and_then(|name| context.cache.get::<Cluster>(&key.in_namespace_of(name)));
         let is_cluster_missing = named_cluster.is_some() && owner_cluster.is_none();
-        let is_paused = cluster::is_paused(inventory, owner_cluster.as_deref())
+        let is_paused = pause::is_paused(inventory, owner_cluster.as_deref())
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
@@ -185,12 +265,12 @@ impl<'a> Gathered<'a> {
         is_over && !self.is_paused && end_duty(self.record.load_balancer.as_ref(), 0).is_some()
     }
 
-    /// Decides. A decision that follows from the absence of a machine is made again on an answer of
+    /// Decides. An error comes with the condition of the request that failed. A decision that follows from the absence of a machine is made again on an answer of
     /// the API server, because the cache may be stale.
     async fn decide_outcome(
         &mut self,
         context: &Context,
-    ) -> Result<(HostDecision, Option<PlanSecret>), StoreError> {
+    ) -> Result<(HostDecision, Option<PlanSecret>), (Type, StoreError)> {
         let (mut secret, mut plan) = (None, None);
         let mut custom = None;
         let mut is_verified = false;
@@ -209,15 +289,17 @@ impl<'a> Gathered<'a> {
             });
             match outcome.effect {
                 Some(HostEffect::ReadPlan) if secret.is_none() => {
-                    let read = plan_record::read_for_host(&context.client, &self.record).await?;
+                    let read = plan_record::read_for_host(&context.client, &self.record).await;
+                    let read = read.map_err(|error| (Type::Ready, error))?;
                     (secret, plan) = (Some(read.0), Some(read.1));
                 }
                 Some(HostEffect::ReadCustom(name)) if custom.is_none() => {
-                    let read = secret::read_secret(&context.client, &self.record.namespace, &name).await?;
+                    let read = secret::read_secret(&context.client, &self.record.namespace, &name).await;
+                    let read = read.map_err(|error| (Type::CustomPlanAccepted, error))?;
                     custom = Some(read_custom(read.as_ref(), self.record.plan_secret_name()));
                 }
                 Some(HostEffect::Verify) if !is_verified => {
-                    self.look_up_machine(context).await?;
+                    self.look_up_machine(context).await.map_err(|error| (Type::Ready, error))?;
                     is_verified = true;
                 }
                 _ => return Ok((outcome, secret)),
@@ -275,12 +357,12 @@ async fn apply_effect(
         HostEffect::BeginReboot(boot) => {
             host::begin_reboot(client, inventory, boot).await?;
             let note = format!("the agent is asked to end the boot {boot}");
-            context.events.publish(&**inventory, EventReason::RebootRequested, &note).await;
+            context.events.publish(&**inventory, EventReason::RebootRequested, &note);
             Ok(())
         }
         HostEffect::FinishReboot => {
             host::finish_reboot(client, inventory).await?;
-            context.events.publish(&**inventory, EventReason::Rebooted, "the host runs another boot").await;
+            context.events.publish(&**inventory, EventReason::Rebooted, "the host runs another boot");
             Ok(())
         }
     }
@@ -294,14 +376,14 @@ async fn assign_custom(
 ) -> Result<(), StoreError> {
     write_plan(context, inventory, assignment, secret).await?;
     let note = HostNote::Custom { plan: assignment.plan.id.as_str() }.to_string();
-    context.events.publish(inventory, EventReason::CustomPlanAssigned, &note).await;
+    context.events.publish(inventory, EventReason::CustomPlanAssigned, &note);
     Ok(())
 }
 
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = describe_release(inventory, " again: its claim held nothing");
-    context.events.publish(inventory, EventReason::Released, &note).await;
+    context.events.publish(inventory, EventReason::Released, &note);
     Ok(())
 }
 
@@ -326,7 +408,7 @@ async fn accept_network(context: &Context, inventory: &MachineInventory) -> Resu
     } else {
         "no network has been reported yet"
     };
-    context.events.publish(inventory, EventReason::ObservedNetworkAccepted, note).await;
+    context.events.publish(inventory, EventReason::ObservedNetworkAccepted, note);
     Ok(())
 }
 

@@ -8,10 +8,10 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
 use coordinator_api::names::label;
 use coordinator_core::assignment::State;
-use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::{Inputs, named_host, read_demand};
 use coordinator_core::host_decision::ClaimingMachine;
 use coordinator_core::machine_status::project_status;
+use coordinator_core::pause;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
@@ -40,7 +40,7 @@ impl FrontDoor for BaremetalMachine {
             named.and_then(|host| context.cache.get::<MachineInventory>(&key.in_namespace_of(host.as_str())));
         let catalog = context.cache.image_catalog();
         let pool = &self.spec.machine_inventory_pool_ref.name;
-        let now = context.clock.now();
+        let (owned_hosts, now) = (context.index.owned_hosts(&key), context.clock.now());
         let demand = context.index.with_roster(&key, pool, |roster, is_reserved| {
             let inputs = Inputs {
                 machine: self,
@@ -48,6 +48,7 @@ impl FrontDoor for BaremetalMachine {
                 cluster: cluster.as_deref(),
                 roster,
                 inventory: inventory.as_deref(),
+                owned_hosts: &owned_hosts,
                 catalog: catalog.as_ref().and_then(|catalog| catalog.data.as_ref()),
                 now,
             };
@@ -59,7 +60,7 @@ impl FrontDoor for BaremetalMachine {
     fn read_claiming(&self, context: &Context) -> ClaimingMachine {
         let cluster = self.labels().get(label::CLUSTER_NAME).map(|name| Key::of(self).in_namespace_of(name));
         let cluster = cluster.and_then(|key| context.cache.get::<Cluster>(&key));
-        ClaimingMachine { host: named_host(self), is_paused: cluster::is_paused(self, cluster.as_deref()) }
+        ClaimingMachine { host: named_host(self), is_paused: pause::is_paused(self, cluster.as_deref()) }
     }
 
     fn project_status(
@@ -71,9 +72,9 @@ impl FrontDoor for BaremetalMachine {
         project_status(self, state, updates, gathered.inventory.as_deref(), gathered.now)
     }
 
-    fn ready_reason(&self) -> Option<(String, String)> {
+    fn ready_reason(&self) -> Option<&str> {
         let ready = find_condition(&self.status.as_ref()?.conditions, Type::Ready)?;
-        Some((ready.reason.clone(), ready.message.clone()))
+        Some(ready.reason.as_str())
     }
 }
 

@@ -28,11 +28,11 @@ pub(super) async fn write_plan(
     if let Some(lost) = &assignment.lost {
         let message = format!("{}; recreated with plan {}", lost.message, plan.id);
         let note = join_text(&message, &lost.next_action);
-        context.events.publish(inventory, lost.reason, &note).await;
+        context.events.publish(inventory, lost.reason, &note);
     }
     let now = context.clock.now();
     host::change_status(&context.client, &begun, now, |status| {
-        facts::record_announcement(status, plan, now);
+        facts::record_announcement(status, plan, assignment.bootstrap_hash.as_ref(), now);
     })
     .await
 }

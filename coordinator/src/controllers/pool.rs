@@ -9,9 +9,10 @@ use coordinator_api::conditions;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
-use coordinator_core::cluster;
 use coordinator_core::load_balancer;
+use coordinator_core::pause;
 use coordinator_core::pool::ignored_condition;
+use coordinator_core::retry::CONFLICT_RETRY_MIN;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
@@ -26,25 +27,27 @@ impl Reconciled for MachineInventoryPool {
     async fn reconcile(pool: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
         let key = Key::of(&*pool);
         let cluster = context.cache.get::<Cluster>(&key.in_namespace_of(&pool.spec.cluster_name));
-        let is_paused = cluster::is_paused(&*pool, cluster.as_deref());
-        if !is_paused && pool.metadata.deletion_timestamp.is_none() {
-            take_members(&key, &context).await?;
+        let is_paused = pause::is_paused(&*pool, cluster.as_deref());
+        let is_taking = !is_paused && pool.metadata.deletion_timestamp.is_none();
+        let taken = if is_taking { take_members(&key, &context).await } else { Taken::default() };
+        if let Some(failed) = taken.failed {
+            return Err(failed.into());
         }
         if let Some(remaining) = context.pool_writes.remaining(&key) {
-            return Ok(Action::requeue(remaining));
+            return Ok(Action::requeue(if taken.has_more { CONFLICT_RETRY_MIN } else { remaining }));
         }
         let now = context.clock.now();
         let projected =
             context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
         if let Some((pool, mut projected)) = projected {
             let generation = pool.metadata.generation;
-            let mut updates = vec![cluster::paused_condition(is_paused)];
+            let mut updates = vec![pause::paused_condition(is_paused)];
             let holds_endpoint = holds_endpoint(&context, cluster.as_deref());
             updates.extend(ignored_condition(&pool, holds_endpoint));
             conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
             status::write_status(&context.client, &*pool, &projected).await?;
         }
-        Ok(Action::await_change())
+        Ok(if taken.has_more { Action::requeue(CONFLICT_RETRY_MIN) } else { Action::await_change() })
     }
 
     /// Shows the failure beside the newest counters.
@@ -72,15 +75,36 @@ fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> 
     Some(load_balancer::holds_endpoint(&infrastructure.spec))
 }
 
+/// Members that a pool takes in one reconcile, so that its counters are written soon.
+const MEMBERS_AT_ONCE: usize = 50;
+
+/// The members that a pool took.
+#[derive(Default)]
+struct Taken {
+    has_more: bool,
+    /// The first member that the API server refused, which keeps no other member from its pool.
+    failed: Option<StoreError>,
+}
+
 /// A member that changes meanwhile is decided again with its event.
-async fn take_members(pool: &Key, context: &Context) -> Result<(), StoreError> {
-    for member in context.index.unheld_members(pool) {
-        match take_member(pool, &member, context).await {
+async fn take_members(pool: &Key, context: &Context) -> Taken {
+    let mut taken = Taken::default();
+    for (count, member) in context.index.unheld_members(pool).iter().enumerate() {
+        if count >= MEMBERS_AT_ONCE && taken.failed.is_none() {
+            taken.has_more = true;
+            break;
+        }
+        match take_member(pool, member, context).await {
+            Ok(()) => {}
             Err(error) if error.class() == Class::Conflict => {}
-            result => result?,
+            Err(error) if error.class() == Class::Terminal => {
+                taken.failed.get_or_insert(error);
+            }
+            // The API server is away, so that the others would fail too.
+            Err(error) => return Taken { failed: Some(error), ..taken },
         }
     }
-    Ok(())
+    taken
 }
 
 async fn take_member(pool: &Key, member: &str, context: &Context) -> Result<(), StoreError> {

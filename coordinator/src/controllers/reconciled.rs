@@ -35,8 +35,8 @@ pub(super) trait Reconciled: Watched + Resource<DynamicType = ()> {
     ) -> impl Future<Output = Result<Action, Failure>> + Send + 'static;
 
     /// Shows on the object that an effect failed, unless its reconcile shows failures beside the
-    /// state that was decided. A conflict is never shown, because the next reconcile shows the
-    /// newer object.
+    /// state that was decided. A conflict is shown only if it lasts, because the next reconcile shows
+    /// the newer object.
     fn show_failure(
         &self,
         _context: &Context,

@@ -9,6 +9,7 @@ use coordinator_api::explain::EventReason;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
 use coordinator_core::inventory::{RANDOM_KEY, admission, check_registration};
+use coordinator_core::pause;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -24,6 +25,11 @@ use crate::store::{StoreError, status};
 impl Reconciled for MachineRegistration {
     async fn reconcile(registration: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
         if registration.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
+        }
+        if pause::is_paused(&*registration, None) {
+            let projected = with_conditions(&registration, &[pause::paused_condition(true)], &context);
+            status::write_status(&context.client, &*registration, &projected).await?;
             return Ok(Action::await_change());
         }
         if let Some(other) = find_duplicate(&registration, &context) {
@@ -48,7 +54,7 @@ impl Reconciled for MachineRegistration {
         let written = status::write_status(&context.client, &*registration, &projected).await?;
         if written.is_some() {
             tracing::info!(is_ready, "registration reconciled");
-            warn_of_seed(&registration, &context).await;
+            warn_of_seed(&registration, &context);
         }
         let expiry = admission::token_expiry(&registration).filter(|expiry| *expiry > now);
         let wake = expiry.into_iter().chain(refusal.map(|(_, until)| until)).min();
@@ -61,18 +67,22 @@ impl Reconciled for MachineRegistration {
     }
 }
 
-/// An older registration with the token of `spec.token`.
+/// Another registration that has the token of `spec.token` before this one.
 fn find_duplicate(registration: &MachineRegistration, context: &Context) -> Option<String> {
     let token = registration.spec.token.as_deref()?;
     let holders = context.index.registrations_with_token(token).into_iter();
     let mut holders = holders.filter_map(|key| context.cache.get::<MachineRegistration>(&key));
-    let older =
-        holders.find(|found| found.uid() != registration.uid() && age_of(found) < age_of(registration))?;
-    Some(Key::of(&*older).to_string())
+    let own = precedence(registration, token);
+    let other = holders.find(|found| found.uid() != registration.uid() && precedence(found, token) < own)?;
+    Some(Key::of(&*other).to_string())
 }
 
-fn age_of(registration: &MachineRegistration) -> (Option<Timestamp>, Key) {
-    (registration.creation_timestamp().map(|time| time.0), Key::of(registration))
+/// The order in which registrations have a token: the one that generated it, then the one that shows it
+/// already, then by name. Times of creation are new after a restore, and would give the token to another
+/// registration.
+fn precedence(registration: &MachineRegistration, token: &str) -> (bool, bool, Key) {
+    let shown = registration.status.as_ref().and_then(|status| status.registration_token.as_deref());
+    (registration.spec.token.is_some(), shown != Some(token), Key::of(registration))
 }
 
 /// Shows that hosts with the token register with the other registration.
@@ -93,7 +103,7 @@ async fn show_duplicate(
 pub(crate) fn registration_conditions(
     registration: &MachineRegistration,
     now: Timestamp,
-) -> [ConditionUpdate; 4] {
+) -> [ConditionUpdate; 5] {
     let unsupported = check_registration(registration);
     let ready = match unsupported.refusal() {
         Some(refusal) => condition_false(Type::Ready, Reason::FieldUnsupported, refusal),
@@ -106,7 +116,8 @@ pub(crate) fn registration_conditions(
     };
     let refusal = admission::shown_refusal(registration, now).map(|(refusal, _)| refusal);
     let admission = admission::admission_condition(registration);
-    [ready, fields_ignored(&unsupported.ignored), admission, admission::refusal_condition(refusal)]
+    let ignored = fields_ignored(&unsupported.ignored);
+    [pause::paused_condition(false), ready, ignored, admission, admission::refusal_condition(refusal)]
 }
 
 fn with_conditions(
@@ -129,23 +140,23 @@ async fn rotate(
 ) -> Result<String, StoreError> {
     if registration.spec.token.is_some() {
         let note = "spec.token fixes the token: change it there";
-        context.events.publish(registration, EventReason::TokenFixed, note).await;
+        context.events.publish(registration, EventReason::TokenFixed, note);
         registration_token::clear_rotation(&context.client, registration).await?;
         return Ok(stored.token);
     }
     let token = registration_token::replace(&context.client, registration, stored).await?;
     registration_token::clear_rotation(&context.client, registration).await?;
     let note = "a new registration token was created; seed ISOs with the former one are of no use any more";
-    context.events.publish(registration, EventReason::TokenRotated, note).await;
+    context.events.publish(registration, EventReason::TokenRotated, note);
     tracing::info!("registration token replaced");
     Ok(token)
 }
 
-async fn warn_of_seed(registration: &MachineRegistration, context: &Context) {
+fn warn_of_seed(registration: &MachineRegistration, context: &Context) {
     let seed = read_settings(registration).and_then(|settings| settings.emulated_tpm_seed);
     if seed.is_some_and(|seed| seed != RANDOM_KEY) {
         let note = "emulated-tpm-seed is ignored: each host creates its own random key; remove the field";
-        context.events.publish(registration, EventReason::EmulatedTpmSeedIgnored, note).await;
+        context.events.publish(registration, EventReason::EmulatedTpmSeedIgnored, note);
     }
 }
 

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::conditions::{self, Reason, Type, find_condition};
+use coordinator_api::explain::EventReason;
 use coordinator_api::registration::MachineRegistration;
-use coordinator_api::seed_image::SeedImage;
+use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus};
+use coordinator_core::pause;
 use coordinator_core::retry;
 use coordinator_core::seed_image::{self, Progress};
 use kube::runtime::controller::Action;
@@ -29,6 +32,13 @@ const BUILD_INTERVAL: Duration = Duration::from_mins(1);
 impl Reconciled for SeedImage {
     async fn reconcile(image: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
         let now = context.clock.now();
+        if pause::is_paused(&*image, None) {
+            let mut projected = image.status.clone().unwrap_or_default();
+            let paused = pause::paused_condition(true);
+            conditions::set_conditions(&mut projected.conditions, &[paused], image.metadata.generation, now);
+            status::write_status(&context.client, &*image, &projected).await?;
+            return Ok(Action::await_change());
+        }
         let key = image.registration_key();
         let registration = context.cache.get::<MachineRegistration>(&key);
         let decision = seed_image::decide_build(&image, registration.as_deref(), now);
@@ -45,6 +55,8 @@ impl Reconciled for SeedImage {
         let now = context.clock.now();
         let mut projected = seed_image::seed_image_status(&image, &progress, now);
         let catalog = context.cache.image_catalog().and_then(|catalog| catalog.data.clone());
+        let resumed = pause::paused_condition(false);
+        conditions::set_conditions(&mut projected.conditions, &[resumed], image.metadata.generation, now);
         seed_image::project_fit(&mut projected, &image, &catalog.unwrap_or_default(), now);
         // The stored status has the answer and the new token.
         if seed_image::is_answered(&image) {
@@ -57,6 +69,7 @@ impl Reconciled for SeedImage {
         if written.is_some() && before != projected.state {
             let state: &str = projected.state.map_or("", Into::into);
             tracing::info!(state, "state of seed image changed");
+            announce_state(&image, &projected, &context);
         }
         let wait = retry.or_else(|| seed_image::remaining_lifetime(&image, context.clock.now()));
         Ok(wait.map_or_else(Action::await_change, Action::requeue))
@@ -64,6 +77,24 @@ impl Reconciled for SeedImage {
 
     async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
         show_condition(context, self, error, |status| &mut status.conditions).await
+    }
+}
+
+/// Writes an Event when a build succeeded or failed.
+fn announce_state(image: &SeedImage, projected: &SeedImageStatus, context: &Context) {
+    match projected.state {
+        Some(SeedImageState::Completed) => {
+            context.events.publish(image, EventReason::SeedImageReady, "the ISO can be downloaded");
+        }
+        Some(SeedImageState::Failed) => {
+            let ready = find_condition(&projected.conditions, Type::Ready);
+            if let Some((ready, reason)) =
+                ready.and_then(|ready| Some((ready, ready.reason.parse::<Reason>().ok()?)))
+            {
+                context.events.publish(image, reason, &ready.message);
+            }
+        }
+        _ => {}
     }
 }
 

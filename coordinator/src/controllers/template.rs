@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use coordinator_api::template::BaremetalMachineTemplate;
+use coordinator_core::pause;
 use coordinator_core::pool::{self, Roster};
 use kube::runtime::controller::Action;
 
@@ -13,7 +14,7 @@ use crate::store::status;
 
 impl Reconciled for BaremetalMachineTemplate {
     async fn reconcile(template: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
-        if context.serves(&*template) {
+        if context.serves(&*template) && !pause::is_paused(&*template, None) {
             let capacity = context.index.read_roster(&pool_key(&template), Roster::least_capacity);
             let projected = pool::template_status(&capacity.unwrap_or_default());
             status::write_status(&context.client, &*template, &projected).await?;

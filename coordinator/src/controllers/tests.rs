@@ -1,11 +1,12 @@
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
+use serde_json::json;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::key::Kind;
-use crate::tests::Setting;
+use crate::tests::{NAMESPACE, Setting};
 
 async fn wait_again(object: Arc<MachineRegistration>, context: Arc<Context>) -> Result<Action, Failure> {
     Ok(Action::requeue(context.backoffs.next_wait(Kind::MachineRegistration, &Key::of(&*object))))
@@ -30,4 +31,32 @@ async fn deleted_object_is_waited_for_no_more() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(next(), Duration::from_secs(1), "its count is gone");
     controller.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_is_an_error_of_its_object() {
+    let setting = Setting::new(&[]);
+    let context = Arc::new(setting.context().await);
+    setting.create("MachineRegistration", "hosts", json!({ "metadata": {}, "spec": {} })).await;
+    let known = setting.fake.look("machineregistrations.elemental.cattle.io", NAMESPACE, "hosts").unwrap();
+    let object: Arc<MachineRegistration> = Arc::new(serde_json::from_value(known).unwrap());
+    let panicked = futures::future::lazy(|_| panic!("a defect of a library"));
+    let error = reconcile_object(panicked, object.clone(), context.clone()).await.unwrap_err();
+    assert_eq!(error.class(), Class::Transient);
+    let retry = handle_failure(&*object, &error, &context);
+    assert_ne!(retry, Action::await_change(), "it is tried again");
+}
+
+#[test]
+fn quiet_objects_are_reconciled_hourly() {
+    let intervals: Vec<_> =
+        ["a", "b", "c"].iter().map(|name| spread(RESYNC, &Key::new("fleet", *name))).collect();
+    assert!(intervals.iter().all(|interval| (RESYNC..=RESYNC * 6 / 5).contains(interval)), "{intervals:?}");
+    assert!(intervals.windows(2).any(|two| two[0] != two[1]), "they do not return together");
+    let soon = Action::requeue(Duration::from_secs(1));
+    let key = Key::new("fleet", "a");
+    assert_eq!(or_resync::<MachineInventory>(soon.clone(), &key), soon);
+    let quiet = Action::await_change();
+    assert_eq!(or_resync::<MachineInventory>(quiet.clone(), &key), Action::requeue(spread(RESYNC, &key)));
+    assert_eq!(or_resync::<MachineRegistration>(quiet.clone(), &key), quiet, "it would read a Secret");
 }

@@ -1,11 +1,14 @@
 //! Machines by host, cluster and pool, with their waits and reservations.
 
 use coordinator_api::capi::{Cluster, ClusterStatus};
+use coordinator_api::inventory::Claim;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::names::{annotation, label};
-use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::named_host;
+use coordinator_core::holding;
+use coordinator_core::ids::HostName;
+use coordinator_core::pause::is_paused;
 use coordinator_core::pool::{Availability, Holder, Roster, Wish};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -16,6 +19,8 @@ use crate::key::{Key, Kind};
 /// The facts by which a machine is found, and on which its host depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MachineFacts {
+    /// The host that the machine names, and its key.
+    named: Option<HostName>,
     host: Option<Key>,
     cluster: Option<Key>,
     pool: Key,
@@ -27,8 +32,10 @@ pub(super) struct MachineFacts {
 impl MachineFacts {
     pub(super) fn of_object(machine: &BaremetalMachine) -> Self {
         let key = Key::of(machine);
+        let named = named_host(machine);
         Self {
-            host: named_host(machine).map(|host| key.in_namespace_of(host.as_str())),
+            host: named.as_ref().map(|host| key.in_namespace_of(host.as_str())),
+            named,
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
             pool: key.in_namespace_of(&machine.spec.machine_inventory_pool_ref.name),
             is_paused: is_paused(machine, None),
@@ -42,13 +49,15 @@ impl MachineFacts {
         self.cluster.as_ref().filter(|_| self.is_control_plane)
     }
 
-    /// The use that the machine makes of a host whose claim names it. A machine that names no host
-    /// yet chooses this one.
-    pub(super) fn use_of(&self, host: &Key) -> Holder {
-        match (&self.host, self.deleted) {
-            (Some(named), _) if named != host => Holder::Missing,
-            (_, Some(since)) => Holder::Releases(since),
-            (_, None) => Holder::Keeps,
+    /// The use that the machine makes of a host whose claim names it.
+    pub(super) fn use_of(&self, host: &HostName, claim: &Claim) -> Holder {
+        let machine =
+            holding::Holder { kind: &claim.kind, name: &claim.baremetal_machine, host: self.named.as_ref() };
+        let is_kept = holding::compare_names(machine, host, Some(claim)).keeps_claim();
+        match self.deleted {
+            _ if !is_kept => Holder::Missing,
+            Some(since) => Holder::Releases(since),
+            None => Holder::Keeps,
         }
     }
 }

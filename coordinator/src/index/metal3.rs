@@ -25,7 +25,7 @@ use coordinator_core::metal3::machine::{HostRoster, HostWish};
 use kube::ResourceExt as _;
 
 use clusters::Clusters;
-use host_addresses::HostAddresses;
+use host_addresses::{HostAddresses, HostFacts};
 pub(crate) use hosts::{cluster_of_infrastructure, template_of_machine};
 use seen::Seen;
 
@@ -39,6 +39,9 @@ use slots::Slots;
 /// it in its name.
 const ADDRESS_CLAIM: &str = "ipaddressclaim/";
 
+/// The host that uses an address.
+type HostOf<'a> = &'a dyn Fn(IpAddr) -> Option<String>;
+
 /// The index of the process. Clones are the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Metal3Index(Arc<RwLock<Inner>>);
@@ -50,6 +53,7 @@ struct Inner {
     clusters: Clusters,
     indexes: Slots<i64>,
     data_by_claim: HashMap<Key, Key>,
+    claims_by_data: Partition<Key, Key>,
     /// Templates, by the template whose indexes they share.
     templates_by_group: Partition<Key, Key>,
     hosts_by_inventory: Partition<Key, Key>,
@@ -76,6 +80,13 @@ struct SeenKinds {
     clusters: Seen,
     pools: Seen,
     data_templates: Seen,
+}
+
+impl Inner {
+    /// The addresses that a claim leaves behind if it is removed by force.
+    fn orphaned_addresses(&self, slot: &Key, presence: Presence) -> Vec<Key> {
+        if presence == Presence::Exists { vec![] } else { self.addresses.objects_of_claim(slot) }
+    }
 }
 
 /// The facts by which a machine is found, and on which its data depends.
@@ -129,10 +140,15 @@ impl Metal3Index {
         let facts = (presence == Presence::Exists).then(|| (pool, chosen_address(claim)));
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
+        let data = claim.labels().get(names::DATA_NAME).map(|name| key.in_namespace_of(name));
+        inner.claims_by_data.set_group(&key, data.as_ref().filter(|_| facts.is_some()));
+        let objects = inner.orphaned_addresses(&key, presence);
         let woken = inner.addresses.update_claim(&key, facts);
-        let data =
-            claim.labels().get(names::DATA_NAME).map(|name| (Kind::Metal3Data, key.in_namespace_of(name)));
-        claim_subjects(woken).chain([(Kind::IPClaim, key)]).chain(data).collect()
+        claim_subjects(woken)
+            .chain([(Kind::IPClaim, key)])
+            .chain(of_kind(Kind::Metal3Data, data))
+            .chain(of_kind(Kind::IPAddress, objects))
+            .collect()
     }
 
     /// A claim of Cluster API on one of our pools.
@@ -143,14 +159,23 @@ impl Metal3Index {
         let facts = (exists && is_ours(claim)).then(|| (pool, chosen_address(claim)));
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
-        let woken = inner.addresses.update_claim(&slot_of_address_claim(&key), facts);
-        claim_subjects(woken).chain([(Kind::IPAddressClaim, key)]).collect()
+        let slot = slot_of_address_claim(&key);
+        let data = claim.labels().get(names::DATA_NAME).map(|name| key.in_namespace_of(name));
+        inner.claims_by_data.set_group(&slot, data.as_ref().filter(|_| exists));
+        let objects = inner.orphaned_addresses(&slot, presence);
+        let woken = inner.addresses.update_claim(&slot, facts);
+        claim_subjects(woken)
+            .chain([(Kind::IPAddressClaim, key)])
+            .chain(of_kind(Kind::Metal3Data, data))
+            .chain(of_kind(Kind::IPAddress, objects))
+            .collect()
     }
 
-    /// The address for a claim of Cluster API concerns this claim.
-    #[allow(clippy::unused_self)] // The table of kinds names methods.
+    /// The address for a claim of Cluster API concerns this claim, and the data that made the claim.
     pub(crate) fn apply_given_address(&self, address: &GivenAddress, _: Presence) -> Triggers {
-        [(Kind::IPAddressClaim, Key::of(address).in_namespace_of(&address.spec.claim_ref.name))].into()
+        let claim = Key::of(address).in_namespace_of(&address.spec.claim_ref.name);
+        let data = self.read_inner().claims_by_data.group_of(&slot_of_address_claim(&claim)).cloned();
+        of_kind(Kind::Metal3Data, data).chain([(Kind::IPAddressClaim, claim)]).collect()
     }
 
     pub(crate) fn apply_ip_address(&self, address: &IPAddress, presence: Presence) -> Triggers {
@@ -163,8 +188,10 @@ impl Metal3Index {
         };
         let parsed = address.spec.address.parse().ok().filter(|_| presence == Presence::Exists);
         let facts = parsed.map(|ip: IpAddr| (pool.clone(), claim, ip));
-        let woken = self.write_inner().addresses.update_object(&key, facts);
-        claim_subjects(woken).chain([(Kind::IPPool, pool)]).collect()
+        let mut inner = self.write_inner();
+        inner.clusters.apply_member(address, presence);
+        let woken = inner.addresses.update_object(&key, facts);
+        claim_subjects(woken).chain([(Kind::IPPool, pool), (Kind::IPAddress, key)]).collect()
     }
 
     /// Addresses of a pool that are in use, with the names of their claims.
@@ -175,20 +202,22 @@ impl Metal3Index {
     }
 
     /// Reserves the address that `choose` finds for a claim of `machine`, unless the claim has one.
-    /// `choose` gets two functions: one tells whether an address is taken, the other which host of
-    /// another machine uses it.
+    /// `choose` gets three functions: the first tells whether an address is taken, the second which host
+    /// of another machine uses it, and the third which of these hosts runs a node with it.
     pub(crate) fn choose_address<E>(
         &self,
         (pool, claim): (&Key, &Key),
         machine: Option<&Key>,
-        choose: impl FnOnce(&dyn Fn(&IpAddr) -> bool, &dyn Fn(IpAddr) -> Option<String>) -> Result<IpAddr, E>,
+        choose: impl FnOnce(&dyn Fn(&IpAddr) -> bool, HostOf<'_>, HostOf<'_>) -> Result<IpAddr, E>,
     ) -> Result<IpAddr, E> {
         let inner = &mut *self.write_inner();
         let host = machine.and_then(|machine| inner.machines.get(machine)?.host.as_ref());
         let own = host.and_then(|host| inner.hosts_by_inventory.group_of(host));
         let hosts = &inner.host_addresses;
         let used_by = |address| hosts.find_other(&pool.namespace, address, own);
-        inner.addresses.choose(pool, claim, |is_taken| choose(is_taken, &used_by))
+        // An operator may give the address of a node to a claim of another author.
+        let node_of = |address| machine.and_then(|_| hosts.find_node(&pool.namespace, address, own));
+        inner.addresses.choose(pool, claim, |is_taken| choose(is_taken, &used_by, &node_of))
     }
 
     /// An inventory concerns the hosts that name it. If it gave up an address, it also concerns the
@@ -198,10 +227,15 @@ impl Metal3Index {
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
         let host = host.filter(|_| presence == Presence::Exists);
         let addresses = host.into_iter().flat_map(|host| &host.addresses);
-        let addresses: BTreeSet<_> = addresses.filter_map(|address| address.parse().ok()).collect();
+        let facts = HostFacts {
+            addresses: addresses.filter_map(|address| address.parse().ok()).collect(),
+            runs_node: host
+                .and_then(|host| host.carried.as_ref())
+                .is_some_and(|carried| carried.node.is_some()),
+        };
         // Most events change no address, so that they take no lock for which others wait.
-        let is_same = *self.read_inner().host_addresses.of_host(&key) == addresses;
-        let has_freed = !is_same && self.write_inner().host_addresses.set_host(&key, addresses);
+        let is_same = self.read_inner().host_addresses.has_facts(&key, &facts);
+        let has_freed = !is_same && self.write_inner().host_addresses.set_host(&key, facts);
         let inner = self.read_inner();
         let waiting = has_freed.then(|| inner.addresses.waiting_in(&key.namespace));
         let hosts: Vec<_> = inner.hosts_by_inventory.group_members(&key).cloned().collect();
@@ -234,7 +268,11 @@ impl Metal3Index {
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
         let facts = (presence == Presence::Exists).then_some((group, chosen));
         inner.indexes.update_claim(&key, facts);
-        [(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)].into()
+        // Data whose claim is removed by force is an orphan.
+        let data = inner.data_by_claim.get(&key).filter(|_| presence == Presence::Deleted).cloned();
+        of_kind(Kind::Metal3Data, data)
+            .chain([(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)])
+            .collect()
     }
 
     /// Data concerns its claim, the machine of the claim, and the templates of its index.
@@ -252,9 +290,15 @@ impl Metal3Index {
         }
         let claims = inner.indexes.update_object(&key, facts);
         let templates: Vec<_> = inner.templates_by_group.group_members(&group).cloned().collect();
+        let is_gone = presence == Presence::Deleted;
+        let addresses: Vec<_> =
+            inner.claims_by_data.group_members(&key).filter(|_| is_gone).cloned().collect();
         let subjects =
             of_kind(Kind::Metal3DataClaim, claims).chain(of_kind(Kind::Metal3DataTemplate, templates));
-        subjects.chain([(Kind::Metal3Data, key), (Kind::Metal3Machine, claim)]).collect()
+        subjects
+            .chain(claim_subjects(addresses))
+            .chain([(Kind::Metal3Data, key), (Kind::Metal3Machine, claim)])
+            .collect()
     }
 
     pub fn data_of_claim(&self, claim: &Key) -> Option<Key> {

@@ -179,10 +179,12 @@ impl Inner {
 
     /// The use that the machine of the claim makes of `host`.
     fn find_holder(&self, host: &Key, record: Option<&HostRecord>) -> Holder {
-        let claim = record.and_then(|record| record.claim.as_ref()).filter(|claim| claim.kind == KIND);
-        let machine = claim.map(|claim| host.in_namespace_of(&claim.baremetal_machine));
-        let Some(machine) = machine else { return Holder::Keeps };
-        self.machines.get(&machine).map_or(Holder::Missing, |facts| facts.use_of(host))
+        let claim = record.and_then(|record| Some((record, record.claim.as_ref()?)));
+        let Some((record, claim)) = claim.filter(|(_, claim)| claim.kind == KIND) else {
+            return Holder::Keeps;
+        };
+        let facts = self.machines.get(&host.in_namespace_of(&claim.baremetal_machine));
+        facts.map_or(Holder::Missing, |facts| facts.use_of(&record.name, claim))
     }
 
     /// Updates whether the pools that list `host` may take it.

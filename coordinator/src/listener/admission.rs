@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -13,11 +14,20 @@ use super::failure::Failure;
 use super::known_hosts::{KnownHosts, Source, decrement};
 use crate::ca::{HostKey, Peer};
 use crate::config::ConnectionLimits;
+use crate::permits::{Permit, Permits};
 use crate::rpc::{Buckets, Rate};
 
 /// Connections that each known host of a source adds to the limits of the source: its connection, the
 /// connection that it replaces, and a retry of each.
 const HOST_RESERVE: usize = 4;
+
+/// Messages of registrations that are read at a time, and those of one source. Each has up to 256 KiB.
+const MESSAGES: usize = 256;
+const SOURCE_MESSAGES: usize = 16;
+/// Requests of a host, and KiB that it sends. The rate of each call is below them; these count before a
+/// message is read. The whole journal of a host has 2 MiB.
+const HOST_REQUESTS: Rate = Rate { interval: Duration::from_millis(20), burst: 2400 };
+const HOST_KIB: Rate = Rate { interval: Duration::from_millis(4), burst: 8192 };
 
 /// Number of shares of the registrations that are handled at a time. A source has a single share.
 const SHARES: usize = 4;
@@ -48,6 +58,9 @@ pub(super) struct Admission {
     /// Permits for sources with known hosts.
     reserved_handshakes: Semaphore,
     registrations: Semaphore,
+    messages: Permits<Source>,
+    host_requests: Buckets<HostKey>,
+    host_bytes: Buckets<HostKey>,
     /// Requests without a certificate.
     requests: Buckets<Source>,
 }
@@ -74,6 +87,9 @@ impl Admission {
             handshakes: new_semaphore(limits.handshakes),
             reserved_handshakes: new_semaphore(limits.handshakes),
             registrations: new_semaphore(limits.registrations),
+            messages: Permits::new(MESSAGES, SOURCE_MESSAGES),
+            host_requests: Buckets::default(),
+            host_bytes: Buckets::default(),
             requests: Buckets::default(),
             limits,
             known,
@@ -100,6 +116,22 @@ impl Admission {
         let count = self.limits.source_requests.saturating_add(self.reserve_of(source));
         let rate = Rate::per_minute(u32::try_from(count).unwrap_or(u32::MAX));
         self.requests.take_token(source, rate, now)
+    }
+
+    /// Takes a request of a host, before its message is read; `false` if it has sent too many.
+    pub(super) fn take_host_request(&self, host: &HostKey, now: Instant) -> bool {
+        self.host_requests.take_token(host.clone(), HOST_REQUESTS, now)
+    }
+
+    /// Takes bytes that a host has sent, before they are decoded; `false` if it has sent too many.
+    pub(super) fn take_host_bytes(&self, host: &HostKey, bytes: usize, now: Instant) -> bool {
+        let count = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        self.host_bytes.take_tokens(host.clone(), count, HOST_KIB, now)
+    }
+
+    /// Waits until a message of this source may be read. Sources take turns.
+    pub(super) async fn wait_message(&self, remote: IpAddr) -> Option<Permit<Source>> {
+        self.messages.acquire(&Source::from(remote)).await
     }
 
     /// Counts a registration, unless its source has its share already, so that slow messages of a source

@@ -25,6 +25,10 @@ pub(super) enum Failure {
     SourceRequests,
     /// The share of a source in `--registrations`.
     SourceRegistrations,
+    /// Requests or bytes of one host.
+    HostRequests,
+    /// The message of a registration was not complete in time.
+    MessageTimeout,
     /// `--call-timeout`.
     CallTimeout,
     /// The `ClientHello` was not complete in time.
@@ -65,8 +69,9 @@ impl Failure {
                 "find out what registers from there; where many hosts share an address, raise --registrations"
             }
             Self::CallTimeout => "none when it is one host: it retries; else check the API server",
+            Self::HostRequests => "find out why the host sends so much: its key may be in other hands",
             Self::HostConnections => "find out why the host keeps more connections than --host-connections",
-            Self::HelloTimeout | Self::HandshakeTimeout | Self::HandshakeFailed => {
+            Self::MessageTimeout | Self::HelloTimeout | Self::HandshakeTimeout | Self::HandshakeFailed => {
                 "none when it is a probe; a host retries"
             }
             Self::Untrusted => {
@@ -114,6 +119,7 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::rpc::log;
     use std::io;
+    use tokio::task::JoinSet;
 
     fn handshake(error: Rustls) -> TlsError {
         TlsError::Handshake(io::Error::new(io::ErrorKind::InvalidData, error))
@@ -163,8 +169,9 @@ mod tests {
         ] {
             let metrics = Metrics::default();
             let client = fake_apiserver::FakeApi::new().client("coordinator");
-            let rejections =
-                Rejections::new(client.clone(), metrics.clone(), Events::new(client, None, Clock::system()));
+            let mut tasks = JoinSet::new();
+            let events = Events::start(client.clone(), None, Clock::system(), metrics.clone(), &mut tasks);
+            let rejections = Rejections::new(client, metrics.clone(), events);
             let lines = log::capture_log(|| {
                 (0..90).for_each(|_| record_failure(&rejections, remote, failure, error));
             });

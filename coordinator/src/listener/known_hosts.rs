@@ -20,7 +20,7 @@ const PRUNE_EVERY: usize = 1024;
 
 /// The source of a connection, for limits: an address of IPv4, or a /64 of IPv6, because a host may
 /// have a whole /64 for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source(IpAddr);
 
 impl From<IpAddr> for Source {

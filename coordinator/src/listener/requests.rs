@@ -1,15 +1,19 @@
 //! The requests of a connection. They are limited before their message is read.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use proto::limits;
 use proto::v1alpha1::{host_server, registration_server};
 use tokio::time::Instant;
 use tonic::Status;
@@ -20,6 +24,11 @@ use super::admission::Admission;
 use super::failure::{Failure, record_failure};
 use crate::rpc::Rejections;
 use crate::tls::Session;
+
+/// Longest time of the message of a registration.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of gRPC before a message.
+const FRAME_BYTES: usize = 5;
 
 type Answer = Result<Response<Body>, Infallible>;
 
@@ -86,6 +95,9 @@ impl Requests {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             return response;
         }
+        if failure == Failure::HostRequests {
+            return Status::resource_exhausted("too many requests of this host: retry later").into_http();
+        }
         Status::unavailable("too many requests: retry later").into_http()
     }
 
@@ -94,17 +106,30 @@ impl Requests {
         if self.is_anonymous() && !self.admission.take_request(self.remote(), Instant::now()) {
             return Ok(self.reject_request(kind, Failure::SourceRequests));
         }
+        if let Some(peer) = self.session.peer()
+            && !self.admission.take_host_request(&peer.key, Instant::now())
+        {
+            return Ok(self.reject_request(kind, Failure::HostRequests));
+        }
+        let request = self.count_bytes(request);
         if matches!(kind, Kind::Attach | Kind::Other) {
             return self.forward_request(request).await;
         }
         let is_shared = self.is_anonymous() || kind == Kind::Registration;
         let answered = async {
-            let share = is_shared.then(|| self.admission.start_registration(self.remote()));
-            let _permit = match share {
-                None => None,
-                Some(None) => return Ok(self.reject_request(kind, Failure::SourceRegistrations)),
-                Some(Some(share)) => Some((self.admission.wait_registration().await, share)),
+            if !is_shared {
+                return self.forward_request(request).await;
+            }
+            let Some(_share) = self.admission.start_registration(self.remote()) else {
+                return Ok(self.reject_request(kind, Failure::SourceRegistrations));
             };
+            // The message is read before the permit is taken, so that slow messages hold none.
+            let reading = self.admission.wait_message(self.remote()).await;
+            let Ok(request) = tokio::time::timeout(MESSAGE_TIMEOUT, read_message(request)).await else {
+                return Ok(self.reject_request(kind, Failure::MessageTimeout));
+            };
+            let _permit = self.admission.wait_registration().await;
+            drop(reading);
             self.forward_request(request).await
         };
         let timeout = self.admission.limits().call_timeout;
@@ -114,11 +139,42 @@ impl Requests {
         })
     }
 
-    async fn forward_request(&self, request: Request<Incoming>) -> Answer {
-        let mut request = request.map(Body::new);
+    /// Counts the bytes that a host sends, before a message is decoded. The request fails above the limit.
+    fn count_bytes(&self, request: Request<Incoming>) -> Request<Body> {
+        let Some(host) = self.session.peer().map(|peer| peer.key.clone()) else {
+            return request.map(Body::new);
+        };
+        let admission = self.admission.clone();
+        request.map(|body| {
+            let frames = body.into_data_stream().map(move |data| {
+                let data = data.map_err(io::Error::other)?;
+                if admission.take_host_bytes(&host, data.len(), Instant::now()) {
+                    return Ok(data);
+                }
+                Err(io::Error::other("the host sends too much"))
+            });
+            Body::from_stream(frames)
+        })
+    }
+
+    async fn forward_request(&self, mut request: Request<Body>) -> Answer {
         request.extensions_mut().insert(self.session.clone());
         self.router.clone().oneshot(request).await
     }
+}
+
+/// Reads the message of a request. Of one that is too large the start is kept, which tells its size.
+async fn read_message(request: Request<Body>) -> Request<Body> {
+    let (parts, mut body) = request.into_parts();
+    let mut message = vec![];
+    while message.len() <= limits::REGISTRATION_BYTES + FRAME_BYTES {
+        // A request that breaks off has a message that cannot be decoded.
+        let Some(Ok(frame)) = body.frame().await else { break };
+        if let Ok(data) = frame.into_data() {
+            message.extend_from_slice(&data);
+        }
+    }
+    Request::from_parts(parts, Body::from(message))
 }
 
 #[cfg(test)]

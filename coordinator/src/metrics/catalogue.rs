@@ -102,7 +102,7 @@ pub const CONNECTION_FAILURES: Entry = Entry {
     labels: &[(
         "reason",
         "`SourceConnections`, `SourceAnonymous`, `SourceHandshakes`, `AnonymousConnections`, \
-         `HostConnections`, `SourceRequests`, `SourceRegistrations`, `CallTimeout` (limits, \
+         `HostConnections`, `SourceRequests`, `SourceRegistrations`, `HostRequests`, `MessageTimeout`, `CallTimeout` (limits, \
          [flags.md](flags.md)), `HelloTimeout`, `HandshakeTimeout`, `HandshakeFailed`, `NoRequest`, `Idle`, \
          `Expired`",
     )],
@@ -125,6 +125,16 @@ pub const RECONCILE_FAILURES: Entry = Entry {
     kind: Kind::Counter,
     labels: &[OBJECT, ("class", "`conflict`, `transient`, `terminal`")],
     meaning: "reconciles that ended with an error",
+};
+pub const EVENTS_DROPPED: Entry = Entry {
+    name: "events_dropped",
+    kind: Kind::Counter,
+    labels: &[(
+        "reason",
+        "`queue_full`: too many waited; `refused`: the API server did not accept it; `unanswered`: the API \
+         server failed or gave no answer",
+    )],
+    meaning: "Events that were not written; the log names them at the level `debug`",
 };
 pub const UNPARSABLE_OBJECTS: Entry = Entry {
     name: "unparsable_objects",
@@ -150,8 +160,24 @@ pub const AUTHORITY_EXPIRY: Entry = Entry {
     meaning: "when the certificate authority of the coordinator expires, in seconds since 1970",
 };
 
+pub const WATCH_OPENED: Entry = Entry {
+    name: "watch_opened_timestamp_seconds",
+    kind: Kind::Gauge,
+    labels: &[("resource", "plural of the watched objects")],
+    meaning: "when the newest watch of these objects was opened, in seconds since 1970; a watch is opened again \
+              every 40 seconds",
+};
+
+pub const SECRET_WRITES_LIMITED: Entry = Entry {
+    name: "secret_writes_limited",
+    kind: Kind::Gauge,
+    labels: &[],
+    meaning: "1 once the API server has refused this replica a write to a Secret that is not its own; until then \
+              the replica serves nothing",
+};
+
 /// All metrics, in the order of the page.
-pub const ALL: [Entry; 15] = [
+pub const ALL: [Entry; 18] = [
     HOSTS,
     HOSTS_NOT_READY,
     SESSIONS,
@@ -164,7 +190,10 @@ pub const ALL: [Entry; 15] = [
     QUEUE_DEPTH,
     RECONCILE_DURATION,
     RECONCILE_FAILURES,
+    EVENTS_DROPPED,
     UNPARSABLE_OBJECTS,
     API_REQUESTS,
+    WATCH_OPENED,
     AUTHORITY_EXPIRY,
+    SECRET_WRITES_LIMITED,
 ];

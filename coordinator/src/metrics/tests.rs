@@ -26,6 +26,7 @@ fn what_is_exported_is_what_the_catalogue_says() {
     metrics.set_sessions(1);
     metrics.set_leader(true);
     metrics.set_authority_expiry(Timestamp::UNIX_EPOCH);
+    metrics.set_writes_limited(true);
     metrics.count_plan(PlanKind::Clean, Some(&problem), Some(Duration::from_secs(40)));
     metrics.observe_step("reboot", true, Duration::from_secs(40));
     metrics.count_refused("UnknownToken");
@@ -35,6 +36,7 @@ fn what_is_exported_is_what_the_catalogue_says() {
     metrics.count_failure("MachineInventory", Class::Conflict);
     metrics.count_unparsable("MachineInventory");
     metrics.count_request("get", "secrets".to_owned(), Some(http::StatusCode::OK));
+    metrics.note_watch("secrets".to_owned(), Timestamp::UNIX_EPOCH);
     let text = metrics.encode_text().unwrap();
     let wanted: BTreeMap<_, BTreeSet<_>> = catalogue::ALL
         .iter()

@@ -25,6 +25,13 @@ pub enum RpcError {
     SessionLost,
     #[error("this coordinator is shutting down: attach again")]
     ShuttingDown,
+    #[error("this coordinator does not reach the API server: attach again")]
+    Isolated,
+    /// The other replica may be dead, so that a second boot proves no second host.
+    #[error("another boot has a session on replica {0}, of which nothing is known now: attach again")]
+    ReplicaUnknown(String),
+    #[error("MachineRegistration {0} is paused: the host asks again")]
+    RegistrationPaused(String),
     #[error("the client certificate has expired: renew it and attach again")]
     CertificateExpired,
     #[error("too many reports: retry later")]
@@ -79,6 +86,7 @@ impl From<StoreError> for RpcError {
             StoreError::Request { .. }
             | StoreError::Contended { .. }
             | StoreError::Changed { .. }
+            | StoreError::Panicked { .. }
             | StoreError::Unusable { .. } => Self::Store(error),
         }
     }
@@ -125,9 +133,12 @@ impl From<RpcError> for Status {
                 status
             }
             RpcError::Replaced | RpcError::SessionLost => Self::aborted(error.to_string()),
-            RpcError::ShuttingDown | RpcError::PlanUnavailable(_) | RpcError::AgentReplaced => {
-                Self::unavailable(error.to_string())
-            }
+            RpcError::ShuttingDown
+            | RpcError::Isolated
+            | RpcError::ReplicaUnknown(_)
+            | RpcError::RegistrationPaused(_)
+            | RpcError::PlanUnavailable(_)
+            | RpcError::AgentReplaced => Self::unavailable(error.to_string()),
             RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
             RpcError::RateLimited => Self::resource_exhausted(error.to_string()),
             RpcError::NoTlsSession | RpcError::Randomness => Self::internal(error.to_string()),

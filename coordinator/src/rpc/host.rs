@@ -24,6 +24,7 @@ use crate::ca::{Peer, RequestedKey, Role, Subject};
 use crate::tls::Session;
 
 pub(super) use agent_update::ServedAgent;
+pub use attach::end_lost_sessions;
 pub(super) use reports::parse_network;
 
 pub struct HostService {
@@ -79,7 +80,7 @@ async fn renew_certificate(
         (Role::Live, Some(record)) => {
             let verified = verify_boot_proof(&record, session, peer, &request);
             if let Err(RpcError::Refused { refusal, detail, next_action }) = &verified {
-                context.rejections.show_host_refusal(&inventory, *refusal, (detail, next_action)).await;
+                context.rejections.show_host_refusal(&inventory, *refusal, (detail, next_action));
             }
             verified?;
             Role::Installed

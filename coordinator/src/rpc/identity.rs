@@ -19,6 +19,8 @@ pub enum Call {
     Attach,
     /// Accepts or refuses a plan, on the stream.
     Acknowledge,
+    /// Any message on the stream.
+    Message,
     /// Reports the running step, on the stream.
     ReportProgress,
     ReportStep,
@@ -35,7 +37,12 @@ pub fn may_call(role: Option<Role>, call: Call) -> bool {
         (Call::Begin | Call::Complete, _)
         | (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, Some(_)) => true,
         (
-            Call::Attach | Call::Acknowledge | Call::ReportProgress | Call::ReportStep | Call::ReadAgent,
+            Call::Attach
+            | Call::Acknowledge
+            | Call::Message
+            | Call::ReportProgress
+            | Call::ReportStep
+            | Call::ReadAgent,
             role,
         ) => role == Some(Role::Installed),
         (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, None) => false,

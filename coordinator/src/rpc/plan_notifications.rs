@@ -11,7 +11,7 @@ use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::refusal::Refusal;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::registered_hosts::RegisteredHosts;
 use crate::ca::HostKey;
@@ -76,6 +76,8 @@ struct Index {
     entries: BTreeMap<HostKey, Entry>,
     registered: RegisteredHosts,
     keys: HashMap<ObjectRef<MachineInventory>, HostKey>,
+    /// Gets the host of each event that shows an open session.
+    open_sessions: Option<mpsc::UnboundedSender<HostKey>>,
 }
 
 /// Inventories by identity, and the streams that follow them.
@@ -131,6 +133,13 @@ impl PlanNotifications {
         self.lock_index().registered.contains_host(registration, key)
     }
 
+    /// The host of each later event that shows an open session.
+    pub fn follow_open_sessions(&self) -> mpsc::UnboundedReceiver<HostKey> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.lock_index().open_sessions = Some(sender);
+        receiver
+    }
+
     /// Follows the inventory with that identity, also through a deletion and recreation. `inventory` is
     /// its state for the case that the watch has not seen it yet.
     pub fn subscribe(self: &Arc<Self>, key: &HostKey, inventory: &MachineInventory) -> Subscription {
@@ -151,6 +160,12 @@ impl Index {
         let Some(key) = key else { return };
         self.registered.set_host(&key, inventory.annotations().get(annotation::REGISTRATION));
         let new = HostState::parse(inventory);
+        if new.session.as_ref().is_some_and(|session| session.ended.is_none())
+            && let Some(open_sessions) = &self.open_sessions
+        {
+            // The receiver is gone when the process ends.
+            let _ = open_sessions.send(key.clone());
+        }
         let entry = self
             .entries
             .entry(key)

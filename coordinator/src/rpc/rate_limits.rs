@@ -44,9 +44,14 @@ impl<K> Default for Buckets<K> {
 impl<K: Hash + Eq> Buckets<K> {
     /// Takes a token; `false` if the bucket is empty.
     pub(crate) fn take_token(&self, key: K, rate: Rate, now: Instant) -> bool {
+        self.take_tokens(key, 1, rate, now)
+    }
+
+    /// Takes several tokens, or none and `false`.
+    pub(crate) fn take_tokens(&self, key: K, count: u32, rate: Rate, now: Instant) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let full_at = state.full_at.get(&key).map_or(now, |full_at| (*full_at).max(now));
-        let next = full_at + rate.interval;
+        let next = full_at + rate.interval * count;
         if next.duration_since(now) > rate.interval * rate.burst {
             return false;
         }
@@ -69,6 +74,8 @@ const fn rate_of(call: Call) -> Rate {
         Call::ReportInstall => (5000, 24),
         Call::Attach => (2000, 30),
         Call::Acknowledge => (1000, 60),
+        // All messages of a stream, those that are dropped included.
+        Call::Message => (100, 600),
         // A burst is enough for the whole agent.
         Call::ReadAgent => (100, 60),
         // A host reports its whole journal at once.
@@ -113,6 +120,7 @@ mod tests {
             Call::Complete,
             Call::Attach,
             Call::Acknowledge,
+            Call::Message,
             Call::ReportProgress,
             Call::ReportStep,
             Call::ReportInstall,
@@ -122,7 +130,7 @@ mod tests {
         ] {
             let (limits, start) = (RateLimits::default(), Instant::now());
             let allowed = (0..1000).filter(|_| limits.take_token(&key(1), call, start)).count();
-            assert!((1..=120).contains(&allowed), "{call:?}: {allowed}");
+            assert!((1..=600).contains(&allowed), "{call:?}: {allowed}");
         }
     }
 

@@ -16,6 +16,8 @@ use coordinator_core::attestation::Opened;
 use coordinator_core::host::facts::Registered;
 use coordinator_core::host::hardware::describe_hardware;
 use coordinator_core::inventory::{self, Hardware};
+use coordinator_core::network;
+use coordinator_core::pause::is_paused;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::proof::{self, NONCE_BYTES};
@@ -39,6 +41,7 @@ use crate::store::registration as store;
 use crate::tls::{Challenge, Session};
 use inventories::Reported;
 
+pub(in crate::rpc) use admission::Admissions;
 pub use file::registration_router;
 
 pub struct RegistrationService {
@@ -175,6 +178,11 @@ impl RegistrationService {
             let detail = format!("no ready registration has the token sent by {}", session.remote());
             return refuse_call(Refusal::UnknownToken, detail);
         };
+        // A host of a paused registration waits, unless it is known.
+        let paused = matched.registration.as_ref().filter(|found| is_paused(&***found, None));
+        if let Some(found) = paused.filter(|_| !matched.is_known) {
+            return Err(RpcError::RegistrationPaused(found.name_any()));
+        }
         let checked =
             admission::check_token(&self.context, &matched).and_then(|()| check_key(&matched, &request));
         // Shown here, because such a host never comes to the proof. The detail does not name the host,
@@ -277,6 +285,9 @@ impl RegistrationService {
             return Err(RpcError::RateLimited);
         }
         let network = request.observed_network.map(|network| parse_network(network, &key.tpm_hash));
+        if let Some(Err(error)) = network.as_ref().map(network::check_size) {
+            return Err(RpcError::refused_with(Refusal::BadRequest, error.to_string(), error.next_action()));
+        }
         let hardware = registration
             .map(|registration| Hardware::reported(registration, &facts, network.as_ref()))
             .unwrap_or_default();
@@ -293,7 +304,7 @@ impl RegistrationService {
             hardware: Some(&describe_hardware(&facts)),
         };
         let inventory = store::ensure_plan_secret(&self.context.client, inventory, registered, now).await?;
-        admission::refuse_pending(&self.context, &inventory).await?;
+        admission::refuse_pending(&self.context, &inventory)?;
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;

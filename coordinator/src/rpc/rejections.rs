@@ -115,11 +115,11 @@ impl Rejections {
         if suppressed > 0 {
             let _ = write!(note, " ({suppressed} refusals before it were not shown)");
         }
-        self.events.publish(&*registration, refusal, &note).await;
+        self.events.publish(&*registration, refusal, &note);
     }
 
     /// Shows the operator of a host why it was refused, by an Event of the inventory.
-    pub(super) async fn show_host_refusal(
+    pub(super) fn show_host_refusal(
         &self,
         inventory: &MachineInventory,
         refusal: Refusal,
@@ -127,7 +127,7 @@ impl Rejections {
     ) {
         let uid = inventory.uid().unwrap_or_default();
         if self.take_write_turn(uid, refusal, detail, Instant::now()).is_some() {
-            self.events.publish(inventory, refusal, &join_text(detail, next_action)).await;
+            self.events.publish(inventory, refusal, &join_text(detail, next_action));
         }
     }
 
@@ -214,6 +214,8 @@ pub(crate) mod log {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::JoinSet;
+
     use super::*;
     use crate::clock::Clock;
 
@@ -229,7 +231,8 @@ mod tests {
 
     fn rejections(metrics: &Metrics) -> Rejections {
         let client = fake_apiserver::FakeApi::new().client("coordinator");
-        let events = Events::new(client.clone(), None, Clock::system());
+        let events =
+            Events::start(client.clone(), None, Clock::system(), metrics.clone(), &mut JoinSet::new());
         Rejections::new(client, metrics.clone(), events)
     }
 

@@ -31,6 +31,8 @@ pub enum CloseReason {
     /// Two live hosts claim the identity.
     Quarantined,
     ShuttingDown,
+    /// This replica does not reach the API server.
+    Isolated,
 }
 
 type Closer = Arc<watch::Sender<Option<CloseReason>>>;
@@ -47,9 +49,17 @@ struct Sessions {
     /// Tasks that record the end of a session, at most one for each host.
     pending_ends: HashMap<HostKey, AbortHandle>,
     next_number: u64,
+    /// New streams are closed at once.
+    is_isolated: bool,
 }
 
 impl Sessions {
+    fn close_open(&self, reason: CloseReason) {
+        for entry in self.open.values() {
+            entry.closer.send_replace(Some(reason));
+        }
+    }
+
     /// Forgets a recorded end, unless a newer one of the same host is pending.
     fn forget_end(&mut self, key: &HostKey, task: tokio::task::Id) {
         if self.pending_ends.get(key).is_some_and(|pending| pending.id() == task) {
@@ -125,7 +135,7 @@ impl SessionTable {
         }
         sessions.next_number += 1;
         let number = sessions.next_number;
-        let (closer, closing) = watch::channel(None);
+        let (closer, closing) = watch::channel(sessions.is_isolated.then_some(CloseReason::Isolated));
         let entry = SessionEntry { boot_id: boot_id.to_owned(), number, closer: Arc::new(closer) };
         sessions.open.insert(key.clone(), entry);
         self.metrics.set_sessions(sessions.open.len());
@@ -135,12 +145,21 @@ impl SessionTable {
     /// Closes every stream at the end of the process, so that hosts attach to another replica without
     /// waiting for a broken connection.
     pub fn close_all(&self) {
-        for entry in self.lock_sessions().open.values() {
-            entry.closer.send_replace(Some(CloseReason::ShuttingDown));
+        self.lock_sessions().close_open(CloseReason::ShuttingDown);
+    }
+
+    /// Closes every stream and each new one while this replica does not reach the API server, because
+    /// the hosts can attach to another replica.
+    pub fn set_isolated(&self, is_isolated: bool) {
+        let mut sessions = self.lock_sessions();
+        sessions.is_isolated = is_isolated;
+        if is_isolated {
+            sessions.close_open(CloseReason::Isolated);
         }
     }
 
-    /// Runs `record` after `delay`, unless the host opens a session before.
+    /// Runs `record` after `delay`, unless the host opens a session before. An end that is pending
+    /// stays, so that repeated events do not put it off.
     pub(super) fn schedule_end(
         self: &Arc<Self>,
         key: &HostKey,
@@ -150,7 +169,7 @@ impl SessionTable {
         // The process is ending if there is no runtime, and its Lease shows the end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut sessions = self.lock_sessions();
-        if sessions.open.contains_key(key) {
+        if sessions.open.contains_key(key) || sessions.pending_ends.contains_key(key) {
             return;
         }
         let (table, ended) = (Arc::downgrade(self), key.clone());
@@ -161,9 +180,7 @@ impl SessionTable {
                 table.lock_sessions().forget_end(&ended, tokio::task::id());
             }
         });
-        if let Some(older) = sessions.pending_ends.insert(key.clone(), task.abort_handle()) {
-            older.abort();
-        }
+        sessions.pending_ends.insert(key.clone(), task.abort_handle());
     }
 }
 

@@ -44,7 +44,7 @@ async fn installed(world: &World) -> (Host, String) {
     world.connect(None).await.register(&host, "token").await.unwrap();
     let chain = host.certificate(&world.authority, Role::Installed);
     world.settled("m-a").await;
-    world.spent();
+    world.spent().await;
     (host, chain)
 }
 

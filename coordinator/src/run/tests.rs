@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::lease;
+use crate::write_limits::tests::{install_policies, install_roles};
 
 const TIME_LIMIT: Duration = Duration::from_mins(5);
 
@@ -21,6 +22,8 @@ async fn process_ends_with_its_version_of_cluster_api() {
             fake.register(Kind::namespaced(capi::GROUP, version, kind, plural).with_status());
         }
     }
+    install_roles(&fake, "coordinator", "here");
+    install_policies(&fake);
     let directory = tempfile::tempdir().unwrap();
     let cache = format!("--cache-directory={}", directory.path().display());
     let config = Config::parse_from([

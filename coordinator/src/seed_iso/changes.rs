@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-use super::layout::{BLOCK, Base, ReadError};
+use super::layout::{BLOCK, Base, LayoutError, ReadError};
 use super::overlay::Piece;
+
+/// Most bytes of a seed that are kept in memory, as long as its object lives.
+pub const KEPT_BYTES: u64 = 16 << 20;
+const KEPT: LayoutError = LayoutError::TooMany("16 MiB of changes");
 
 /// Blocks of the base with other bytes.
 #[derive(Debug, Default)]
@@ -24,6 +28,9 @@ impl Changes {
     pub fn edit<R: Read + Seek>(&mut self, base: &mut Base<R>, block: u64) -> Result<&mut [u8], ReadError> {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.blocks.entry(block) {
             entry.insert(base.read_block(block, "directory")?);
+        }
+        if self.blocks.len() as u64 > KEPT_BYTES / BLOCK {
+            return Err(KEPT.into());
         }
         Ok(self.blocks.entry(block).or_default())
     }
@@ -48,11 +55,13 @@ pub struct Appended {
     first: u64,
     next: u64,
     contents: BTreeMap<u64, Piece>,
+    /// Bytes in memory.
+    kept: u64,
 }
 
 impl Appended {
     pub fn new(first: u64) -> Self {
-        Self { first, next: first, contents: BTreeMap::new() }
+        Self { first, next: first, contents: BTreeMap::new(), kept: 0 }
     }
 
     pub fn first(&self) -> u64 {
@@ -72,14 +81,22 @@ impl Appended {
     }
 
     /// Fills reserved blocks.
-    pub fn fill(&mut self, at: u64, bytes: Vec<u8>) {
-        self.contents.insert(at, Piece::Patch(bytes.into()));
+    pub fn fill(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), LayoutError> {
+        self.insert(at, Piece::Patch(bytes.into()))
     }
 
-    pub fn append(&mut self, piece: Piece) -> u64 {
+    pub fn append(&mut self, piece: Piece) -> Result<u64, LayoutError> {
         let at = self.reserve(piece.size());
+        self.insert(at, piece)?;
+        Ok(at)
+    }
+
+    fn insert(&mut self, at: u64, piece: Piece) -> Result<(), LayoutError> {
+        if matches!(piece, Piece::Patch(_)) {
+            self.kept += piece.size();
+        }
         self.contents.insert(at, piece);
-        at
+        if self.kept > KEPT_BYTES { Err(KEPT) } else { Ok(()) }
     }
 
     /// All contents and their places, in order.

@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 
 use bytes::Bytes;
 
-use super::changes::{Appended, Changes};
+use super::changes::{Appended, Changes, KEPT_BYTES};
 use super::layout::{BLOCK, Base, Extent, LayoutError, ReadError, put, u32_at};
 use super::overlay::{Overlay, Piece};
 use super::partitions::{Partitions, Place};
@@ -55,7 +55,11 @@ pub fn compose<R: Read + Seek>(base: &mut Base<R>, files: &[NewFile]) -> Result<
     }
     move_boot_images(base, &appended, &mut changes)?;
     let tail = partitions.move_for(base, (place, appended.blocks()), &mut changes)?;
-    Ok(assemble(place, changes, appended, tail))
+    let overlay = assemble(place, changes, appended, tail);
+    if overlay.stored() > KEPT_BYTES {
+        return Err(LayoutError::TooMany("16 MiB of changes").into());
+    }
+    Ok(overlay)
 }
 
 fn find_end<R: Read + Seek>(base: &mut Base<R>, trees: &[Tree]) -> Result<u64, ReadError> {
@@ -68,7 +72,7 @@ fn place_file<'a>(file: &'a NewFile, appended: &mut Appended) -> Result<PlacedFi
         Content::Agent { len } => (Piece::Agent(Extent { at: 0, len: *len }), true),
     };
     let len = u32::try_from(piece.size()).map_err(|_| LayoutError::TooLarge)?;
-    let block = appended.append(piece);
+    let block = appended.append(piece)?;
     Ok(PlacedFile { directory: file.directory, name: file.name, executable, block, len })
 }
 
@@ -115,6 +119,8 @@ fn piece_of_base(from: u64, to: u64) -> Piece {
     Piece::Base(Extent { at: from, len: to.saturating_sub(from) })
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod spoilt;
 #[cfg(test)]

@@ -66,3 +66,16 @@ impl SeedIsoError {
         matches!(self, Self::Base(error) if error.is_fetched_in_vain())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_without_room_is_an_invalid_base() {
+        let error = SeedIsoError::from(LayoutError::NotIso);
+        assert_eq!((error.reason(), error.is_terminal()), (Reason::BaseImageInvalid, true));
+        let error = SeedIsoError::from(ConfigError::NotReady);
+        assert_eq!((error.reason(), error.is_terminal()), (Reason::SeedImageBuildFailure, false));
+    }
+}

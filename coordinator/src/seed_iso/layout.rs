@@ -1,6 +1,8 @@
 //! Places, numbers and errors that all readers of a base image share.
 
 use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// Bytes of a logical block (ECMA-119).
 pub const BLOCK: u64 = 2048;
@@ -26,6 +28,9 @@ pub enum LayoutError {
     /// A file of the base has the name of a directory that a seed needs.
     #[error("the base image has a file where a seed needs the directory /{0}")]
     NoDirectory(&'static str),
+    /// More than an ISO that boots has, so that a crafted one costs no memory.
+    #[error("the base image has more than {0}")]
+    TooMany(&'static str),
     /// More blocks than ISO 9660 can number.
     #[error("the base image is too large")]
     TooLarge,
@@ -40,17 +45,55 @@ pub enum ReadError {
     Layout(#[from] LayoutError),
 }
 
+/// Bytes of all tables and directories that are read of a base. A DVD with 10,000 packages has 5 MiB.
+const READ_BYTES: u64 = 64 << 20;
+
+/// The end of a work that a thread does: its deadline, or the end of all who wait for its result.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    deadline: Instant,
+    waiting: Weak<()>,
+}
+
+impl Stop {
+    /// Work that may go on until `deadline`, and as long as the second value lives.
+    pub fn at(deadline: Instant) -> (Self, Arc<()>) {
+        let waiting = Arc::new(());
+        (Self { deadline, waiting: Arc::downgrade(&waiting) }, waiting)
+    }
+
+    /// # Errors
+    /// When the work is to end.
+    pub fn check(&self) -> io::Result<()> {
+        if self.waiting.strong_count() == 0 {
+            return Err(io::Error::other("nobody waits for it any more"));
+        }
+        if Instant::now() >= self.deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
+        }
+        Ok(())
+    }
+}
+
 /// A base image that is being read.
 #[derive(Debug)]
 pub struct Base<R> {
     reader: R,
     size: u64,
+    /// Bytes that may still be read.
+    left: u64,
+    stop: Option<Stop>,
 }
 
 impl<R: Read + Seek> Base<R> {
     pub fn new(mut reader: R) -> io::Result<Self> {
         let size = reader.seek(SeekFrom::End(0))?;
-        Ok(Self { reader, size })
+        Ok(Self { reader, size, left: READ_BYTES, stop: None })
+    }
+
+    /// Ends each read with `stop`.
+    pub fn until(self, stop: Stop) -> Self {
+        Self { stop: Some(stop), ..self }
     }
 
     /// Bytes.
@@ -67,6 +110,8 @@ impl<R: Read + Seek> Base<R> {
         if extent.at.checked_add(extent.len).is_none_or(|end| end > self.size) {
             return Err(LayoutError::Garbled(what).into());
         }
+        self.stop.as_ref().map_or(Ok(()), Stop::check)?;
+        self.left = self.left.checked_sub(extent.len).ok_or(LayoutError::TooMany("64 MiB of directories"))?;
         self.reader.seek(SeekFrom::Start(extent.at))?;
         let got = (&mut self.reader).take(extent.len).read_to_end(&mut bytes)?;
         if got as u64 != extent.len {

@@ -3,6 +3,8 @@
 
 use super::layout::LayoutError;
 
+/// Largest number of directories of a tree. A live ISO has some hundred.
+const DIRECTORIES: usize = 16 * 1024;
 const GARBLED: LayoutError = LayoutError::Garbled("path table");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,9 @@ impl PathTable {
             let len = usize::from(*len);
             if len == 0 {
                 break;
+            }
+            if directories.len() == DIRECTORIES {
+                return Err(LayoutError::TooMany("16384 directories"));
             }
             let id = rest.get(..len).ok_or(GARBLED)?.to_vec();
             let block = u32::from_le_bytes([*b0, *b1, *b2, *b3]);

@@ -1,5 +1,5 @@
 //! Prepares the base ISOs and seed ISOs of the existing seed images before a download asks for them.
-//! Each preparation runs once, in a task of its own; a few ISOs are made at a time.
+//! Each preparation runs once, in a task of its own, and waits for a permit to fetch and to make.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use coordinator_core::retry;
 use coordinator_core::seed_image::{self, BaseRecord};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::Instrument as _;
@@ -24,8 +24,6 @@ use crate::telemetry::chain;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval after an error that may end by itself.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Number of ISOs that are made at a time. A slow base delays no other one.
-const CONCURRENCY: usize = 4;
 /// Number of bases that are announced, because the size of an annotation is limited.
 const MAX_ANNOUNCED: usize = 500;
 
@@ -95,17 +93,10 @@ impl Drop for Preparation {
 }
 
 /// At most one preparation for each `SeedImage`.
+#[derive(Default)]
 pub(super) struct Preparations {
     started: Mutex<HashMap<ObjectRef<SeedImage>, Preparation>>,
     ended: watch::Sender<()>,
-    permits: Arc<Semaphore>,
-}
-
-impl Default for Preparations {
-    fn default() -> Self {
-        let permits = Arc::new(Semaphore::new(CONCURRENCY));
-        Self { started: Mutex::default(), ended: watch::Sender::default(), permits }
-    }
 }
 
 impl Preparations {
@@ -203,7 +194,6 @@ impl SeedIsos {
     ) -> Result<(), SeedIsoError> {
         let files = self.render_files(seed, registration)?;
         let base = self.bases.fetch_recorded(Wanted::of(seed), recorded).await?;
-        let _permit = self.preparations.permits.acquire().await;
         self.ensure_iso(seed, &base, files).await.map(drop)
     }
 }

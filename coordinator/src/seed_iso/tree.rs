@@ -14,8 +14,12 @@ use super::records::{Kind, Names, Record, Style, pack_records, parse_records};
 const DESCRIPTORS: u64 = 16;
 /// Largest number of volume descriptors.
 const DESCRIPTORS_MAX: u64 = 16;
-/// Largest directory or path table that is read, in bytes.
-const TABLE_BYTES: u64 = 4 * 1024 * 1024;
+/// Largest number of trees of a volume: plain, Joliet and enhanced names, and one to spare.
+const TREES: usize = 4;
+/// Largest path table, and largest root, in bytes: both are kept of each tree.
+const TABLE_BYTES: u64 = 1 << 20;
+/// Largest other directory that is read, in bytes. A directory of 10,000 packages has 3 MiB.
+const DIRECTORY_BYTES: u64 = 4 << 20;
 const DESCRIPTOR: LayoutError = LayoutError::Garbled("volume descriptor");
 
 /// A file that a seed adds, with its place in the image.
@@ -90,6 +94,9 @@ impl Tree {
         }
         let mut trees = vec![];
         for (at, descriptor) in read_descriptors(base, volume)? {
+            if trees.len() == TREES {
+                return Err(LayoutError::TooMany("4 trees in a volume").into());
+            }
             let is_joliet = descriptor[88..90] == *b"%/" && b"@CE".contains(&descriptor[90]);
             match descriptor[0] {
                 1 => trees.push(Self::read(base, Names::Plain, volume, (at, descriptor))?),
@@ -107,9 +114,9 @@ impl Tree {
         (at, descriptor): (u64, Vec<u8>),
     ) -> Result<Self, ReadError> {
         let table_at = (descriptor_number(&descriptor, 140)?, descriptor_number(&descriptor, 132)?);
-        let table = read_content(base, volume, table_at, "path table")?;
+        let table = read_content(base, volume, table_at, ("path table", TABLE_BYTES))?;
         let root_at = (descriptor_number(&descriptor, 158)?, descriptor_number(&descriptor, 166)?);
-        let root = read_content(base, volume, root_at, "root directory")?;
+        let root = read_content(base, volume, root_at, ("root directory", TABLE_BYTES))?;
         let root = parse_records(&root)?;
         let style = Style::read(names, &root[0]);
         Ok(Self { volume, at, style, table: PathTable::parse(&table)?, root, descriptor })
@@ -140,7 +147,7 @@ impl Tree {
         let first = base.read_block(self.volume + u64::from(block), "directory")?;
         // The entry of the directory for itself has the length.
         let len = u32_at(&first, 10).map_or(0, u64::from);
-        let bytes = read_content(base, self.volume, (u64::from(block), len), "directory")?;
+        let bytes = read_content(base, self.volume, (u64::from(block), len), ("directory", DIRECTORY_BYTES))?;
         Ok(parse_records(&bytes)?)
     }
 
@@ -177,7 +184,7 @@ impl Tree {
             let (block, len) = (self.count(at)?, content_len(&bytes)?);
             records[0].set_content(block, len);
             records[1].set_content(root_block, root_len);
-            appended.fill(at, pack_records(&records));
+            appended.fill(at, pack_records(&records))?;
             if is_new {
                 self.table.insert(root[index].id(), block);
             } else {
@@ -190,7 +197,7 @@ impl Tree {
         root[1].set_content(root_block, root_len);
         self.point_children((base, changes), old_root, (root_block, root_len))?;
         self.table.relocate(old_root, root_block);
-        appended.fill(root_at, pack_records(&root));
+        appended.fill(root_at, pack_records(&root))?;
         put(&mut self.descriptor, 158, &both_endian(root_block));
         put(&mut self.descriptor, 166, &both_endian(root_len));
         self.append_path_tables(appended)
@@ -252,9 +259,9 @@ impl Tree {
     fn append_path_tables(&mut self, appended: &mut Appended) -> Result<(), ReadError> {
         let little = self.table.render(Order::Little);
         let size = content_len(&little)?;
-        let little = self.count(appended.append(Piece::Patch(little.into())))?;
+        let little = self.count(appended.append(Piece::Patch(little.into()))?)?;
         let big = self.table.render(Order::Big);
-        let big = self.count(appended.append(Piece::Patch(big.into())))?;
+        let big = self.count(appended.append(Piece::Patch(big.into()))?)?;
         put(&mut self.descriptor, 132, &both_endian(size));
         // No optional copies.
         put(&mut self.descriptor, 140, &little.to_le_bytes());
@@ -292,9 +299,9 @@ fn read_content<R: Read + Seek>(
     base: &mut Base<R>,
     volume: u64,
     (block, len): (u64, u64),
-    what: &'static str,
+    (what, most): (&'static str, u64),
 ) -> Result<Vec<u8>, ReadError> {
-    if len == 0 || len > TABLE_BYTES {
+    if len == 0 || len > most {
         return Err(LayoutError::Garbled(what).into());
     }
     base.read(Extent { at: (volume + block).saturating_mul(BLOCK), len }, what)
@@ -325,7 +332,7 @@ impl Tree {
         let listed = listed.ok()?;
         let file = &listed[self.find(&listed, name)?];
         let place = (file.block().into(), file.content_len().into());
-        read_content(base, self.volume, place, "file").ok()
+        read_content(base, self.volume, place, ("file", DIRECTORY_BYTES)).ok()
     }
 
     /// Every directory is where the path table, itself, its parent and its
@@ -352,7 +359,8 @@ impl Tree {
         }
         let size = u32_at(&self.descriptor, 132).unwrap();
         let big = u32::from_be_bytes(self.descriptor[148..152].try_into().unwrap());
-        let big = read_content(base, self.volume, (big.into(), size.into()), "path table").unwrap();
+        let big =
+            read_content(base, self.volume, (big.into(), size.into()), ("path table", TABLE_BYTES)).unwrap();
         assert_eq!(big, self.table.render(Order::Big));
     }
 }

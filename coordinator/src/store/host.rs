@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory, MachineInventoryStatus};
 use coordinator_api::names::{annotation, finalizer, kind};
-use coordinator_core::host::conditions::project_conditions;
+use coordinator_core::host::conditions::{Told, project_conditions};
 use coordinator_core::ids::Uid;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
@@ -278,7 +278,7 @@ pub async fn write_conditions(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let mut changed = known.clone();
-    project_conditions(&mut changed, told, now);
+    project_conditions(&mut changed, Told::Decided(told.into_iter().collect()), now);
     status::write_status(client, known, changed.status.get_or_insert_default()).await.map(drop)
 }
 
@@ -289,7 +289,7 @@ fn project_status(
 ) -> MachineInventoryStatus {
     let mut changed = known.clone();
     change(changed.status.get_or_insert_default());
-    project_conditions(&mut changed, None, now);
+    project_conditions(&mut changed, Told::Kept, now);
     changed.status.unwrap_or_default()
 }
 

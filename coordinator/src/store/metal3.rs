@@ -178,15 +178,22 @@ pub async fn request_replacement(
 pub async fn record_choice<K: Object>(
     client: &Client,
     claim: &K,
-    (annotation, value): (&str, String),
+    notes: impl IntoIterator<Item = (&'static str, String)>,
     finalizer: &str,
 ) -> Result<(), StoreError> {
     let finalizers = with_finalizer(claim.finalizers(), finalizer);
-    let change = json!({ "metadata": { "annotations": { annotation: value }, "finalizers": finalizers } });
+    let notes: BTreeMap<_, _> = notes.into_iter().collect();
+    let change = json!({ "metadata": { "annotations": notes, "finalizers": finalizers } });
     patch(client, claim, "record the choice of", change).await.map(drop)
 }
 
-pub async fn drop_choice<K: Object>(client: &Client, claim: &K, annotation: &str) -> Result<(), StoreError> {
-    let change = json!({ "metadata": { "annotations": { annotation: null } } });
+/// Removes the annotations of a choice.
+pub async fn drop_choice<K: Object>(
+    client: &Client,
+    claim: &K,
+    annotations: &[&'static str],
+) -> Result<(), StoreError> {
+    let notes: BTreeMap<_, _> = annotations.iter().map(|key| (*key, Value::Null)).collect();
+    let change = json!({ "metadata": { "annotations": notes } });
     patch(client, claim, "drop the choice of", change).await.map(drop)
 }

@@ -16,6 +16,10 @@ use crate::config::{Config, Metal3};
 use crate::key::{Kind, Place, for_each_kind};
 use crate::lease::replica::LABEL_SELECTOR;
 
+/// Limit of one watch request. A connection that died without an end is noticed five seconds later, as
+/// soon as in clients that ping their connections.
+const WATCH_SECONDS: u32 = 40;
+
 struct Watch<'a> {
     client: &'a Client,
     config: &'a Config,
@@ -112,7 +116,7 @@ impl Watch<'_> {
 
     /// The watched namespaces of a kind, or none if all are watched, and the objects in them.
     fn select_objects(&self, kind: Kind) -> (BTreeSet<String>, watcher::Config) {
-        let all = watcher::Config::default();
+        let all = watcher::Config::default().timeout(WATCH_SECONDS);
         match kind {
             Kind::ConfigMap => {
                 let catalog = self.config.catalog_key();

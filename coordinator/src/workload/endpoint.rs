@@ -1,5 +1,6 @@
 //! Asks whether an API server answers at the endpoint of a workload cluster.
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use coordinator_core::cluster::EndpointAnswer;
@@ -7,6 +8,7 @@ use coordinator_core::retry::{RETRY_MAX, probe_backoff};
 use kube::Client;
 use tokio::time::{Instant, timeout};
 
+use super::answer::send_request;
 use super::{WorkloadClients, unreachable_problem};
 use crate::key::Key;
 use crate::store::StoreError;
@@ -21,7 +23,7 @@ const PATH: &str = "/readyz";
 /// The last question.
 pub(super) struct Asked {
     answer: EndpointAnswer,
-    /// Questions without an answer in a row.
+    /// Equal failures in a row.
     failures: u32,
     next: Instant,
     is_initialized: bool,
@@ -39,23 +41,22 @@ impl WorkloadClients {
         cluster: &Key,
         is_initialized: bool,
     ) -> Result<(EndpointAnswer, Option<Duration>), StoreError> {
-        let failures = match self.lock_endpoints().get(cluster) {
+        let (former, failures) = match self.lock_endpoints().get(cluster) {
             Some(asked) if asked.is_initialized == is_initialized => {
                 let remaining = asked.next.saturating_duration_since(Instant::now());
                 if !remaining.is_zero() {
                     return Ok((asked.answer.clone(), asked.repeats().then_some(remaining)));
                 }
-                asked.failures
+                (Some(discriminant(&asked.answer)), asked.failures)
             }
-            _ => 0,
+            _ => (None, 0),
         };
         let answer = self.ask_now(management, cluster, failures).await?;
+        let again = if former == Some(discriminant(&answer)) { failures.saturating_add(1) } else { 1 };
         let (failures, pause) = match answer {
             EndpointAnswer::Answered => (0, INTERVAL),
-            EndpointAnswer::Unasked(_) | EndpointAnswer::NotAsked => (0, RETRY_MAX),
-            EndpointAnswer::Silent(_) => {
-                (failures.saturating_add(1), probe_backoff(failures.saturating_add(1)))
-            }
+            EndpointAnswer::NotAsked => (0, RETRY_MAX),
+            EndpointAnswer::Unasked(_) | EndpointAnswer::Silent(_) => (again, probe_backoff(again)),
         };
         let asked = Asked { answer: answer.clone(), failures, next: Instant::now() + pause, is_initialized };
         let repeats = asked.repeats();
@@ -102,7 +103,7 @@ impl Asked {
 /// server behind it may have sent it.
 async fn ask_ready(client: &Client) -> Result<(), kube::Error> {
     let request = http::Request::get(PATH).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match client.request_text(request).await {
+    match send_request(client, Ok(request)).await {
         Err(kube::Error::Api(status)) if status.code < 500 => Ok(()),
         answer => answer.map(drop),
     }

@@ -5,6 +5,7 @@ use kube::{Client, Config};
 use proto::plan::Secret;
 
 use crate::client::build_workload_client;
+use crate::egress::Targets;
 
 /// The cause for which a kubeconfig is not used. It shows nothing of the content.
 #[derive(Debug, thiserror::Error)]
@@ -15,16 +16,33 @@ pub enum KubeconfigError {
         "{0} is set, and a Secret must not name files, programs or proxies of the coordinator: put certificates, keys and tokens into it"
     )]
     Refused(&'static str),
+    #[error(
+        "its server is loopback, link-local, a metadata service, the coordinator itself or refused by a flag: correct the address, or name it in --allow-workload"
+    )]
+    Target,
+    #[error("its server is no https URL: correct it, or name its host in --allow-workload")]
+    Plain,
     #[error("it has no usable context, address or certificate")]
     Unusable,
 }
 
 /// A client whose requests have a deadline.
-pub(super) async fn connect_workload(kubeconfig: Secret) -> Result<Client, KubeconfigError> {
+pub(super) async fn connect_workload(
+    kubeconfig: Secret,
+    targets: Targets,
+) -> Result<Client, KubeconfigError> {
     let parsed = parse_kubeconfig(kubeconfig.expose())?;
     let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await;
-    build_workload_client(config.map_err(|_| KubeconfigError::Unusable)?)
-        .map_err(|_| KubeconfigError::Unusable)
+    let config = config.map_err(|_| KubeconfigError::Unusable)?;
+    let server = &config.cluster_url;
+    if !targets.allows_uri(server) {
+        return Err(KubeconfigError::Target);
+    }
+    // Without TLS the server could be any web server, and the token would be readable on the way.
+    if server.scheme_str() != Some("https") && !targets.names_uri(server) {
+        return Err(KubeconfigError::Plain);
+    }
+    build_workload_client(config, targets).map_err(|_| KubeconfigError::Unusable)
 }
 
 pub(super) fn parse_kubeconfig(text: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
@@ -60,11 +78,41 @@ fn find_outside_user(user: &AuthInfo) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::egress::WorkloadTargets;
 
     fn kubeconfig(cluster: &str, user: &str) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nclusters: [{{name: c, cluster: {{server: 'https://192.0.2.1:6443'{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
         )
+    }
+
+    async fn connect(text: String) -> Result<Client, KubeconfigError> {
+        let targets =
+            WorkloadTargets { allow_workload: vec!["192.0.2.9".parse().unwrap()], ..Default::default() };
+        connect_workload(Secret::new(text.into_bytes()), targets.into_targets(&[])).await
+    }
+
+    #[tokio::test]
+    async fn refused_servers_are_not_connected() {
+        for (server, want) in [
+            ("https://192.0.2.1:6443", "ok"),
+            ("https://192.0.2.1/k8s/clusters/c-1", "ok"),
+            ("http://192.0.2.1/admin?x=", "plain"),
+            ("http://192.0.2.9:8080", "ok"),
+            ("https://127.0.0.1:6443", "target"),
+            ("https://169.254.169.254/latest/meta-data", "target"),
+            ("http://169.254.169.254/latest/meta-data", "target"),
+            ("https://[64:ff9b::a9fe:a9fe]", "target"),
+        ] {
+            let text = kubeconfig("", "token: t").replace("https://192.0.2.1:6443", server);
+            let shown = match connect(text).await {
+                Ok(_) => "ok",
+                Err(KubeconfigError::Target) => "target",
+                Err(KubeconfigError::Plain) => "plain",
+                Err(_) => "other",
+            };
+            assert_eq!(shown, want, "{server}");
+        }
     }
 
     #[tokio::test]
@@ -79,7 +127,7 @@ mod tests {
             (", certificate-authority: /ca.crt", "token: t", "certificate-authority"),
             (", proxy-url: 'http://192.0.2.2'", "token: t", "proxy-url"),
         ] {
-            let made = connect_workload(Secret::new(kubeconfig(cluster, user).into_bytes())).await;
+            let made = connect(kubeconfig(cluster, user)).await;
             let shown = match made {
                 Ok(_) => "ok".to_owned(),
                 Err(KubeconfigError::Refused(field)) => field.to_owned(),
@@ -92,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_kubeconfig_is_not_quoted() {
         for text in ["canary: [", "", "\u{1}canary", "clusters: []\ncurrent-context: canary"] {
-            let error = connect_workload(Secret::new(text.as_bytes().to_vec())).await.err().unwrap();
+            let error = connect(text.to_owned()).await.err().unwrap();
             assert!(!error.to_string().contains("canary"), "{error}");
         }
     }

@@ -207,3 +207,22 @@ fn what_is_not_reported_has_no_key() {
     assert_eq!(values["CPU/TotalThreads"], "4", "of an older agent");
     assert_eq!(values["CPU/Processor/Model"], "old");
 }
+
+#[test]
+fn name_of_every_unnamed_system_is_no_name() {
+    for (hostname, want) in [
+        ("node-7.rack.example", Some("node-7.rack.example")),
+        ("localhost-7", Some("localhost-7")),
+        ("localhost", None),
+        ("LOCALHOST.localdomain", None),
+        ("localhost6.localdomain6", None),
+        ("(none)", None),
+        ("", None),
+    ] {
+        let facts = HostFacts { hostname: hostname.to_owned(), ..HostFacts::default() };
+        let values = fact_values(&facts);
+        for key in ["Runtime/Hostname", "System Data/Runtime/Hostname"] {
+            assert_eq!(values.get(key).map(String::as_str), want, "{hostname} {key}");
+        }
+    }
+}

@@ -37,6 +37,8 @@ kind: MachineRegistration
 metadata: {name: bench, namespace: default}
 spec:
   machineName: ${System Information/UUID}
+  maxHosts: 100000
+  newHostsPerMinute: 1000000
   config:
     elemental:
       install: {device: /dev/vda}

@@ -2,6 +2,7 @@
 //! scenarios refuses what no rule allows, and here every rule is used.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use contract::documents::checkout;
 use coordinator_api::names::{
@@ -17,6 +18,7 @@ const RIGHTS: &str = concat!(
     "---\n",
     include_str!("../../../coordinator/config/all-namespaces.yaml")
 );
+const USERS: &str = include_str!("../../../coordinator/config/users.yaml");
 const METAL3_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/rbac.yaml");
 const HOST_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/hosts.yaml");
 const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
@@ -102,6 +104,11 @@ async fn record_requests() -> BTreeSet<String> {
     world.wait_running("m-2").await;
     world.fake.take_out("baremetalmachines.infrastructure.cluster.x-k8s.io", NAMESPACE, "m-2");
     world.wait_idle().await;
+    // Another replica goes, and its Lease after it.
+    world.start_coordinator("gone");
+    world.advance_time(Duration::from_mins(1)).await;
+    world.kill_coordinator("gone");
+    world.advance_time(Duration::from_mins(15)).await;
     collect_used(world)
 }
 
@@ -160,14 +167,28 @@ async fn every_right_on_metal3_kinds_is_used() {
     claim_address(&world).await;
     give_up_machine(&mut world).await;
     world.delete_metal3_machine("m-1").await;
+    world
+        .create("Metal3DataClaim", "of-no-machine", json!({ "spec": { "template": { "name": "workers" } } }))
+        .await;
     world.wait_idle().await;
     let used = collect_used(world);
     let known = [
         // A claim of that name exists already.
         (
             "* get ipam.metal3.io/ipclaims",
-            "controllers/metal3/data.rs",
+            "controllers/metal3/data_addresses.rs",
             "metal3::create(&context.client, &key.namespace, &claim)",
+        ),
+        // The pool is not one of another provider.
+        (
+            "* create ipam.cluster.x-k8s.io/ipaddressclaims",
+            "controllers/metal3/data_addresses.rs",
+            "metal3::create(&context.client, &key.namespace, &wanted)",
+        ),
+        (
+            "* delete ipam.cluster.x-k8s.io/ipaddressclaims",
+            "controllers/metal3/data_addresses.rs",
+            "metal3::delete(&context.client, claim)",
         ),
         // The machine is a worker.
         (
@@ -205,12 +226,17 @@ async fn every_right_on_hosts_alone_is_used() {
 async fn claim_address(world: &World) {
     const CLAIMS: &str = "ipaddressclaims.ipam.cluster.x-k8s.io";
     let pool = json!({ "apiGroup": "ipam.metal3.io", "kind": "IPPool", "name": "net" });
-    world.create("IPAddressClaim", "spare", json!({ "spec": { "poolRef": pool } })).await;
+    world.create("IPAddressClaim", "spare", json!({ "spec": { "poolRef": pool.clone() } })).await;
     let is_given =
         |world: &World| world.get_object(CLAIMS, "spare").unwrap()["status"]["addressRef"].is_object();
     world.wait_until("it has an address", is_given).await;
     world.delete("IPAddressClaim", "spare").await;
     world.wait_until("it is gone", |world| world.get_object(CLAIMS, "spare").is_none()).await;
+    // The address of a claim that is removed by force is kept for some time.
+    world.create("IPAddressClaim", "lost", json!({ "spec": { "poolRef": pool } })).await;
+    world.wait_idle().await;
+    world.fake.take_out(CLAIMS, NAMESPACE, "lost");
+    world.wait_idle().await;
 }
 
 /// The host of an unhealthy machine does not answer.
@@ -248,10 +274,11 @@ fn policy_names_what_the_code_writes() {
         coordinator_api::metal3::names::DATA_SECRET,
         "-metadata",
         "-networkdata",
-        &format!("system:serviceaccount:baremetal-system:{NAME}"),
     ] {
         assert!(policy.contains(&format!("'{name}'")), "{name}: {policy}");
     }
+    let account = format!("'^system:serviceaccount:[^:]+:{NAME}$'");
+    assert!(policy.contains(&account), "{account}: {policy}");
 }
 
 #[test]
@@ -271,4 +298,49 @@ fn deployment_runs_two_replicas_of_manager() {
     let spec = of_kind(MANAGER, "Deployment")["spec"].clone();
     assert_eq!(spec["replicas"], 2);
     assert_eq!(spec["template"]["spec"]["containers"][0]["name"], "manager");
+}
+
+/// Fields that admit a host, or lead to an ISO that does.
+const ADMITTING: [&str; 4] = ["registrationToken", "registrationURL", "downloadToken", "downloadURL"];
+
+/// Kinds of ours: `group/plural`, and whether their status has a field that admits hosts.
+fn kinds_of_ours() -> Vec<(String, bool)> {
+    let definitions = coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds());
+    let kinds = definitions.map(|definition| {
+        let (group, plural) = (&definition.spec.group, &definition.spec.names.plural);
+        let versions = serde_json::to_value(&definition.spec.versions).unwrap();
+        let admits = versions.as_array().unwrap().iter().any(|version| {
+            let status = &version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"];
+            ADMITTING.iter().any(|field| !status[field].is_null())
+        });
+        (format!("{group}/{plural}"), admits)
+    });
+    kinds.collect()
+}
+
+#[test]
+fn viewer_reads_nothing_that_admits_hosts() {
+    let rights = list_rights(USERS, "baremetal-viewer");
+    let kinds = kinds_of_ours();
+    assert!(kinds.iter().filter(|(_, admits)| *admits).count() >= 2, "{kinds:?}");
+    for (kind, admits) in &kinds {
+        let reads = ["get", "list", "watch"].map(|verb| rights.contains(&format!("* {verb} {kind}")));
+        assert_eq!(reads, [!admits; 3], "{kind}");
+    }
+    let known = kinds.iter().map(|(kind, _)| kind.as_str()).collect::<BTreeSet<_>>();
+    for right in &rights {
+        let [_, verb, kind] = right.split(' ').collect::<Vec<_>>()[..] else { panic!("{right}") };
+        assert!(["get", "list", "watch"].contains(&verb) && known.contains(kind), "{right}");
+    }
+}
+
+#[test]
+fn operator_role_has_no_secret_and_no_status() {
+    let rights = list_rights(USERS, "baremetal-operator");
+    for (kind, _) in kinds_of_ours() {
+        assert!(rights.contains(&format!("* patch {kind}")), "{kind}");
+    }
+    for right in &rights {
+        assert!(!right.contains("secrets") && !right.contains("/status"), "{right}");
+    }
 }

@@ -1,6 +1,7 @@
 //! A cluster whose control planes are hosts: what Cluster API's kubeadm managers
 //! make of ours.
 
+mod cut_off;
 mod dead_host;
 pub mod metal3;
 mod remediation;

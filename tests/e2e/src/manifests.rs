@@ -10,6 +10,8 @@ pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
 pub const CONTROL_PLANES: &str = include_str!("../manifests/control-planes.yaml");
 /// See `manifests/health-check.yaml`.
 pub const HEALTH_CHECK: &str = include_str!("../manifests/health-check.yaml");
+/// See `manifests/book-health-check.yaml`.
+pub const BOOK_HEALTH_CHECK: &str = include_str!("../manifests/book-health-check.yaml");
 /// See `manifests/metal3.yaml`.
 pub const METAL3: &str = include_str!("../manifests/metal3.yaml");
 /// See `manifests/metal3-worker.yaml`.

@@ -63,6 +63,7 @@ impl Replica {
                 "--server-name=127.0.0.1".to_owned(),
                 format!("--cache-directory={}", cache.display()),
                 "--allow-base=127.0.0.1".to_owned(),
+                "--allow-workload=127.0.0.1".to_owned(),
             ],
             environment: vec![
                 ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),

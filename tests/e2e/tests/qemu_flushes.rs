@@ -191,7 +191,7 @@ fn choose_flushes(flushes: &[usize], ends: usize) -> Vec<usize> {
 #[tokio::test(flavor = "multi_thread")]
 async fn os_switch_survives_power_cuts_at_flushes() {
     let directory = tempfile::tempdir().unwrap();
-    let config = record_boots(QemuSite::start().await.unwrap(), directory.path()).await;
+    let config = Box::pin(record_boots(QemuSite::start().await.unwrap(), directory.path())).await;
     let read = |name: &str| WriteLog::read(&directory.path().join(name)).unwrap();
     let (switch, wipe) = (read(SWITCH), read(WIPE));
     let find = |word: &str| switch.find(format!("{MARKER} {word}").as_bytes()).unwrap().unwrap();

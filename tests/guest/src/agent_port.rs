@@ -50,7 +50,7 @@ async fn connect(path: &Path) -> Result<BufReader<UnixStream>, String> {
     Ok(BufReader::new(stream))
 }
 
-/// Drops what earlier conversations left in the pipe, up to the answer to a number of ours.
+/// Drops the answers of earlier conversations that are in the pipe, up to the answer to `number`.
 async fn synchronize(stream: &mut BufReader<UnixStream>, number: u64) -> Result<(), String> {
     send(stream, &json!({"execute": "guest-sync", "arguments": {"id": number}})).await?;
     loop {

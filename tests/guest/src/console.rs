@@ -26,7 +26,7 @@ pub fn tail(path: &Path) -> String {
     text.get(start..).unwrap_or_default().trim().to_owned()
 }
 
-/// Without colours, cursor movements and carriage returns, so that a search finds the visible text.
+/// Removes colours, cursor movements and carriage returns, so that a search finds the visible text.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();

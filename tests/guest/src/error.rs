@@ -1,4 +1,4 @@
-//! What can go wrong in the lab, and where to look.
+//! Errors of the lab, which say where to look.
 
 use std::fmt;
 use std::io;
@@ -21,22 +21,21 @@ pub enum LabError {
     #[error("{program} failed: {said}")]
     Program {
         program: &'static str,
-        /// The end of what it said.
+        /// The end of its output.
         said: String,
     },
     /// QEMU ended, or its monitor did not answer, before the host was on.
     #[error("host {host} did not power on: {said}")]
     PowerOn { host: String, said: String },
-    /// The guest agent did not do what was asked.
+    /// The guest agent did not execute the request.
     #[error("host {host}: {attempt}: {said}; {console}")]
     GuestAgent { host: String, attempt: String, said: String, console: Box<ConsoleEnd> },
     #[error("host {host}: no {what} within {limit:?}; {seen}; {console}")]
     Deadline {
         host: String,
-        /// What was waited for.
         what: String,
         limit: Duration,
-        /// What was seen instead.
+        /// The last state that was seen.
         seen: String,
         console: Box<ConsoleEnd>,
     },

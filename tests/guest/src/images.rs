@@ -74,7 +74,7 @@ impl ImageInputs {
 /// Builds an image, or finds it in the cache. Its progress lines go to our standard error. Needs root.
 ///
 /// # Errors
-/// When the script cannot be run or fails; what it said is on standard error.
+/// When the script cannot be run or fails; its output is on standard error.
 pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabError> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../iso/build.sh");
     let output = Command::new(script)

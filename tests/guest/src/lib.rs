@@ -3,7 +3,7 @@
 //!
 //! [`Guest::start`] powers a host on and keeps its state as hardware does: a reset boots it again, a
 //! power-off leaves it off, [`Guest::power_cut`] pulls the plug. [`Guest::exec`] runs commands inside by the QEMU guest
-//! agent, and the console log shows the rest; every wait has a deadline, and its error says what was seen last.
+//! agent, and the console log shows the rest; every wait has a deadline, and its error says the state that was seen last.
 //! All processes end with the [`Guest`], with a panic, and with this process itself.
 
 pub mod agent_port;

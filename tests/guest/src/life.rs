@@ -1,4 +1,4 @@
-//! One host from the live ISO through install, upgrade, other ways to persist and a broken upgrade, with the lab's
+//! The life of a host: from the live ISO through install, upgrade, other ways to persist and a broken upgrade, with the lab's
 //! `elemental`.
 
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, reason = "helpers of tests")]
@@ -22,7 +22,7 @@ async fn wait_for_assessment(host: &Guest) {
 }
 
 /// Boot 1: the ISO, found although the empty disk is first. Its agent starts and has no coordinator;
-/// what installs is a command of the test.
+/// a command of the test installs.
 async fn elemental_installs_from_the_live_iso(host: &Guest, device: &str) {
     host.wait_for_boot(1, BOOT).await.unwrap();
     host.wait_for_console("register and install this host", BOOT).await.unwrap();
@@ -41,7 +41,7 @@ async fn the_disk_boots(host: &Guest) -> String {
     reboot(host, 2).await;
     assert_eq!(running(host).await, "active_mode live");
     shell(host, "echo kept >/var/lib/baremetal-agent/witness; echo lost >/etc/witness").await;
-    // The image's files and modes come back at each boot, and what is beside them stays.
+    // The image's files and modes come back at each boot, and other files beside them stay.
     shell(host, "rm /var/log/journal -r; chmod 700 /var/log; echo kept >/var/log/witness").await;
     wait_for_assessment(host).await;
     assert!(shell(host, "elemental state").await.contains("source: dir:/run/rootfsbase"));
@@ -51,7 +51,7 @@ async fn the_disk_boots(host: &Guest) -> String {
     shell(host, "cat /etc/machine-id").await
 }
 
-/// Boot 3: the upgrade's image, with what persists and without what does not.
+/// Boot 3: the upgrade's image, with the persistent paths alone.
 async fn an_upgrade_boots(host: &Guest, machine_id: &str) {
     shell(host, "elemental upgrade --reboot=false --system file:/run/os-images/v1.squashfs && sync").await;
     assert_eq!(running(host).await, "active_mode live", "an upgrade changes nothing that runs");
@@ -72,8 +72,8 @@ async fn set_arguments(host: &Guest, arguments: &str) {
     shell(host, &format!("{set} 'extra_cmdline={arguments}' && sync")).await;
 }
 
-/// Leaves a file of a former node in these directories, and what an upstream agent leaves of a plan that has come to
-/// its reboot.
+/// Leaves a file of a former node in these directories, and the marks that an upstream agent leaves of a plan that has
+/// come to its reboot.
 async fn request_cleanup(host: &Guest, plan: &str, directories: &[&str]) {
     for directory in directories {
         shell(host, &format!("mkdir -p {directory}/pki && echo former >{directory}/pki/witness")).await;
@@ -161,7 +161,7 @@ pub async fn play(host: &mut Guest, device: &str, set_cd_first: impl FnOnce()) {
     host.wait_for_boot(10, BOOT).await.unwrap();
     assert_eq!(running(host).await, "active_mode v2");
 
-    // The CD first: the ISO still knows that it is only a guest here, and the agent decides what to do.
+    // The CD first: the ISO still knows that it is only a guest here, and the agent decides.
     set_cd_first();
     reboot(host, 11).await;
     assert_eq!(running(host).await, "live_mode live");

@@ -25,7 +25,7 @@ pub trait Machine: std::fmt::Debug + Send + Sync {
     async fn boot(&self) -> Result<Boot, LabError>;
 }
 
-/// One boot of a host, which has begun.
+/// A boot of a host, which has begun.
 pub struct Boot {
     /// Killing it cuts the power.
     pub process: Process,

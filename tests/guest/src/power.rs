@@ -34,7 +34,7 @@ pub enum Stop {
     Crash(String),
 }
 
-/// What a host is doing.
+/// The power of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PowerState {
     /// On, in its n-th boot, counted from 1.
@@ -54,7 +54,7 @@ pub struct Guest {
 struct Shared {
     machine: Arc<dyn Machine>,
     process: Mutex<Option<Process>>,
-    /// Of this boot. A conversation with the agent of a former boot may still hold the former one.
+    /// The agent of this boot. A conversation with the agent of a former boot may still hold the former one.
     agent: Mutex<Option<Arc<tokio::sync::Mutex<AgentPort>>>>,
     state: watch::Sender<PowerState>,
     boots: AtomicU64,
@@ -69,7 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Guest {
-    /// Makes what is missing on the machine, and powers the host on.
+    /// Makes the files that the machine lacks, and powers the host on.
     pub async fn start(machine: Arc<dyn Machine>) -> Result<Self, LabError> {
         machine.prepare().await?;
         let shared = Arc::new(Shared {
@@ -97,7 +97,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Pulls the plug: what the guest did not flush is lost. The host is off afterwards.
+    /// Pulls the plug: all that the guest did not flush is lost. The host is off afterwards.
     pub async fn power_cut(&mut self) {
         self.shared.cut.store(true, Ordering::SeqCst);
         if let Some(mut supervisor) = self.supervisor.take() {
@@ -114,17 +114,15 @@ impl Guest {
         self.shared.cut.store(false, Ordering::SeqCst);
     }
 
-    /// What the host is doing now.
     pub fn state(&self) -> PowerState {
         self.shared.state.borrow().clone()
     }
 
-    /// Whether the host is on.
     pub fn is_on(&self) -> bool {
         matches!(self.state(), PowerState::On(_))
     }
 
-    /// Whether the next reset leaves the host off, with its disks as they are then.
+    /// Lets the next reset leave the host off, with its disks as they are then, or boot it.
     pub fn stay_off_after_reset(&self, stays_off: bool) {
         self.shared.stays_off.store(stays_off, Ordering::SeqCst);
     }
@@ -139,7 +137,7 @@ impl Guest {
         self.shared.console()
     }
 
-    /// What this boot has said so far, without colours.
+    /// The output of this boot so far, without colours.
     pub fn console_of_this_boot(&self) -> String {
         console::read_from(&self.console(), self.shared.boot_start.load(Ordering::SeqCst))
     }
@@ -208,7 +206,7 @@ impl Guest {
         }
     }
 
-    /// Asks again and again until the answer is `Ok`; an `Err` says what was seen instead, for the error message.
+    /// Asks again and again until the answer is `Ok`; an `Err` is the state that was seen, for the error message.
     ///
     /// # Errors
     /// When the deadline passes, or the host is off by its own doing: then nothing will change any more.

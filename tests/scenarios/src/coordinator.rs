@@ -9,7 +9,6 @@ use clap::Parser as _;
 use coordinator::clock::Clock;
 use coordinator::config::Config;
 use coordinator::health::Readiness;
-use coordinator::lease::replica::ReplicaLease;
 use coordinator::metrics::Metrics;
 use coordinator::run::{self, Parts, Setup};
 use coordinator::traces::Traces;
@@ -18,7 +17,6 @@ use coordinator::{cluster_api, controllers, listener};
 use fake_apiserver::FakeApi;
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use kube::Api;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -123,9 +121,7 @@ async fn run_process(site: Site, name: String, client: kube::Client) {
 }
 
 async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
-    let Setup { config, client, clock, .. } = setup;
-    let leases = Api::namespaced(client.clone(), &config.own_namespace);
-    let lease = ReplicaLease::new(leases, &config.instance, parts.replica.clone(), clock.clone());
+    let lease = run::open_replica_lease(setup, &parts);
     let (_running, shutdown) = watch::channel(false);
     // A session must not name a replica that has no Lease.
     while lease.renew_lease().await.is_err() {

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use crate::dump::text;
 use crate::host_effects::{Disks, PlanIds};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,14 @@ impl fmt::Display for Violation {
         f.write_str(&self.0)
     }
 }
+
+/// Kinds of ours whose conditions name every wait.
+const WAITING: [&str; 4] = [
+    "machineinventories.elemental.cattle.io",
+    "baremetalmachines.infrastructure.cluster.x-k8s.io",
+    "metal3machines.infrastructure.cluster.x-k8s.io",
+    "baremetalclusters.infrastructure.cluster.x-k8s.io",
+];
 
 /// A plan that was written: Secret, generation, kind.
 pub type WrittenPlan = (String, u64, String);
@@ -46,6 +55,8 @@ struct Seen {
     /// Hosts whose reprovision was proven, by inventory: its claim.
     proven: Vec<String>,
     written: Vec<WrittenPlan>,
+    /// By kind, then by name: the value that no other object of the kind may have, and its owner.
+    unique: BTreeMap<String, BTreeMap<String, (String, String)>>,
     violations: Vec<Violation>,
 }
 
@@ -66,6 +77,8 @@ impl History {
             seen.forget(resource, name);
             return;
         };
+        seen.check_unique(resource, name, &object);
+        seen.check_reasons(resource, name, &object);
         match resource {
             "machineinventories.elemental.cattle.io" => {
                 seen.check_inventory(&serde_json::from_value(object).unwrap());
@@ -103,6 +116,9 @@ impl Seen {
 
     /// A recreated object begins again: its status is not that of the old one.
     fn forget(&mut self, resource: &str, name: &str) {
+        if let Some(values) = self.unique.get_mut(resource) {
+            values.remove(name);
+        }
         if resource == "machineinventories.elemental.cattle.io" {
             self.owners.remove(name);
             self.announced.remove(name);
@@ -112,7 +128,7 @@ impl Seen {
     fn check_inventory(&mut self, inventory: &MachineInventory) {
         let name = inventory.name_any();
         let claim = inventory.claim();
-        let owner = claim.as_ref().map(|claim| claim.baremetal_machine.clone()).unwrap_or_default();
+        let owner = claim.as_ref().map_or_else(String::new, |claim| claim.baremetal_machine.clone());
         let before = self.owners.insert(name.clone(), owner.clone()).unwrap_or_default();
         if !before.is_empty() && !owner.is_empty() && before != owner {
             self.violate(format!("{name} went from owner {before} to {owner} without a release"));
@@ -135,6 +151,45 @@ impl Seen {
             claim.is_some_and(|claim| i64::try_from(claim.generation).is_ok_and(|old| old < generation));
         if of_claim && plan.kind == Some(PlanType::Reprovision) && plan.state == Some(PlanState::Applied) {
             self.proven.push(owner);
+        }
+    }
+
+    /// Values of Metal3 that two objects never share: a consumer, an index, an address.
+    fn check_unique(&mut self, resource: &str, name: &str, object: &Value) {
+        let spec = &object["spec"];
+        let (scope, value) = match resource {
+            // A host that is kept for the next machine has its Cluster as consumer.
+            "baremetalhosts.metal3.io" if spec["consumerRef"]["kind"] == "Cluster" => ("", &Value::Null),
+            "baremetalhosts.metal3.io" => ("", &spec["consumerRef"]["name"]),
+            "metal3datas.infrastructure.cluster.x-k8s.io" => (text(spec, "/template/name"), &spec["index"]),
+            "ipaddresses.ipam.metal3.io" => (text(spec, "/pool/name"), &spec["address"]),
+            "ipaddresses.ipam.cluster.x-k8s.io" => (text(spec, "/poolRef/name"), &spec["address"]),
+            _ => return,
+        };
+        let values = self.unique.entry(resource.to_owned()).or_default();
+        if value.is_null() {
+            values.remove(name);
+            return;
+        }
+        let now = (scope.to_owned(), value.to_string());
+        let other = values.iter().find(|(other, held)| *other != name && **held == now);
+        let shared = other.map(|(other, _)| format!("{resource}: {other} and {name} both have {value}"));
+        let before = values.insert(name.to_owned(), now.clone()).filter(|before| *before != now);
+        let changed = before.map(|before| format!("{resource} {name} went from {} to {value}", before.1));
+        shared.into_iter().chain(changed).for_each(|why| self.violate(why));
+    }
+
+    /// Each wait has a reason, and an object that is not ready says why.
+    fn check_reasons(&mut self, resource: &str, name: &str, object: &Value) {
+        if !WAITING.contains(&resource) {
+            return;
+        }
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        for condition in conditions.filter(|condition| condition["status"] != "True") {
+            let (kind, reason) = (text(condition, "/type"), text(condition, "/reason"));
+            if reason.is_empty() || (kind == "Ready" && text(condition, "/message").is_empty()) {
+                self.violate(format!("{resource} {name} waits without a reason: {condition}"));
+            }
         }
     }
 

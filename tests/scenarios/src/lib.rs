@@ -26,6 +26,7 @@ mod metal3;
 mod network;
 mod operator;
 mod outcome;
+mod scenario;
 mod seen;
 mod table;
 mod world;
@@ -34,6 +35,9 @@ pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
 pub use fault_injection::{Call, Fault, Side};
 pub use history::{Violation, WrittenPlan};
 pub use host::{FittedTpm, Host, STRANDED_ADDRESS, UNREACHABLE_COORDINATOR};
-pub use outcome::{Outcome, Undisturbed, Write};
+pub use outcome::{HostOutcome, Outcome};
+pub use scenario::{
+    Scenario, Undisturbed, Write, kill_at_drawn_writes, kill_at_every_write, kill_on_side_of_every_write,
+};
 pub use table::Table;
 pub use world::{DEADLINE, World};

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::NAMESPACE;
 use crate::cluster_api::{MACHINE_FINALIZER, bootstrap_data, merge};
 use crate::dump::text;
 use crate::world::World;
@@ -69,6 +70,10 @@ impl World {
             "labels": { "cluster.x-k8s.io/deployment-name": "workers" },
         });
         let uid = self.create("Machine", name, json!({ "metadata": metadata, "spec": spec })).await;
+        let condition = json!({ "type": "BootstrapConfigReady", "status": "True", "reason": "Ready" });
+        self.fake.edit(("machines.cluster.x-k8s.io", NAMESPACE, name), |machine| {
+            machine["status"]["conditions"] = json!([condition]);
+        });
         let mut object = json!({
             "metadata": {
                 "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
@@ -114,10 +119,15 @@ impl World {
         found(self).unwrap_or_default()
     }
 
+    /// As [`World::delete_metal3_machine`], without a wait.
+    pub async fn begin_metal3_deletion(&self, name: &str) {
+        self.delete_if_there("Machine", name).await;
+        self.delete("Metal3Machine", name).await;
+    }
+
     /// Deletes a Machine as Cluster API does.
     pub async fn delete_metal3_machine(&self, name: &str) {
-        self.delete("Machine", name).await;
-        self.delete("Metal3Machine", name).await;
+        self.begin_metal3_deletion(name).await;
         self.wait_until(&format!("{name} is gone"), |world| world.metal3_machine(name).is_none()).await;
         self.finish_deletions();
     }

@@ -1,7 +1,7 @@
 //! The network between hosts and coordinators: streams in memory that can be
 //! cut, or go silent as one does whose other end lost power.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,8 @@ struct Topology {
     ports: BTreeMap<String, mpsc::Sender<DuplexStream>>,
     network: Vec<Connection>,
     dials: usize,
+    /// Hosts that reach no coordinator.
+    partitioned: BTreeSet<String>,
 }
 
 #[derive(Clone, Default)]
@@ -80,6 +82,18 @@ impl Network {
         self.end(State::Silent, |connection| connection.host == host);
     }
 
+    /// A host and the coordinators lose each other: connections stay open without traffic, and new ones
+    /// are refused.
+    pub(crate) fn partition(&self, host: &str) {
+        self.topology().partitioned.insert(host.to_owned());
+        self.silence(host);
+    }
+
+    /// A host reaches the coordinators again.
+    pub(crate) fn heal(&self, host: &str) {
+        self.topology().partitioned.remove(host);
+    }
+
     fn end(&self, state: State, of: impl Fn(&Connection) -> bool) {
         self.topology().network.retain(|connection| {
             if of(connection) {
@@ -96,6 +110,9 @@ impl Network {
         let dials = topology.dials;
         topology.dials += 1;
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        if topology.partitioned.contains(host) {
+            return Err(refused());
+        }
         let (coordinator, port) = ports.get(dials % ports.len().max(1)).ok_or_else(refused)?;
         let (near, mut near_end) = duplex(WINDOW);
         let (mut far_end, far) = duplex(WINDOW);

@@ -1,104 +1,129 @@
-//! One lifecycle, and its final state without what differs between two runs: times,
-//! UIDs and what is derived from them.
+//! The final state of a scenario without the values that differ between two runs: times, UIDs, and
+//! names that are derived from UIDs.
 
-use std::sync::PoisonError;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, PoisonError};
 
 use coordinator_api::conditions::Type;
-use fake_apiserver::{Counts, Entry, Request, Verb};
-use kube::ResourceExt as _;
+use regex::Regex;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::dump::text;
-use crate::fault_injection::Call;
-use crate::world::{COORDINATOR, World};
+use crate::world::World;
 
 const MACHINES: &str = "baremetalmachines.infrastructure.cluster.x-k8s.io";
-/// After it every component has said what it has to say.
-const SETTLED: Duration = Duration::from_secs(30);
+/// Resources that hold no result of a scenario: a crash adds Events, and each replica renews its Lease.
+const TRANSIENT: [&str; 2] = ["events", "leases.coordination.k8s.io"];
+/// Fields that differ from run to run. A coordinator that starts again may send the duty of a load balancer
+/// again, with a higher generation.
+const VARIABLE: [&str; 10] = [
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "lastTransitionTime",
+    "loadBalancerGeneration",
+    "managedFields",
+    "observedGeneration",
+    "resourceVersion",
+    "since",
+    "uid",
+];
 
 /// Everything that two runs of one scenario must have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
+    pub hosts: BTreeMap<String, HostOutcome>,
+    /// Host, kind and generation of each plan that was written.
+    pub plans: Vec<String>,
+    /// Machines in the state in which they ran.
+    pub ran: Vec<String>,
+    /// Every object that is left, of both clusters: metadata, spec, status; the keys of Secrets.
+    pub objects: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostOutcome {
     /// What was done to the host, in order.
     pub effects: Vec<String>,
-    /// Kind and generation of each plan that was written.
-    pub plans: Vec<String>,
-    /// The inventory: annotations, finalizers, conditions, plan.
-    pub inventory: Vec<String>,
-    /// Machines that ran, as they were then, and those that are left: spec, phase and conditions.
-    pub machines: Vec<String>,
-    /// Pool and cluster: numbers and conditions.
-    pub others: Vec<String>,
-    /// What the plan Secret holds.
-    pub secret: Vec<String>,
     /// Boots of the host, that of the medium included.
     pub boots: u32,
 }
 
-/// A write of the coordinator.
-#[derive(Clone, Debug)]
-pub struct Write {
-    /// Its number among all writes, counted from 1.
-    pub number: usize,
-    pub request: Request,
-    pub at: Instant,
-}
+impl Outcome {
+    pub fn host(&self, name: &str) -> &HostOutcome {
+        &self.hosts[name]
+    }
 
-/// A lifecycle that met no fault: what those with one are compared with.
-#[derive(Clone, Debug)]
-pub struct Undisturbed {
-    pub outcome: Outcome,
-    /// Writes of the coordinator, in their order, without the renewals of a Lease that follow
-    /// the first: each does the same.
-    pub writes: Vec<Write>,
-    /// Calls of the agent into the operating system, in their order.
-    pub calls: Vec<Call>,
-    pub cost: Counts,
-}
+    pub fn host_mut(&mut self, name: &str) -> &mut HostOutcome {
+        self.hosts.get_mut(name).unwrap()
+    }
 
-impl Undisturbed {
-    pub async fn run() -> Self {
-        let started = Instant::now();
-        let mut world = World::without_coordinator();
-        let outcome = world.run_lifecycle().await;
-        let writes = list_writes(world.fake.journal().entries(), started);
-        let calls = world.host("host-1").calls();
-        let cost = world.count_requests(0);
-        world.check_invariants().await;
-        Self { outcome, writes, calls, cost }
+    /// Lines that only one of both has, for a failed assertion.
+    pub fn list_differences(&self, other: &Self) -> String {
+        let [ours, theirs] = [self, other].map(|outcome| format!("{outcome:#?}"));
+        let missing = ours.lines().filter(|line| !theirs.contains(*line)).map(|line| format!("- {line}"));
+        let added = theirs.lines().filter(|line| !ours.contains(*line)).map(|line| format!("+ {line}"));
+        missing.chain(added).collect::<Vec<_>>().join("\n")
     }
 }
 
-fn list_writes(entries: Vec<Entry>, started: Instant) -> Vec<Write> {
-    let is_write = |entry: &Entry| entry.request.user == COORDINATOR && entry.request.verb.is_write();
-    let ours = entries.into_iter().filter(is_write).enumerate();
-    let mut writes: Vec<_> = ours
-        .map(|(before, entry)| Write { number: before + 1, request: entry.request, at: started + entry.at })
-        .collect();
-    let mut is_renewed = false;
-    writes.retain(|Write { request, .. }| {
-        let is_renewal = request.verb == Verb::Patch && request.resource == "leases";
-        !is_renewal || !std::mem::replace(&mut is_renewed, true)
+/// Replaces times, identifiers and numbers of boots.
+fn replace_variable(text: &str) -> String {
+    static PATTERNS: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
+        [
+            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+            (r"\b[0-9a-f]{8,}(-[0-9a-f]{4,})*\b", "ID"),
+            (r"\b(boot|live)-\d+\b", "$1"),
+        ]
+        .map(|(pattern, by)| (Regex::new(pattern).unwrap(), by))
     });
-    writes
+    PATTERNS.iter().fold(text.to_owned(), |text, (pattern, by)| pattern.replace_all(&text, *by).into_owned())
 }
 
-fn list_conditions(object: &Value) -> Vec<String> {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    let mut conditions: Vec<_> = conditions
-        .map(|found| {
-            format!("{}={} {}", text(found, "/type"), text(found, "/status"), text(found, "/reason"))
-        })
-        .collect();
-    conditions.sort();
-    conditions
+fn normalise(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = replace_variable(text),
+        Value::Array(items) => {
+            items.iter_mut().for_each(normalise);
+            if items.iter().all(|item| item["type"].is_string() && item["status"].is_string()) {
+                items.sort_by_key(|item| text(item, "/type").to_owned());
+            }
+        }
+        Value::Object(fields) => {
+            fields.retain(|name, _| !VARIABLE.contains(&name.as_str()));
+            fields.values_mut().for_each(normalise);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
-fn describe_machine(machine: &Value) -> String {
-    let (name, phase) = (text(machine, "/metadata/name"), text(machine, "/status/phase"));
-    format!("{name} {} {phase}: {}", machine["spec"], list_conditions(machine).join(", "))
+/// One line for each field of an object.
+fn describe_object(resource: &str, object: &Value) -> Vec<String> {
+    let mut object = object.clone();
+    if resource == "secrets"
+        && let Some(data) = object.get_mut("data").and_then(Value::as_object_mut)
+    {
+        data.values_mut().for_each(|value| *value = Value::Null);
+    }
+    normalise(&mut object);
+    let mut fields = vec![];
+    list_fields(&format!("{resource}/{}", text(&object, "/metadata/name")), &object, &mut fields);
+    fields
+}
+
+fn list_fields(path: &str, value: &Value, fields: &mut Vec<String>) {
+    match value {
+        Value::Object(items) if !items.is_empty() => {
+            items.iter().for_each(|(name, item)| list_fields(&format!("{path}.{name}"), item, fields));
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (index, item) in items.iter().enumerate() {
+                let name = item["type"].as_str().map_or_else(|| index.to_string(), str::to_owned);
+                list_fields(&format!("{path}[{name}]"), item, fields);
+            }
+        }
+        leaf => fields.push(format!("{path} = {leaf}")),
+    }
 }
 
 /// `reprovision-0123…` is `reprovision`.
@@ -111,80 +136,43 @@ fn kind(text: &str) -> String {
 }
 
 impl World {
-    /// From the first start of the coordinator in an empty cluster to a node on `host-1`, and
-    /// back to a host that is free.
-    pub async fn run_lifecycle(&mut self) -> Outcome {
-        self.start_coordinator(COORDINATOR);
-        self.create_prerequisites(&["host-1"]).await;
-        self.apply_machine("m-1").await;
-        self.wait_linked("m-1").await;
-        self.delete_machine("m-1").await;
-        self.wait_released("m-1", "host-1").await;
-        // A kill may come at what is written after that.
-        for _ in 0..3 {
-            self.advance_time(SETTLED).await;
-            self.restart_stopped();
-        }
-        self.advance_time(SETTLED).await;
-        self.outcome("host-1")
-    }
-
-    /// Waits until a machine runs and its Node is known, after which nothing of it changes any
-    /// more. What it shows then is part of the outcome.
+    /// Waits until a machine runs and is linked to its Node, and keeps that state for the outcome.
     pub async fn wait_linked(&self, machine: &str) {
-        let holds = |world: &Self, kind| {
-            world.machine_condition(machine, kind).is_some_and(|condition| condition.status == "True")
+        let is_linked = |world: &Self| {
+            [Type::Ready, Type::NodeLinked].into_iter().all(|kind| {
+                let condition = world.machine_condition(machine, kind);
+                condition.is_some_and(|condition| condition.status == "True")
+            })
         };
-        let is_linked = |world: &Self| holds(world, Type::Ready) && holds(world, Type::NodeLinked);
         self.wait_until(&format!("{machine} runs with its Node"), is_linked).await;
-        let shown = describe_machine(&self.get_object(MACHINES, machine).unwrap());
-        self.ran.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
+        self.note_state(MACHINES, machine);
     }
 
-    /// The outcome for one host.
-    pub fn outcome(&self, host: &str) -> Outcome {
-        let inventory = self.inventory(host).unwrap();
-        let mut facts: Vec<_> =
-            inventory.annotations().iter().map(|(key, value)| format!("{key}={value}")).collect();
-        facts.extend(inventory.finalizers().iter().cloned());
-        let mut conditions: Vec<_> = inventory
-            .conditions()
-            .iter()
-            .map(|found| format!("{}={} {}", found.type_, found.status, found.reason))
-            .collect();
-        conditions.sort();
-        facts.extend(conditions);
-        let plan = inventory.plan().cloned().unwrap_or_default();
-        facts.push(format!("{:?} {:?} {:?}", plan.kind, plan.generation, plan.state));
-        let mut machines = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        machines.extend(self.fake.look_at_all(MACHINES).iter().map(describe_machine));
+    /// Keeps the present state of an object for the outcome.
+    pub fn note_state(&self, resource: &str, name: &str) {
+        let shown = describe_object(resource, &self.get_object(resource, name).unwrap());
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner).extend(shown);
+    }
+
+    /// The outcome so far.
+    pub fn outcome(&self) -> Outcome {
+        let hosts = self.hosts.iter().map(|(name, host)| {
+            let effects = host.system().effects().iter().map(|effect| kind(effect)).collect();
+            (name.clone(), HostOutcome { effects, boots: host.boots() })
+        });
+        let plans =
+            self.plans().into_iter().map(|(host, generation, kind)| format!("{host} {kind} {generation}"));
+        let objects =
+            [&self.fake, &self.workload].into_iter().flat_map(fake_apiserver::FakeApi::look_everywhere);
+        let lasting = objects.filter(|((resource, ..), _)| !TRANSIENT.contains(&resource.as_str()));
+        let mut objects: Vec<_> =
+            lasting.flat_map(|((resource, ..), object)| describe_object(&resource, &object)).collect();
+        objects.sort();
         Outcome {
-            effects: self.host(host).system().effects().iter().map(|effect| kind(effect)).collect(),
-            plans: self.plans().iter().map(|(_, generation, kind)| format!("{kind} {generation}")).collect(),
-            inventory: facts,
-            machines,
-            others: self.describe_others(),
-            secret: self.describe_secret(host),
-            boots: self.host(host).boots(),
+            hosts: hosts.collect(),
+            plans: plans.collect(),
+            ran: self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            objects,
         }
-    }
-
-    fn describe_others(&self) -> Vec<String> {
-        let pools = self.fake.look_at_all("machineinventorypools.infrastructure.cluster.x-k8s.io");
-        let clusters = self.fake.look_at_all("baremetalclusters.infrastructure.cluster.x-k8s.io");
-        let describe = |object: &Value| {
-            let mut facts = list_conditions(object);
-            let numbers = object["status"].as_object().into_iter().flatten();
-            let numbers = numbers.filter(|(name, value)| value.is_number() && *name != "observedGeneration");
-            facts.extend(numbers.map(|(name, value)| format!("{name}={value}")));
-            facts
-        };
-        pools.iter().chain(&clusters).flat_map(describe).collect()
-    }
-
-    fn describe_secret(&self, host: &str) -> Vec<String> {
-        let secret = self.get_object("secrets", host).unwrap_or_default();
-        let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key.clone());
-        [text(&secret, "/type").to_owned()].into_iter().chain(keys).collect()
     }
 }

@@ -15,6 +15,7 @@ use fake_apiserver::{Counts, Entry, FakeApi, Rules, Stopped, Verb};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 
 use crate::coordinator::{Process, Site};
@@ -26,6 +27,8 @@ use crate::network::Network;
 
 /// How long anything may take, in virtual time.
 pub const DEADLINE: Duration = Duration::from_mins(20);
+/// Pause between two looks at a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The only coordinator of most scenarios.
 pub(crate) const COORDINATOR: &str = "coordinator";
 
@@ -53,6 +56,8 @@ pub struct World {
     /// What machines showed while they ran.
     pub(crate) ran: Mutex<Vec<String>>,
     is_checked: bool,
+    /// A planned fault may find no request.
+    allows_unmet_faults: bool,
     log: Log,
     _caught: DefaultGuard,
 }
@@ -134,6 +139,13 @@ impl World {
         self.hosts.get_mut(name).unwrap()
     }
 
+    /// A host and the coordinators lose each other for a time.
+    pub async fn partition(&self, host: &str, time: Duration) {
+        self.network.partition(host);
+        self.advance_time(time).await;
+        self.network.heal(host);
+    }
+
     /// Cluster API finds no Node from now on.
     pub fn stop_finding_nodes(&self) {
         self.finds_nodes.store(false, Ordering::SeqCst);
@@ -151,9 +163,14 @@ impl World {
         self.site.clock.now()
     }
 
-    /// Advances the virtual time.
+    /// Advances the virtual time. Meanwhile a coordinator that was stopped as planned starts again.
     pub async fn advance_time(&self, time: Duration) {
-        tokio::time::sleep(time).await;
+        let end = Instant::now() + time;
+        while self.has_planned_stops() && Instant::now() < end {
+            self.restart_stopped();
+            tokio::time::sleep(POLL_INTERVAL.min(end - Instant::now())).await;
+        }
+        tokio::time::sleep_until(end).await;
     }
 
     /// Requests of coordinators since `mark`, without Leases and watches.

@@ -3,4 +3,6 @@
 
 mod contract;
 mod definitions;
+mod hosted_control_plane;
+mod infra_cluster;
 mod v1beta1;

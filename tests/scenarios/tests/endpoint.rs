@@ -7,7 +7,7 @@ use coordinator_api::conditions::{Reason, Type, find_condition};
 use fake_apiserver::Outage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proto::v1alpha1::LoadBalancerState;
-use scenarios::World;
+use scenarios::{Scenario, World, kill_at_every_write};
 use serde_json::json;
 
 const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
@@ -41,10 +41,15 @@ async fn initialize_control_plane(world: &World) {
 async fn with_control_plane() -> World {
     let world = World::with_internal_endpoint().await;
     wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
+    apply_control_plane(&world).await;
+    world
+}
+
+/// The first machine of the control plane.
+async fn apply_control_plane(world: &World) {
     world.apply_machine("m-1").await;
     let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
     world.patch("BaremetalMachine", "m-1", label).await;
-    world
 }
 
 fn kept(world: &World) -> Option<proto::balancer::Duty> {
@@ -101,6 +106,46 @@ async fn control_plane_host_has_the_duty_until_release() {
     let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
     assert_eq!(host.load_balancer.unwrap().duty.address, "", "and is told so");
     world.check_invariants().await;
+}
+
+/// A control-plane host with the duty of the internal endpoint, until it is released.
+pub(super) struct Endpoint;
+
+impl Scenario for Endpoint {
+    async fn begin() -> World {
+        let world = World::with_internal_endpoint().await;
+        wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
+        world.wait_idle().await;
+        world
+    }
+
+    async fn play(world: &mut World) {
+        apply_control_plane(world).await;
+        world.wait_running("m-1").await;
+        world.wait_until("the host has its duty", |world| kept(world).is_some()).await;
+        do_duty(world, true);
+        wait_reason(world, Type::LoadBalancerReady, Reason::AddressHeld).await;
+        initialize_control_plane(world).await;
+        let holder =
+            |world: &World| world.workload.look("leases.coordination.k8s.io", "kube-system", HOLDER_LEASE);
+        world.wait_until("the holder's Lease is written", |world| holder(world).is_some()).await;
+        assert_eq!(holder(world).unwrap()["spec"]["holderIdentity"], "host-1");
+        world.wait_idle().await;
+        world.note_state(CLUSTERS, "c1");
+        world.delete_machine("m-1").await;
+        world.wait_released("m-1", "host-1").await;
+        assert_eq!(kept(world), None, "a released host holds no address");
+        wait_reason(world, Type::LoadBalancerReady, Reason::MembersMissing).await;
+        let action = "with the first control-plane machine";
+        world.expect_why("baremetalcluster/c1", Reason::MembersMissing, "has a host yet", action).await;
+    }
+}
+
+// Fault: the coordinator is killed before or after any write for a cluster with an internal endpoint.
+// Shown: nothing: the host has its duty until it is released.
+#[tokio::test(start_paused = true)]
+async fn a_killed_coordinator_keeps_the_endpoint() {
+    kill_at_every_write::<Endpoint>().await;
 }
 
 // Fault: a restore lost the status of a control-plane host that has a duty.

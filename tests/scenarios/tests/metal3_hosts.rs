@@ -234,3 +234,35 @@ async fn hosts_fit_the_definition_of_their_operator() {
     assert_eq!(plans(&world), ["reprovision", "clean"]);
     world.check_invariants().await;
 }
+
+// Fault: the user data of a BareMetalHost is Ignition, of an unknown format, or empty.
+// Shown: condition `BootstrapReady` of the host: `BootstrapInvalid`; the host runs no plan until it is corrected.
+#[tokio::test(start_paused = true)]
+async fn user_data_that_cloud_init_ignores_is_refused() {
+    let mut world = World::with_bare_metal_hosts().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    for (data, want) in [
+        (r#"{"ignition":{"version":"3.4.0"}}"#, "JSON (Ignition)"),
+        ("variant: fcos", "unknown format"),
+        ("", "is empty"),
+        ("#cloud-config\nruncmd: [", "not valid YAML"),
+    ] {
+        world.fake.take_out("secrets", NAMESPACE, "m-1-bootstrap");
+        world.apply_bootstrap("m-1", data).await;
+        provision(&world, json!({ "url": "oci://registry.example/os:v1" })).await;
+        world
+            .wait_until("the host refuses it", |world| {
+                host_object(world)["status"].to_string().contains(want)
+            })
+            .await;
+        let object = format!("BareMetalHost/{HOST}");
+        world.expect_why(&object, Reason::BootstrapInvalid, "", "correct the bootstrap configuration").await;
+        assert!(plans(&world).is_empty(), "{want}: the host is touched");
+        release(&world).await;
+    }
+    world.fake.take_out("secrets", NAMESPACE, "m-1-bootstrap");
+    world.apply_bootstrap("m-1", &bootstrap_data()).await;
+    provision(&world, json!({ "url": "oci://registry.example/os:v1" })).await;
+    wait_state(&world, "provisioned").await;
+    world.check_invariants().await;
+}

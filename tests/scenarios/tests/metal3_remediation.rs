@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
-use scenarios::World;
+use scenarios::{Scenario, World, kill_at_every_write};
 use serde_json::{Value, json};
 
 const HOSTS: &str = "baremetalhosts.metal3.io";
@@ -173,22 +173,30 @@ async fn host_with_online_false_is_not_rebooted() {
     world.check_invariants().await;
 }
 
+/// The reboot of an unhealthy machine.
+pub(super) struct Remediation;
+
+impl Scenario for Remediation {
+    async fn begin() -> World {
+        with_node().await
+    }
+
+    async fn play(world: &mut World) {
+        let first = reboots(world).unwrap();
+        apply_remediation(world).await;
+        wait_phase(world, "Waiting", 0).await;
+        world.wait_until("the request is withdrawn", |world| requests(world).is_empty()).await;
+        world.advance_time(Duration::from_mins(4)).await;
+        assert_eq!(reboots(world), Some(first + 1));
+        world.expect_nothing("baremetalhost/bmh-host-1").await;
+    }
+}
+
 // Fault: the coordinator is killed at any write of a remediation.
 // Shown: nothing: the host is rebooted once.
 #[tokio::test(start_paused = true)]
 async fn a_killed_coordinator_reboots_an_unhealthy_machine_once() {
-    for write in (1..=13).step_by(2) {
-        let world = with_node().await;
-        let first = reboots(&world).unwrap();
-        world.stop_coordinator_at(write, fake_apiserver::Side::After);
-        apply_remediation(&world).await;
-        wait_phase(&world, "Waiting", 0).await;
-        world.wait_until("the request is taken back", |world| requests(world).is_empty()).await;
-        world.advance_time(Duration::from_mins(4)).await;
-        assert_eq!(reboots(&world), Some(first + 1), "write {write}");
-        world.expect_nothing("baremetalhost/bmh-host-1").await;
-        world.check_invariants().await;
-    }
+    kill_at_every_write::<Remediation>().await;
 }
 
 // Fault: the host of a deleted Metal3Machine does not answer, and an operator gives it up.

@@ -3,7 +3,8 @@
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_api::names::annotation;
-use scenarios::World;
+use fake_apiserver::{Matching, Refusal};
+use scenarios::{Scenario, World, kill_at_every_write};
 use serde_json::json;
 
 /// `{"files":[{"path":"/srv/x","content":"eA=="}],"instructions":[{"name":"NAME","command":"true"}]}`
@@ -42,6 +43,36 @@ async fn wait_ended(world: &World, generation: i64, state: PlanState) {
 fn runs(world: &World, name: &str) -> usize {
     let ran = format!("custom {name}");
     world.host("host-1").system().effects().iter().filter(|effect| **effect == ran).count()
+}
+
+// Fault: the API server refuses the plan of an operator each time, as one that is too large for a Secret.
+// Shown: conditions `Ready` and `CustomPlanAccepted` of the MachineInventory: `ApiRequestFailed`; its network is accepted meanwhile.
+#[tokio::test(start_paused = true)]
+async fn refused_plan_holds_up_nothing_else() {
+    let mut world = World::new().await;
+    world.allows_custom_plans = true;
+    world.create_prerequisites(&["host-1"]).await;
+    world.wait_idle().await;
+    let writes = Matching::writes().user("coordinator").resource("secrets").name("host-1");
+    let refused = world.fake.faults().fail(writes, 30, Refusal::Forbidden);
+    write_plan(&world, "firmware", "custom").await;
+    ask(&world, "firmware").await;
+    let accept = json!({ "metadata": { "annotations": { annotation::ACCEPT_OBSERVED_NETWORK: "" } } });
+    world.patch("MachineInventory", "host-1", accept).await;
+    let is_accepted = |world: &World| {
+        let annotations = world.inventory("host-1").unwrap().metadata.annotations.unwrap();
+        !annotations.contains_key(annotation::ACCEPT_OBSERVED_NETWORK)
+    };
+    world.wait_until("the network is accepted", is_accepted).await;
+    let action = "correct what the message names";
+    world.expect_why("machineinventory/host-1", Reason::ApiRequestFailed, "Secret host-1", action).await;
+    let told = world.host_condition("host-1", Type::CustomPlanAccepted).unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "ApiRequestFailed"));
+    assert!(refused.is_met());
+    world.fake.faults().clear();
+    wait_ended(&world, 1, PlanState::Applied).await;
+    world.expect_nothing("machineinventory/host-1").await;
+    world.check_invariants().await;
 }
 
 // Fault: an operator asks for a plan of their own on a free host and on a node, and for plans of other kinds.
@@ -137,23 +168,30 @@ async fn host_without_option_refuses_operator_plan() {
     world.check_invariants().await;
 }
 
+/// A plan of an operator on a free host.
+pub(super) struct OperatorsPlan;
+
+impl Scenario for OperatorsPlan {
+    async fn begin() -> World {
+        let mut world = World::new().await;
+        world.allows_custom_plans = true;
+        world.create_prerequisites(&["host-1"]).await;
+        write_plan(&world, "firmware", "custom").await;
+        world.wait_idle().await;
+        world
+    }
+
+    async fn play(world: &mut World) {
+        ask(world, "firmware").await;
+        wait_ended(world, 1, PlanState::Applied).await;
+        assert_eq!(runs(world, "firmware"), 1);
+        world.expect_nothing("machineinventory/host-1").await;
+    }
+}
+
 // Fault: the coordinator is killed between the writes that announce an operator's plan.
 // Shown: nothing: the plan runs once.
 #[tokio::test(start_paused = true)]
 async fn a_killed_coordinator_runs_an_operators_plan_once() {
-    for write in 1..=4 {
-        let mut world = World::new().await;
-        world.allows_custom_plans = true;
-        world.create_prerequisites(&["host-1"]).await;
-        world.wait_until("the host is available", |world| world.is_available("host-1")).await;
-        world.wait_idle().await;
-        write_plan(&world, "firmware", "custom").await;
-        world.stop_coordinator_at(write, fake_apiserver::Side::After);
-        ask(&world, "firmware").await;
-        wait_ended(&world, 1, PlanState::Applied).await;
-        assert!(world.all_stops_reached(), "write {write}");
-        assert_eq!(runs(&world, "firmware"), 1, "write {write}");
-        world.expect_nothing("machineinventory/host-1").await;
-        world.check_invariants().await;
-    }
+    kill_at_every_write::<OperatorsPlan>().await;
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Counts, End, Entry, Fault, Faults, Matching, Outage, Outcome, Refusal, Verb};
 use scenarios::{Undisturbed, World, Write};
 use serde_json::json;
+
+use crate::crashes::Lifecycle;
 
 /// The one of two machines that has the host, and the other.
 fn winner(world: &World) -> Option<(&'static str, &'static str)> {
@@ -50,7 +53,7 @@ async fn last_host_is_claimed_by_one_machine() {
 // Shown: nothing: compare-and-swap decides.
 #[tokio::test(start_paused = true)]
 async fn two_leaders_give_the_outcome_of_one() {
-    let due = Undisturbed::run().await.cost;
+    let due = Undisturbed::run::<Lifecycle>().await.cost;
     for latency in [0, 5, 15] {
         for lags in [[0, 700], [1400, 0], [2100, 2800], [700, 700]] {
             let case = format!("latency {latency} ms, lags {lags:?} ms");
@@ -82,11 +85,13 @@ async fn two_leaders_give_the_outcome_of_one() {
 /// Each host costs a quarter more changes at most: what the status shows in between.
 #[tokio::test(start_paused = true)]
 async fn stale_caches_only_delay_the_lifecycle() {
-    let Undisturbed { outcome: want, cost: due, .. } = Undisturbed::run().await;
+    let undisturbed = Undisturbed::run::<Lifecycle>().await;
+    let due = &undisturbed.cost;
     for lag in [1, 5, 20] {
         let mut world = World::without_coordinator();
         world.fake.faults().lag(Duration::from_secs(lag));
-        assert_eq!(world.run_lifecycle().await, want, "{lag} s");
+        let outcome = world.finish::<Lifecycle>().await;
+        undisturbed.assert_same(&outcome, &format!("{lag} s"), &world);
         let cost = world.count_requests(0);
         assert!(cost.changes <= due.changes * 5 / 4, "{lag} s behind: {cost}");
         assert!(cost.requests <= due.requests * 5 / 3, "{lag} s behind: {cost}");
@@ -96,15 +101,14 @@ async fn stale_caches_only_delay_the_lifecycle() {
 
 /// Lifecycles, each of whose coordinator meets the fault at another one of its writes.
 async fn fault_meets_every_write(inject: fn(&Faults, Matching) -> Fault) {
-    let want = Undisturbed::run().await;
-    assert!(!want.writes.is_empty());
+    let want = Undisturbed::run::<Lifecycle>().await;
     for Write { number, request, .. } in &want.writes {
         let mut world = World::without_coordinator();
         let fault = inject(&world.fake.faults(), Matching::writes().user("coordinator").after(number - 1));
-        let outcome = world.run_lifecycle().await;
+        let outcome = world.finish::<Lifecycle>().await;
         let case = format!("write {number}, {request}");
         assert_eq!(fault.times_met(), 1, "{case} never came");
-        assert_eq!(outcome, want.outcome, "{case}\n{}", world.dump());
+        want.assert_same(&outcome, &case, &world);
         world.check_invariants().await;
     }
 }
@@ -123,10 +127,11 @@ async fn conflict_at_any_write_changes_no_outcome() {
 async fn claim_host(refused: usize, refusal: Refusal) -> (World, Vec<Entry>) {
     let world = World::with_hosts(&["host-1"]).await;
     let mark = world.fake.journal().mark();
-    let fault = world.fake.faults().fail(Matching::writes().user("coordinator"), refused, refusal);
+    let writes = Matching::writes().user("coordinator");
+    let fault = (refused > 0).then(|| world.fake.faults().fail(writes, refused, refusal));
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
-    assert_eq!(fault.times_met(), refused);
+    assert_eq!(fault.map_or(0, |fault| fault.times_met()), refused);
     let entries = world.requests_since(mark);
     (world, entries)
 }
@@ -159,8 +164,11 @@ async fn rejecting_api_server_is_retried_with_backoff() {
         let intervals = list_intervals(&entries);
         assert_eq!(intervals.len(), 4, "inventory, pool, machine and its status: {intervals:?}");
         for (write, intervals) in intervals {
-            let [first, second, third] = [1, 2, 4].map(Duration::from_secs);
-            let doubles = intervals.len() == 3 && intervals[..2] == [first, second] && intervals[2] >= third;
+            let wanted = [1, 2, 4].map(Duration::from_secs);
+            // An interval is longer by up to a fifth, so that objects do not return together.
+            let doubles = intervals.len() == 3
+                && intervals.iter().zip(wanted).all(|(found, wanted)| *found >= wanted)
+                && intervals[..2].iter().zip(wanted).all(|(found, wanted)| *found <= wanted * 6 / 5);
             assert!(doubles, "{refusal:?}: {write} after {intervals:?}");
         }
         let cost = Counts::of(&entries);
@@ -206,7 +214,8 @@ async fn leaders_with_different_caches_settle() {
     let due = Counts::of(&entries);
     world.check_invariants().await;
     let world = World::with_hosts(&["host-1"]).await;
-    // The first one's watches are dead, and it will not know for five minutes.
+    // The first one's watches are dead. It notices that after 45 seconds without an event of a kind, and
+    // hears of pools earlier than of hosts.
     world.fake.faults().outage(Outage::Hanging);
     world.advance_time(Duration::from_secs(1)).await;
     world.fake.faults().outage(Outage::Over);
@@ -227,12 +236,12 @@ async fn leaders_with_different_caches_settle() {
         let times: Vec<_> = of_leader.filter(is_of_pool).map(|entry| entry.at).collect();
         assert!(times.len() > 4, "{leader} had no other view of the pool: {times:?}");
         let is_slow = |two: &[Duration]| two[1].saturating_sub(two[0]) >= Duration::from_millis(500);
-        assert!(times.windows(2).all(is_slow) && times.len() < 12, "{leader}: {times:?}");
+        assert!(times.windows(2).all(is_slow) && times.len() < 45, "{leader}: {times:?}");
     }
     // Little but the numbers of the pool is written by both.
     let of_pool = entries.iter().filter(is_of_pool).filter(|entry| entry.changed).count();
     assert!(cost.changes <= due.changes * 5 / 4 + of_pool, "{cost}");
-    assert!(cost.writes <= 2 * cost.changes + due.writes, "{cost}");
+    assert!(cost.writes <= 3 * cost.changes + due.writes, "{cost}");
     let mark = world.fake.journal().mark();
     world.advance_time(Duration::from_mins(5)).await;
     assert_eq!(world.count_requests(mark).writes, 0, "{:?}", world.requests_since(mark));
@@ -268,5 +277,53 @@ async fn unseen_claim_is_replaced_by_no_other() {
     world.wait_running("m-2").await;
     assert_eq!(world.machine("m-2").unwrap().spec.provider_id, Some(provider_id));
     world.expect_nothing("baremetalmachine/m-2").await;
+    world.check_invariants().await;
+}
+
+// Fault: one of two replicas does not reach the API server any more.
+// Shown: nothing: its hosts attach to the other one within a minute.
+#[tokio::test(start_paused = true)]
+async fn isolated_replica_gives_its_hosts_away() {
+    let mut world = World::new().await;
+    world.create_prerequisites(&[]).await;
+    world.kill_coordinator("coordinator");
+    world.start_coordinator("second");
+    world.register_hosts(&["host-1"]).await;
+    world.start_coordinator("coordinator");
+    world.wait_idle().await;
+    let replica = |world: &World| {
+        let session = world.inventory("host-1").unwrap().status.unwrap().host.unwrap().session.unwrap();
+        (session.ended.is_none()).then_some(session.replica)
+    };
+    assert!(replica(&world).unwrap().starts_with("second"));
+    let requests = || Matching::any().user("second");
+    world.fake.faults().fail(requests(), usize::MAX, Refusal::Disconnected);
+    world.fake.faults().end_watches(&requests(), End::Silent);
+    let cut = world.now();
+    let has_moved = |world: &World| replica(world).is_some_and(|name| name.starts_with("coordinator"));
+    world.wait_until("the host is attached to the other replica", has_moved).await;
+    assert!(world.now().duration_since(cut).as_secs() <= 60);
+    world.expect_nothing("machineinventory/host-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: the watch of MachineInventories is silent when a plan ends.
+// Shown: nothing: the watch is opened again after 45 seconds.
+#[tokio::test(start_paused = true)]
+async fn silent_watch_is_opened_again() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    let is_reprovisioning = |world: &World| world.phase("m-1") == Some(Phase::Reprovisioning);
+    world.wait_until("the plan runs", is_reprovisioning).await;
+    world.fake.faults().end_watches(&Matching::any().resource("machineinventories"), End::Silent);
+    let is_applied = |world: &World| {
+        let plan = world.inventory("host-1").unwrap().status.unwrap().plan.unwrap();
+        plan.state == Some(PlanState::Applied) && plan.kind == Some(PlanType::Reprovision)
+    };
+    world.wait_until("the plan is applied", is_applied).await;
+    let applied = world.now();
+    world.wait_running("m-1").await;
+    assert!(world.now().duration_since(applied).as_secs() <= 90);
+    world.expect_nothing("baremetalmachine/m-1").await;
     world.check_invariants().await;
 }

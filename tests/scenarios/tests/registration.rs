@@ -2,8 +2,10 @@
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::names::annotation;
-use scenarios::World;
+use scenarios::{Scenario, World, kill_at_every_write};
 use serde_json::json;
+
+const IMAGES: &str = "seedimages.elemental.cattle.io";
 
 // Fault: machineName of the MachineRegistration cannot be rendered.
 // Shown: Event on the MachineRegistration and host console: `BadTemplate`; the host goes on when
@@ -153,6 +155,45 @@ async fn host_installs_nothing_before_it_is_approved() {
     world.patch("MachineInventory", "host-1", approved).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     world.check_invariants().await;
+}
+
+/// Two seed images whose base cannot be fetched: an operator deletes one, and asks for another build of the other.
+pub(super) struct Images;
+
+impl Scenario for Images {
+    async fn begin() -> World {
+        let world = World::new().await;
+        world.apply_registration().await;
+        world.wait_idle().await;
+        world
+    }
+
+    async fn play(world: &mut World) {
+        for name in ["kept", "deleted"] {
+            let spec = json!({ "registrationRef": { "name": "hosts" }, "baseImage": "file:///base.iso" });
+            world.create("SeedImage", name, json!({ "spec": spec })).await;
+            world.wait_until("the build has failed", |world| has_failed(world, name)).await;
+        }
+        world.delete("SeedImage", "deleted").await;
+        world.patch("SeedImage", "kept", json!({ "spec": { "retriggerBuild": true } })).await;
+        let is_seen = |world: &World| {
+            let image = world.get_object(IMAGES, "kept").unwrap();
+            image["status"]["conditions"][0]["observedGeneration"] == image["metadata"]["generation"]
+        };
+        world.wait_until("the request is seen", is_seen).await;
+        world.expect_why("seedimage/kept", Reason::BaseImageInvalid, "", "").await;
+    }
+}
+
+fn has_failed(world: &World, name: &str) -> bool {
+    world.get_object(IMAGES, name).is_some_and(|image| image["status"]["state"] == "Failed")
+}
+
+// Fault: the coordinator is killed before and after any write for seed images.
+// Shown: condition `Ready` of the SeedImage: `BaseImageInvalid`.
+#[tokio::test(start_paused = true)]
+async fn a_killed_coordinator_shows_why_a_build_failed() {
+    kill_at_every_write::<Images>().await;
 }
 
 // Fault: an object without `spec`, as other operators take it.

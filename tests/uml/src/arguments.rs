@@ -19,9 +19,11 @@ pub(crate) fn hardware(config: &HostConfig) -> Vec<String> {
         .chain(config.images.iter().map(|path| read_only(path)))
         .chain(config.data_disks.iter().map(|path| writable(path)));
     list.extend(disks.enumerate().map(|(index, (flags, path))| format!("ubd{index}{flags}={path}")));
+    // The taps hand over segments that are larger than a frame, which a card cuts off unless it expects them (`gro`).
     let cards = config.nics.iter().enumerate();
     list.extend(
-        cards.map(|(index, nic)| format!("vec{index}:transport=tap,ifname={},mac={}", nic.tap, nic.mac)),
+        cards
+            .map(|(index, nic)| format!("vec{index}:transport=tap,ifname={},mac={},gro=1", nic.tap, nic.mac)),
     );
     // The first serial line and the boot messages are our standard output, the second serial line is our standard input,
     // a socket: the guest agent is there.
@@ -50,7 +52,7 @@ mod tests {
             ("images are read-only", &full, " ubd2r=/os.iso ", true),
             ("data disks are not", &full, " ubd3=/data ", true),
             ("no CD, no drive", &bare, "ubd1", false),
-            ("cards in order", &full, " vec1:transport=tap,ifname=right,mac=52:54:00:4c:07:02 ", true),
+            ("cards in order", &full, " vec1:transport=tap,ifname=right,mac=52:54:00:4c:07:02,gro=1 ", true),
             ("no cards", &bare, "vec0", false),
         ] {
             let line = hardware(config).join(" ");

@@ -6,7 +6,7 @@ use crate::config::HostConfig;
 use crate::grub::{self, Devices, Entry};
 use crate::volumes::Volume;
 
-/// What an EFI system partition has where a disk boots.
+/// The boot loader on the EFI system partition of a disk that boots.
 const LOADER: &str = "/EFI/BOOT/BOOTX64.EFI";
 /// Configuration of the boot loader of a disk.
 const OF_DISK: &str = "/grub/grub.cfg";
@@ -25,10 +25,13 @@ pub(crate) fn find_system(config: &HostConfig, is_cd_first: bool) -> Result<Entr
         volumes.push(Volume::of_iso(iso)?);
     }
     let chosen = if is_cd_first { cd.or(disk) } else { disk.or(cd) };
-    let failed = |said: String| LabError::PowerOn { host: config.name.clone(), said };
-    let (index, path) = chosen.ok_or_else(|| failed("neither disk nor ISO boots".to_owned()))?;
-    let script = volumes[index].read(path).ok_or_else(|| failed(format!("{path} cannot be read")))?;
-    grub::boot(&String::from_utf8_lossy(&script), &index.to_string(), &Volumes(volumes)).map_err(failed)
+    run_loader(chosen, volumes).map_err(|said| LabError::PowerOn { host: config.name.clone(), said })
+}
+
+fn run_loader(chosen: Option<(usize, &str)>, volumes: Vec<Volume>) -> Result<Entry, String> {
+    let (index, path) = chosen.ok_or("neither disk nor ISO boots")?;
+    let script = volumes[index].read(path).ok_or_else(|| format!("{path} cannot be read"))?;
+    grub::boot(&String::from_utf8_lossy(&script), &index.to_string(), &Volumes(volumes))
 }
 
 /// The name of a device is its number.

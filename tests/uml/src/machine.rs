@@ -30,7 +30,7 @@ const RESET: &str = "#!/bin/sh\nexit 88\n";
 const START: &str = "mount -t tmpfs -o size=100% memory memory && export TMPDIR=$PWD/memory HOME=$PWD/memory || exit 1\n\
     (exec -a \"$1\" \"$2\" \"${@:3}\")\nexit $?";
 
-/// One host's kernel, firmware and boot loader.
+/// Kernel, firmware and boot loader of a host.
 #[derive(Debug)]
 pub struct Uml {
     config: HostConfig,

@@ -2,6 +2,7 @@
 //!
 //! It needs root and three variables, which `make test` sets: `AGENT`, `KUBERNETES_BIN`, `CONTAINERD_BIN`.
 
+use guest::steps::{BOOT, shell};
 use guest::{Guest, Image, ImageInputs, Kernel, build, life};
 use uml::{HostConfig, Uml};
 
@@ -16,5 +17,13 @@ async fn a_host_installs_upgrades_and_falls_back() {
     config.images = vec![build(Image::Os, &inputs).await.unwrap()];
     let machine = Uml::new(config);
     let mut host = Guest::start(machine.clone()).await.unwrap();
+    host.wait_for_boot(1, BOOT).await.unwrap();
+    // Disks of servers: SCSI with serial numbers, several paths, arrays.
+    let disks = "modprobe --all scsi_debug sd_mod dm_multipath dm_log_writes raid1 && \
+        for second in $(seq 60); do ls /dev/disk/by-id/scsi-* && exit; sleep 1; done; false";
+    shell(&host, disks).await;
+    // Networks of servers, and the endpoint of control planes.
+    shell(&host, "modprobe --all 8021q bonding vxlan br_netfilter ip_vs nf_tables && nft list ruleset").await;
+    shell(&host, "modprobe --remove scsi_debug").await;
     life::play(&mut host, "/dev/ubda", || machine.set_cd_first(true)).await;
 }

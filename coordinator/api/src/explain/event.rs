@@ -71,6 +71,9 @@ impl EventReason {
 events! {
     normal InventoryAllocated "BaremetalMachine, BareMetalHost"
         "the machine claimed an available host";
+    warning DeletedDuringPlan "BaremetalMachine, BareMetalHost"
+        "machines of this Cluster are deleted again and again while their hosts are installed; said once a day"
+        "if a MachineHealthCheck deletes them, give its nodeStartupTimeoutSeconds more time than a reprovision takes";
     normal ClaimAdopted "BaremetalMachine, BareMetalHost"
         "the UID in the claim of the host was updated, because a restore or a move changed the UID of the machine and the names of both sides agree";
     normal PlanAssigned "BaremetalMachine, BareMetalHost"
@@ -101,6 +104,12 @@ events! {
     warning AddressRefused "IPClaim, IPAddressClaim"
         "the pool allocates no address to the claim, because the pool is exhausted or the address that is asked for is used or outside of the pool"
         "add a range to the IPPool, or delete claims that are not needed";
+    warning Orphaned "Metal3DataClaim, Metal3Data, IPClaim, IPAddress, IPAddressClaim"
+        "the object that would release this object was removed by force; this object is deleted 30 minutes later, with all that it holds"
+        "restore the object that the message names, or nothing";
+    warning OrphanDeleted "Metal3DataClaim, Metal3Data, IPClaim, IPAddress, IPAddressClaim"
+        "the object was deleted and its index or address is free, because the object that would release it was removed by force and did not come back"
+        "none; a host that still runs the node keeps its address";
     normal CustomPlanAssigned "MachineInventory"
         "the plan of an operator (annotation custom-plan) was stored and announced, because the host was free for it";
     normal RebootRequested "MachineInventory, BareMetalHost"
@@ -131,6 +140,8 @@ events! {
     warning EmulatedTpmSeedIgnored "MachineRegistration"
         "emulated-tpm-seed is set and has no effect"
         "remove the field";
+    normal SeedImageReady "SeedImage"
+        "the ISO can be downloaded";
     warning TokenFixed "MachineRegistration"
         "the annotation rotate-token created no new token, because spec.token names the token"
         "change spec.token";

@@ -78,7 +78,7 @@ reasons! {
         "spec.machineInventoryPoolRef of the machine names a pool that its namespace does not have"
         "create the MachineInventoryPool, or correct the name in the BaremetalMachineTemplate";
     act PoolExhausted
-        "every host or address of the pool is in use or cannot be used; the message counts them by cause"
+        "every host or address of the pool is in use or cannot be used; the condition Ready of a MachineInventoryPool counts its hosts by cause"
         "add a host to the pool, or a range to the IPPool; or free one, or correct what keeps a host from being used";
     act PoolOfOtherCluster
         "spec.clusterName of the pool names another Cluster than the one of the machine"
@@ -175,10 +175,16 @@ reasons! {
         "check power, network and console of the host; the host is not touched, and continues when it attaches";
     act HostCarriesNode
         "the host carries a node, but no claim belongs to it: the owner annotations were lost, or a restored claim is older than the node"
-        "restore the machine of the node, and the claim is restored by its providerID; otherwise install the host as a new one (\"Wipe a disk\" in docs/operations.md)";
+        "restore the machine of the node, and the claim comes back on the statement of the host; otherwise have the host cleaned by `kubectl baremetal clean HOST --owner OWNER`";
+    wait HostNotAvailable
+        "the BareMetalHost that an operator named in the machine registers, is paused, has an error, or is used by another machine"
+        "none: the machine waits for it; to have another host chosen, remove the annotation metal3.io/BareMetalHost";
+    act SeveralHosts
+        "the claim, the node or the plan of another host names the machine too, because an annotation was edited or a restored backup was not of one moment; a machine has one host"
+        "set the annotation baremetal.cluster.io/machine-inventory of the machine to the host that runs its node";
     act OwnerMissing
         "the machine of the claim was deleted without its finalizer, or names another host"
-        "restore the machine; or install the host as a new one (\"Wipe a disk\" in docs/operations.md)";
+        "restore the machine; or have the host cleaned by `kubectl baremetal clean HOST --owner OWNER`";
     act Abandoned
         "the machine of the host was removed while the host was unreachable, so that the host was not cleaned"
         "repair the host: it is cleaned and released when it attaches; or power it off for good and delete the MachineInventory";
@@ -377,8 +383,8 @@ reasons! {
 
     // BaremetalClusters.
     act EndpointMissing
-        "neither spec.controlPlaneEndpoint nor spec.controlPlaneLoadBalancer is set"
-        "set spec.controlPlaneLoadBalancer of the BaremetalCluster";
+        "neither spec.controlPlaneEndpoint nor spec.controlPlaneLoadBalancer is set, and the Cluster has no endpoint yet"
+        "set spec.controlPlaneLoadBalancer of the BaremetalCluster, or wait until the control plane provider sets spec.controlPlaneEndpoint of the Cluster";
     fine EndpointKnown "spec.controlPlaneEndpoint is set";
     fine EndpointReachable "an API server answers at spec.controlPlaneEndpoint";
     fine AddressHeld "a control-plane host holds the address of the endpoint; the message names the host";
@@ -442,7 +448,7 @@ reasons! {
         "none: the machine continues when the bootstrap provider has written the Secret";
     fine AssociateBareMetalHostSuccess "the machine has a BareMetalHost";
     act NoHostAvailable
-        "every BareMetalHost of the namespace is used, excluded by the selector, or cannot be used; the message counts them by cause"
+        "every BareMetalHost of the namespace is used, excluded by the selector, or cannot be used; the Event counts them by cause"
         "free a BareMetalHost, or create one that names an inventory";
     act WaitingForMetal3Data
         "the Metal3DataTemplate is missing, a pool has no address, or a value does not exist"

@@ -36,7 +36,7 @@ pub enum AllocationState {
 }
 
 /// The owner annotations, which name the machine that holds an inventory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// Kind of the infrastructure machine.
     pub kind: String,

@@ -16,6 +16,9 @@ pub struct PlanStatus {
     /// SHA-256 of the bytes of the plan record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// Ours: SHA-256 of the bootstrap data in the plan, for the status of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bootstrap_hash: Option<String>,
     /// Absent while the plan is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PlanState>,
@@ -28,6 +31,9 @@ pub struct PlanStatus {
     /// Ours: number of the plan; announces it to the streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// Ours: kind and name of the machine whose node the plan makes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Ours: why the plan failed or cannot be sent; a condition reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

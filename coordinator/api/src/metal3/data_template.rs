@@ -72,6 +72,10 @@ pub struct Metal3DataTemplateStatus {
     pub indexes: BTreeMap<String, i64>,
 }
 
+/// Metal3 has one kind of pools.
+const POOL_KIND: &str = "!has(self.kind) || self.kind in ['', 'IPPool'] \
+     || has(self.apiGroup) && !(self.apiGroup in ['', 'ipam.metal3.io'])";
+
 /// The object with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

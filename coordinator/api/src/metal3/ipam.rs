@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{IP_ADDRESS, NETWORK, ObjectRef};
+use super::{IP_ADDRESS, NETWORK, ObjectRef, ip_rules};
 
 /// A pool of addresses for claims.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,18 +40,22 @@ use super::{IP_ADDRESS, NETWORK, ObjectRef};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.namePrefix == oldSelf.namePrefix").message("namePrefix cannot be modified"))]
 #[x_kube(validation = Rule::new("(has(self.allocationStrategy) ? self.allocationStrategy : 'sequential') == (has(oldSelf.allocationStrategy) ? oldSelf.allocationStrategy : 'sequential')").message("allocationStrategy cannot be modified after creation"))]
+#[x_kube(validation = Rule::new(ip_rules::RANDOM).message("each range needs end or subnet, because allocationStrategy is random"))]
+#[x_kube(validation = Rule::new(ip_rules::POOL_PREFIX).message("prefix is longer than an IPv4 address"))]
 pub struct IPPoolSpec {
     /// The Cluster that the pool belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
     /// Ranges in the order of their use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
     pub pools: Vec<AddressRange>,
     /// Choice of a free address for a claim.
     #[serde(default)]
     pub allocation_strategy: AllocationStrategy,
     /// Reserved addresses by the names of their claims.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "addresses_by_name")]
     pub pre_allocations: BTreeMap<String, String>,
     /// Prefix length of ranges without their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,23 +74,33 @@ pub struct IPPoolSpec {
     pub name_prefix: String,
 }
 
+fn addresses_by_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let address = schemars::json_schema!({ "type": "string", "pattern": IP_ADDRESS });
+    schemars::json_schema!({ "type": "object", "additionalProperties": address })
+}
+
 /// A range of addresses.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.start) || has(self.end) || has(self.subnet)").message("at least one of start, end and subnet is required"))]
+#[x_kube(validation = Rule::new(ip_rules::BEGINS).message("start or subnet is required"))]
+#[x_kube(validation = Rule::new(ip_rules::ORDER).message("start is above end, or of another family"))]
+#[x_kube(validation = Rule::new(ip_rules::FAMILY).message("start and end have the family of subnet"))]
+#[x_kube(validation = Rule::new(ip_rules::SUBNET).message("the range is empty: start is outside of subnet, or subnet has no address for it"))]
+#[x_kube(validation = Rule::new(ip_rules::PREFIX).message("prefix is longer than an IPv4 address"))]
 pub struct AddressRange {
     /// First address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = IP_ADDRESS))]
+    #[schemars(length(max = 64), regex(pattern = IP_ADDRESS))]
     pub start: Option<String>,
     /// Last address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = IP_ADDRESS))]
+    #[schemars(length(max = 64), regex(pattern = IP_ADDRESS))]
     pub end: Option<String>,
     /// Network that contains all addresses. Without `start`, the range begins one above the
     /// address of the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = NETWORK))]
+    #[schemars(length(max = 64), regex(pattern = NETWORK))]
     pub subnet: Option<String>,
     /// Prefix length.
     #[serde(default, skip_serializing_if = "Option::is_none")]

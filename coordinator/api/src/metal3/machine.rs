@@ -40,8 +40,8 @@ use crate::machine::{Initialization, MachineAddress};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || self.image.url.contains(':')").message("image.url is an absolute URI"))]
-#[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || !self.image.url.startsWith('oci://') || !has(self.image.checksum) && !has(self.image.checksumType)").message("image.checksum and image.checksumType must be empty for OCI images"))]
-#[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || self.image.url.startsWith('oci://') || has(self.image.checksum) || has(self.image.format) && self.image.format == 'live-iso'").message("image.checksum is required for images that are not OCI images"))]
+#[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || !self.image.url.matches('^(?i)oci://') || (!has(self.image.checksum) || self.image.checksum == '') && !has(self.image.checksumType)").message("image.checksum and image.checksumType must be empty for OCI images"))]
+#[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || self.image.url.matches('^(?i)oci://') || has(self.image.checksum) && self.image.checksum != '' || has(self.image.format) && self.image.format == 'live-iso'").message("image.checksum is required for images that are not OCI images"))]
 pub struct Metal3MachineSpec {
     /// `metal3://NAMESPACE/HOST/MACHINE`, or the older `metal3://UID`.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false
 use coordinator_api::inventory::{AllocationState, Claim};
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
-use proto::plan::{Plan, Secret};
+use proto::plan::{Checksum, Plan, Secret};
 
 use crate::demand::Demand;
 use crate::host::HostRecord;
@@ -58,6 +58,8 @@ pub enum Effect {
     ProtectMachine,
     /// Write the plan record, then announce it.
     Assign(Assignment),
+    /// The clean that an operator asked for is announced: remove the request.
+    ForgetRetry,
     /// Give Cluster API the providerID.
     SetProviderId(ProviderId),
     /// Give the host back to its pool.
@@ -81,6 +83,8 @@ pub struct Assignment {
     pub lost: Option<Problem>,
     /// The bootstrap data as the plan has it, where it was edited.
     pub resolved: Option<Secret>,
+    /// SHA-256 of the bootstrap data before it was edited.
+    pub bootstrap_hash: Option<Checksum>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +138,8 @@ pub struct State {
     pub allocation: Option<AllocationState>,
     /// The condition of its Node.
     pub node: Option<ConditionUpdate>,
+    /// The connection of its host.
+    pub reachable: Option<ConditionUpdate>,
 }
 
 impl Outcome {
@@ -178,6 +184,7 @@ impl State {
             is_applied: plan
                 .is_some_and(|plan| plan.state == Some(coordinator_api::inventory::PlanState::Applied)),
             plan_checksum: plan.map(|plan| plan.checksum.to_string()),
+            bootstrap_hash: plan.and_then(|plan| plan.bootstrap_hash.clone()),
             ..Self::default()
         }
     }
@@ -213,6 +220,7 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
         updates.push(condition_true(Type::PlanApplied, Reason::PlanApplied, ""));
     }
     updates.extend(state.node.clone());
+    updates.extend(state.reachable.clone());
     let Some(blocker) = &state.blocker else {
         updates.push(condition_true(Type::Ready, Reason::Running, ""));
         return updates;
@@ -221,8 +229,27 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
         updates.retain(|update| update.kind != blocker.condition);
         updates.push(blocker.problem.condition_false(blocker.condition));
     }
-    updates.push(blocker.problem.condition_false(Type::Ready));
+    updates.push(ready_condition(state, blocker));
     updates
+}
+
+/// Cluster API mirrors `Ready`, and health checks delete the machine of a healthy node after it was
+/// false for a while. The node of a host that does not answer may be healthy.
+fn ready_condition(state: &State, blocker: &Blocker) -> ConditionUpdate {
+    let is_silent = matches!(blocker.problem.reason, Reason::HostUnreachable | Reason::HostStatementMissing);
+    if state.phase == Some(Phase::Running) && is_silent {
+        return blocker.problem.condition_unknown(Type::Ready);
+    }
+    blocker.problem.condition_false(Type::Ready)
+}
+
+/// The condition of the connection of a host.
+pub(super) fn reachable_condition(host: &HostRecord, now: Timestamp) -> ConditionUpdate {
+    let problem = host.find_problem(now).filter(|problem| problem.reason == Reason::HostUnreachable);
+    match problem {
+        Some(problem) => problem.condition_false(Type::HostReachable),
+        None => condition_true(Type::HostReachable, Reason::Available, ""),
+    }
 }
 
 /// The effect of a decision was not accepted by the API server.

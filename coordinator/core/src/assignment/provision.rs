@@ -1,11 +1,11 @@
-//! From no host to a running node, with the inputs of the plan that makes it and its providerID.
+//! From a claim to a running node, with the inputs of the plan that makes it and its providerID.
 
 use std::collections::BTreeMap;
 
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::inventory::{AllocationState, Claim, PlanState, PlanType};
+use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, kind};
 use proto::plan::{Checksum, PlanId, RegistryAccess, Secret};
 
 use super::link;
@@ -15,11 +15,10 @@ use super::{
 };
 use crate::bootstrap::{self, NodeNames, render_expressions, stated_provider_id};
 use crate::cloud_init::{MetaData, meta_data_values, parse_meta_data};
-use crate::demand::{BootstrapEdit, MachineKey, NodeDemand};
-use crate::host::{AnnouncedPlan, HostRecord, owner_text};
+use crate::demand::{BootstrapEdit, Demand, NodeDemand};
+use crate::host::{AnnouncedPlan, HostRecord};
 use crate::network::{self, HostNetwork};
 use crate::plan::{Names, PlanInputs, Reprovision, StoredPlan};
-use crate::pool::{self, Availability, Exclusion};
 use crate::problem::{Blocker, Problem};
 use crate::provider_id::ProviderId;
 use crate::registry_access::read_access;
@@ -30,103 +29,6 @@ const CRI_SOCKET: &str = "unix:///var/run/containerd/containerd.sock";
 /// The host states its node when it attaches.
 fn await_host_statement() -> Problem {
     Problem::of_cause(Reason::HostStatementMissing, "waiting for the host to attach and report its node")
-}
-
-/// The machine holds no host.
-pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Outcome {
-    let demand = situation.demand;
-    let pending = State::new(Phase::Pending, None);
-    if let Some(provider_id) = &demand.provider_id {
-        return reclaim_host(situation, node, provider_id);
-    }
-    if let Some(named) = &demand.host {
-        let Some(host) = situation.host else {
-            let problem = Problem::new(
-                Reason::InventoryMissing,
-                format!("MachineInventory {named} does not exist"),
-                format!(
-                    "restore it, or remove the annotation {} to choose another host",
-                    annotation::MACHINE_INVENTORY
-                ),
-            );
-            return Outcome::from_blocker(
-                pending,
-                Blocker::needs_operator(Type::InventoryAllocated, problem),
-            );
-        };
-        match pool::host_availability(&node.pool, Some(host.record)) {
-            Availability::Available if demand.has_finalizer && node.is_listed => {
-                return Outcome::from_effect(claim_effect(
-                    &demand.machine,
-                    node,
-                    host.record.newest_generation().0,
-                ));
-            }
-            Availability::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
-                if host.record.claim.is_none() && !may_choose_again(host.record) =>
-            {
-                let problem = Problem::new(
-                    Reason::HostCarriesNode,
-                    format!("MachineInventory {named} has no owner and may carry a node of this machine"),
-                    "wait until its host attaches, or restore its owner annotations",
-                );
-                return Outcome::from_blocker(
-                    pending,
-                    Blocker::waiting_for(Type::InventoryAllocated, problem),
-                );
-            }
-            _ => {}
-        }
-    }
-    match &node.candidate {
-        Some(Ok(host)) => Outcome::from_effect(Effect::Choose { host: host.clone() }),
-        Some(Err(blocker)) => Outcome::from_blocker(pending, blocker.clone()),
-        None => Outcome::without_effect(),
-    }
-}
-
-/// A host that stated before that it carries nothing was never given a plan.
-fn may_choose_again(host: &HostRecord) -> bool {
-    let carried = host.carried.as_ref();
-    carried.is_some_and(|carried| carried.node.is_none() && carried.plan.is_none())
-}
-
-/// Plans of a generation higher than `generation` belong to the claim.
-fn claim_effect(machine: &MachineKey, node: &NodeDemand, generation: u64) -> Effect {
-    let claim = Claim {
-        kind: machine.kind.to_owned(),
-        baremetal_machine: machine.name.clone(),
-        uid: machine.uid.as_ref().map(|uid| uid.as_str().to_owned()),
-        machine: node.machine.clone(),
-        cluster: node.cluster.clone(),
-        pool: node.pool.clone(),
-        generation,
-    };
-    Effect::Claim { claim, reuse_group: node.wish.reuse_group.clone() }
-}
-
-/// The machine has a providerID and its host no claim of it. Where the host
-/// states that it carries this node, the claim is restored.
-fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderId) -> Outcome {
-    let machine = &situation.demand.machine;
-    if let Some(Host { record: host, .. }) = situation.host
-        && host.claim.is_none()
-        && !host.is_quarantined
-        && host.is_attached()
-        && host.carries_node_of(provider_id)
-        && host.owner_other_than(&owner_text(machine.kind, &machine.name)).is_none()
-    {
-        // The plan that made the node belongs to the claim.
-        let generation = host.newest_generation().0.saturating_sub(1);
-        return Outcome::from_effect(claim_effect(machine, node, generation));
-    }
-    let problem = Problem::new(
-        Reason::InventoryMissing,
-        format!("the host of {provider_id} is gone or has another owner; it is not touched"),
-        "restore its MachineInventory, or delete this Machine",
-    );
-    let blocker = Blocker::failed_with(Type::InventoryAllocated, problem);
-    Outcome::from_blocker(State::new(Phase::Running, None), blocker)
 }
 
 /// The machine holds `host`.
@@ -254,12 +156,17 @@ pub(super) fn executing(plan: &PlanId, reason: Reason) -> Problem {
 
 /// A failed plan stays failed.
 pub(super) fn plan_failed(plan: &AnnouncedPlan) -> Blocker {
+    let problem = plan.failure().then_do("delete the Machine");
+    Blocker::failed_with(Type::PlanApplied, problem)
+}
+
+/// The Machine is in deletion already.
+pub(super) fn clean_failed(plan: &AnnouncedPlan) -> Blocker {
     let retry = format!(
-        "while it is in deletion, the annotation {} on this object has the host cleaned again",
+        "set the annotation {} on this object to have the host cleaned again",
         annotation::RETRY_PLAN
     );
-    let problem = plan.failure().then_do("delete the Machine").or_do(&retry);
-    Blocker::failed_with(Type::PlanApplied, problem)
+    Blocker::failed_with(Type::PlanApplied, plan.failure().then_do(&retry))
 }
 
 /// Decide again when the host becomes unreachable.
@@ -274,7 +181,7 @@ fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> O
         Err(Next::Read(secret)) => Outcome::from_effect(Effect::ReadSecret(secret)),
         Err(Next::Blocked(blocker, wake)) => Outcome::from_blocker(state, blocker).with_wake(wake),
         Ok(inputs) => match assign_reprovision(node, host, &inputs) {
-            Ok(assignment) => assigned_outcome(host.record, assignment, inputs.data),
+            Ok(assignment) => assigned_outcome(host.record, assignment),
             Err(blocker) => Outcome::from_blocker(state, blocker).with_wake(Wake::Backoff),
         },
     }
@@ -282,13 +189,13 @@ fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> O
 
 /// Shown with the effect, as the next reconcile would show it: an assignment
 /// costs no further write.
-fn assigned_outcome(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
+fn assigned_outcome(host: &HostRecord, assignment: Assignment) -> Outcome {
     let plan = &assignment.plan;
     let blocker = Blocker::waiting_for(Type::PlanApplied, executing(&plan.id, Reason::PlanRunning));
     let state = State {
         has_inputs: true,
         plan_checksum: Some(plan.checksum.to_string()),
-        bootstrap_hash: Some(Checksum::of(data.expose()).to_string()),
+        bootstrap_hash: assignment.bootstrap_hash.as_ref().map(ToString::to_string),
         ..State::new(Phase::Reprovisioning, Some(host))
     };
     Outcome::from_blocker(state, blocker).with_effect(Some(Effect::Assign(assignment)))
@@ -307,6 +214,15 @@ struct Inputs<'a> {
     stored: &'a StoredPlan,
 }
 
+fn bootstrap_unnamed(demand: &Demand) -> Problem {
+    let (message, next_action) = if demand.machine.kind == kind::BARE_METAL_HOST {
+        ("spec.userData names no Secret", "name the Secret with the user data of the host")
+    } else {
+        ("the Machine has no spec.bootstrap.dataSecretName yet", "wait for its bootstrap provider, or set it")
+    };
+    Problem::new(Reason::BootstrapWaiting, message, next_action)
+}
+
 /// The Secrets, once all inputs of the plan are there.
 fn gather_inputs<'a>(
     situation: &Situation<'a>,
@@ -318,12 +234,7 @@ fn gather_inputs<'a>(
         return Err(Next::Blocked(blocker, Wake::OnChange));
     }
     let Some(name) = &node.bootstrap_secret else {
-        let problem = Problem::new(
-            Reason::BootstrapWaiting,
-            "the Machine has no spec.bootstrap.dataSecretName yet",
-            "wait for its bootstrap provider, or set it",
-        );
-        let blocker = Blocker::waiting_for(Type::BootstrapReady, problem);
+        let blocker = Blocker::waiting_for(Type::BootstrapReady, bootstrap_unnamed(situation.demand));
         return Err(Next::Blocked(blocker, Wake::OnChange));
     };
     if let Err(blocker) = &node.image {
@@ -403,7 +314,8 @@ fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) ->
     let resolved = (node.bootstrap_edit != BootstrapEdit::Unchanged).then(|| user_data.clone());
     let plan = Reprovision { image, registry, user_data, network, names, meta_data };
     let assignment = assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)?;
-    Ok(Assignment { resolved, ..assignment })
+    let bootstrap_hash = Some(Checksum::of(inputs.data.expose()));
+    Ok(Assignment { resolved, bootstrap_hash, ..assignment })
 }
 
 fn refuse_bootstrap(message: String) -> Blocker {
@@ -428,7 +340,10 @@ fn given_network(data: &Secret, host: Host<'_>) -> Result<HostNetwork, Blocker> 
 
 fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<Secret, String> {
     if edit == BootstrapEdit::Unchanged {
-        return Ok(data.clone());
+        return match bootstrap::read_user_data(data.expose()) {
+            Ok(_) => Ok(data.clone()),
+            Err(error) => Err(error.to_string()),
+        };
     }
     let text = std::str::from_utf8(data.expose())
         .map_err(|_| "the bootstrap data is not UTF-8: only cloud-config is supported".to_owned())?;
@@ -457,9 +372,11 @@ fn stated_id(
     names: &Names,
     meta_data: &BTreeMap<String, String>,
 ) -> Result<Option<String>, Blocker> {
-    let text = std::str::from_utf8(data.expose()).ok();
-    let text = text.filter(|_| node.bootstrap_edit == BootstrapEdit::Unchanged);
-    let Some(stated) = text.and_then(stated_provider_id) else { return Ok(None) };
+    if node.bootstrap_edit != BootstrapEdit::Unchanged {
+        return Ok(None);
+    }
+    let text = bootstrap::read_user_data(data.expose()).ok();
+    let Some(stated) = text.and_then(|text| stated_provider_id(&text)) else { return Ok(None) };
     let values = meta_data_values(&MetaData {
         hostname: names.hostname.clone(),
         uuid: names.uuid.clone(),

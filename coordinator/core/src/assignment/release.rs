@@ -5,7 +5,7 @@ use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
-use super::provision::{executing, grace_wake, in_flight, plan_failed};
+use super::provision::{clean_failed, executing, grace_wake, in_flight};
 use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, foreign_node, link};
 use crate::host::{AnnouncedPlan, HostRecord};
 use crate::problem::{Blocker, Problem};
@@ -25,10 +25,14 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
         return link::abandon_host(situation, record);
     }
     match clean {
+        // The clean that was asked for is announced, so that the request does not repeat the next one.
+        Some(plan) if plan.state.is_none() && situation.demand.retry_clean => {
+            Outcome::from_effect(Effect::ForgetRetry)
+        }
         Some(plan) if plan.state.is_none() => follow_clean(situation, record, plan),
         Some(plan) if plan.state == Some(PlanState::Failed) && !situation.demand.retry_clean => {
             let state = State::new(Phase::Preparing, Some(record));
-            Outcome::from_blocker(state.with_allocation(AllocationState::Unavailable), plan_failed(plan))
+            Outcome::from_blocker(state.with_allocation(AllocationState::Unavailable), clean_failed(plan))
         }
         _ if was_never_used(situation, record) && record.carries_nothing() => {
             Outcome::from_effect(Effect::Release)
@@ -79,7 +83,9 @@ fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
     let state = State::new(Phase::Preparing, Some(host.record));
     let assignment = match super::assign_clean(host.record, host.spec, stored) {
         Ok(assignment) => assignment,
-        Err(blocker) => return Outcome::from_blocker(state, blocker),
+        Err(blocker) => {
+            return Outcome::from_blocker(state, blocker).with_wake(release_wake(situation, host.record));
+        }
     };
     let plan = &assignment.plan;
     let blocker = Blocker::waiting_for(Type::PlanApplied, executing(&plan.id, Reason::Cleaning));

@@ -177,7 +177,7 @@ fn parse_layers(tag: Option<&str>, encoding: Option<&str>) -> Vec<Layer> {
     layers
 }
 
-fn gunzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn gunzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     let read = GzDecoder::new(bytes).take(LARGEST + 1).read_to_end(&mut plain).ok()?;
     (read as u64 <= LARGEST).then_some(plain)

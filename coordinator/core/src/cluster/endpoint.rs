@@ -23,8 +23,9 @@ pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> V
         Decision::Paused | Decision::ExternallyManaged => vec![],
         Decision::OwnerMissing => vec![owner_missing().condition_false(Type::Ready)],
         Decision::EndpointMissing => {
-            let action = "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer";
-            both_false(&Problem::new(Reason::EndpointMissing, "no endpoint is named", action))
+            let message = "no endpoint is named, and the Cluster has none yet";
+            let action = "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer, or wait where a control plane provider sets spec.controlPlaneEndpoint of the Cluster";
+            both_false(&Problem::new(Reason::EndpointMissing, message, action))
         }
         Decision::Unsupported => {
             let message = "spec.controlPlaneLoadBalancer.host is no IP address, which type Internal needs because the hosts hold the address";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, ClusterStatus, Machine};
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{Claim, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, finalizer, kind, label};
 use jiff::Timestamp;
@@ -16,10 +16,12 @@ use super::{
     owner_missing, version_missing,
 };
 use crate::cluster;
+use crate::holding::{Holder, Holding, compare_names};
 use crate::host::hardware::Capacity;
 use crate::ids::{HostName, Uid};
 use crate::image_catalog;
 use crate::node_link::{self, Expected, UUID_LABEL};
+use crate::pause;
 use crate::plan::Names;
 use crate::pool::{Roster, Wish};
 use crate::problem::{Blocker, Problem};
@@ -34,6 +36,8 @@ pub struct Inputs<'a> {
     pub cluster: Option<&'a Cluster>,
     pub roster: Option<&'a Roster>,
     pub inventory: Option<&'a MachineInventory>,
+    /// Names of the inventories whose claim, statement or plan names the machine.
+    pub owned_hosts: &'a [HostName],
     /// From Kubernetes versions to images.
     pub catalog: Option<&'a BTreeMap<String, String>>,
     pub now: Timestamp,
@@ -65,7 +69,10 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
             Want::Release,
             host.as_ref().and_then(|_| owner_mismatch(inputs.machine.owner_references(), inputs.owner)),
         ),
-        (false, None) => (Want::Release, Some(Blocker::waiting_for(Type::Ready, owner_missing()))),
+        (false, None) => (
+            Want::Release,
+            Some(Blocker::waiting_for(Type::Ready, owner_missing(machine.owner_references()))),
+        ),
         (false, Some(owner)) => (Want::Node(Box::new(read_node(inputs, owner, is_reserved))), None),
     };
     Demand {
@@ -76,6 +83,7 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
             uid: machine.uid().as_deref().and_then(Uid::parse),
         },
         host,
+        owned_hosts: inputs.owned_hosts.to_vec(),
         provider_id: machine.spec.provider_id.as_deref().and_then(ProviderId::parse),
         has_finalizer: machine.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE),
         retry_clean: annotated(annotation::RETRY_PLAN),
@@ -88,10 +96,10 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
 }
 
 fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
-    if cluster::is_paused(inputs.machine, inputs.cluster) {
+    if pause::is_paused(inputs.machine, inputs.cluster) {
         return Some(Blocker::waiting_for(
             Type::Paused,
-            Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
+            Problem::of_cause(Reason::Paused, pause::PAUSED_MESSAGE),
         ));
     }
     let owner = inputs.owner?;
@@ -125,8 +133,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
     NodeDemand {
         machine: owner.name_any(),
         cluster: owner.spec.cluster_name.clone(),
-        is_listed: named_host(inputs.machine)
-            .is_some_and(|host| inputs.roster.is_some_and(|roster| roster.member(host.as_str()).is_some())),
+        is_listed: named_host(inputs.machine).is_some_and(|host| is_offered(inputs, &host)),
         candidate: (!holds_host(inputs)).then(|| choose_candidate(inputs, &pool, &wish, is_reserved)),
         pool,
         wish,
@@ -142,19 +149,29 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
     }
 }
 
+/// True if the pool lists the host and is not paused.
+fn is_offered(inputs: &Inputs<'_>, host: &HostName) -> bool {
+    inputs.roster.is_some_and(|roster| {
+        !pause::is_paused(&**roster.pool(), None) && roster.member(host.as_str()).is_some()
+    })
+}
+
 /// True if both sides name each other, or the machine was given a node: then it never
 /// gets another host, and a full pool is not asked for one by each of its machines.
 fn holds_host(inputs: &Inputs<'_>) -> bool {
     let machine = inputs.machine;
-    let claim = inputs.inventory.and_then(|inventory| {
-        inventory
-            .claim()
-            .filter(|_| named_host(machine).is_some_and(|host| host.as_str() == inventory.name_any()))
+    let holding = inputs.inventory.and_then(|inventory| {
+        let host = HostName::parse(&inventory.name_any())?;
+        Some(holding_of(machine, &host, inventory.claim().as_ref()))
     });
-    let is_claimed = claim.is_some_and(|claim| {
-        claim.kind == kind::BAREMETAL_MACHINE && claim.baremetal_machine == machine.name_any()
-    });
-    is_claimed || machine.spec.provider_id.as_deref().and_then(ProviderId::parse).is_some()
+    holding == Some(Holding::Both)
+        || machine.spec.provider_id.as_deref().and_then(ProviderId::parse).is_some()
+}
+
+/// Compares a machine with a host and its claim.
+pub fn holding_of(machine: &BaremetalMachine, host: &HostName, claim: Option<&Claim>) -> Holding {
+    let (name, named) = (machine.name_any(), named_host(machine));
+    compare_names(Holder { kind: kind::BAREMETAL_MACHINE, name: &name, host: named.as_ref() }, host, claim)
 }
 
 /// The plan's label value before the live one: a restore changes UIDs.
@@ -190,6 +207,14 @@ fn choose_candidate(
         );
         return Err(Blocker::needs_operator(Type::InventoryAllocated, problem));
     };
+    if pause::is_paused(&**roster.pool(), None) {
+        let problem = Problem::new(
+            Reason::Paused,
+            format!("MachineInventoryPool {pool} is paused and gives no host away"),
+            format!("remove its annotation {}", annotation::PAUSED),
+        );
+        return Err(Blocker::waiting_for(Type::InventoryAllocated, problem));
+    }
     let cluster = &roster.pool().spec.cluster_name;
     if inputs.owner.is_none_or(|owner| owner.spec.cluster_name != *cluster) {
         let problem = Problem::new(

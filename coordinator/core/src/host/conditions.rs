@@ -14,14 +14,25 @@ use super::HostRecord;
 use crate::network;
 use crate::problem::Problem;
 
-/// Sets the conditions that follow from the stored facts of `inventory`. `told` are
-/// conditions that do not follow from them, such as an effect that the API server refused.
-pub fn project_conditions(
-    inventory: &mut MachineInventory,
-    told: impl IntoIterator<Item = ConditionUpdate>,
-    now: Timestamp,
-) {
+/// Conditions that do not follow from the stored facts.
+pub enum Told {
+    /// The conditions of the controller stay, because the writer does not know their causes.
+    Kept,
+    /// The controller decided anew.
+    Decided(Vec<ConditionUpdate>),
+}
+
+/// The controller told the reason, and no stored fact has it.
+fn is_told(record: &HostRecord, reason: &str) -> bool {
+    (reason == Reason::OwnerMissing.as_str() && record.claim.is_some())
+        || reason == Reason::ApiRequestFailed.as_str()
+}
+
+/// Sets the conditions that follow from the stored facts of `inventory`, and those that were told.
+pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Timestamp) {
     let Some(record) = HostRecord::parse(inventory) else { return };
+    let stored = conditions::find_condition(inventory.conditions(), Type::Ready);
+    let is_kept = stored.is_some_and(|ready| is_told(&record, &ready.reason));
     let mut updates = vec![ready_condition(&record, now), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
@@ -30,9 +41,12 @@ pub fn project_conditions(
     updates.extend(agent_condition(inventory));
     let ignored = list_ignored(&inventory.spec);
     updates.extend((!ignored.is_empty()).then(|| fields_ignored(&ignored)));
-    for update in told {
-        updates.retain(|other| other.kind != update.kind);
-        updates.push(update);
+    match told {
+        Told::Kept => updates.retain(|update| !is_kept || update.kind != Type::Ready),
+        Told::Decided(told) => {
+            updates.retain(|update| told.iter().all(|told| told.kind != update.kind));
+            updates.extend(told);
+        }
     }
     let generation = inventory.metadata.generation;
     // Conditions of requests and of fields without effect are removed with their cause.
@@ -111,9 +125,10 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
             Reason::HostCarriesNode,
             "the host carries a node and no machine holds it",
         )
-        .with_next_action(
-            "restore the owner annotations and the machine, or install the host as a new one (\"Wipe a disk\" in docs/operations.md)",
-        );
+        .with_next_action(format!(
+            "restore the machine and the owner annotations, or have the host cleaned by `kubectl baremetal clean {} --owner NAME`, with the machine of the node as NAME",
+            record.name
+        ));
     }
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
 }

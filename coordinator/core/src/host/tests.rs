@@ -1,5 +1,6 @@
 mod bounds;
 
+use super::conditions::Told;
 use super::conditions::project_conditions;
 use super::facts::{self, Attach};
 use super::statement::{HostStatement, StatementError};
@@ -72,7 +73,7 @@ fn with_status(status: MachineInventoryStatus) -> MachineInventory {
 /// `Ready` and `Installed`, as status and reason.
 fn shown(inventory: &MachineInventory, kind: Type, now: Timestamp) -> (String, String) {
     let mut inventory = inventory.clone();
-    project_conditions(&mut inventory, None, now);
+    project_conditions(&mut inventory, Told::Kept, now);
     let found = find_condition(inventory.conditions(), kind).cloned();
     found.map(|found| (found.status, found.reason)).unwrap_or_default()
 }
@@ -138,7 +139,7 @@ fn reinstall_ends_a_failed_operators_plan() {
 fn attach_keeps_a_newer_announcement() {
     let mut status = MachineInventoryStatus::default();
     let (plan, _) = render(&samples::clean(), Generation(6), "a").unwrap();
-    facts::record_announcement(&mut status, &plan, NOW);
+    facts::record_announcement(&mut status, &plan, None, NOW);
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
@@ -153,7 +154,7 @@ fn fields_without_effect_warn_beside_ready() {
     inventory.spec.machine_hash = Some("00".into());
     inventory.spec.ip_address_claims.insert("a".into(), serde_json::json!({}));
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
-    project_conditions(&mut inventory, None, NOW);
+    project_conditions(&mut inventory, Told::Kept, NOW);
     let found = find_condition(inventory.conditions(), Type::FieldsIgnored).unwrap();
     assert_eq!(found.message, "spec.machineHash, spec.ipAddressClaims have no effect; next: remove them");
     inventory.spec.machine_hash = None;
@@ -335,12 +336,15 @@ fn plan_end_changes_what_the_host_carries() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, Carried::default(), "replica-1", NOW);
     let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().0;
-    facts::record_announcement(&mut status, &reprovision, NOW);
+    let bootstrap_hash = Checksum::of(b"bootstrap data");
+    facts::record_announcement(&mut status, &reprovision, Some(&bootstrap_hash), NOW);
     assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
     facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, seconds(9));
     let plan = status.plan.as_ref().unwrap();
     assert_eq!((&plan.announced, &plan.ended), (&Some(Time(NOW)), &Some(Time(seconds(9)))));
     let record = samples::record(&with_status(status.clone()));
+    let kept = record.plan.as_ref().unwrap().bootstrap_hash.clone();
+    assert_eq!(kept, Some(bootstrap_hash.to_string()), "the status of the machine may not have it yet");
     assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
     let problem = Problem::of_cause(Reason::BootFallback, "fell back");
     let clean = render(&samples::clean(), Generation(2), "a").unwrap().0;
@@ -348,6 +352,7 @@ fn plan_end_changes_what_the_host_carries() {
     let inventory = with_status(status.clone());
     assert!(samples::record(&inventory).carried_node().is_some(), "a failed clean took nothing off");
     assert_eq!(status.plan.as_ref().unwrap().reason.as_deref(), Some("BootFallback"));
+    assert_eq!(status.plan.as_ref().unwrap().bootstrap_hash, None);
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanFailure"));
     facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, NOW);
     assert_eq!(status.plan.as_ref().unwrap().generation, Some(2), "a stale end changes nothing");

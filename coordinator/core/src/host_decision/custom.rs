@@ -80,8 +80,20 @@ fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<A
         && found.generation > newest
         && plan.render(found.generation)?.0.checksum == found.checksum
     {
-        return Ok(Assignment { plan: found.clone(), bytes: None, lost: None, resolved: None });
+        return Ok(Assignment {
+            plan: found.clone(),
+            bytes: None,
+            lost: None,
+            resolved: None,
+            bootstrap_hash: None,
+        });
     }
     let (plan, bytes) = plan.render(Generation(newest.max(stored.generation()).0 + 1))?;
-    Ok(Assignment { plan: Box::new(plan), bytes: Some(bytes), lost: None, resolved: None })
+    Ok(Assignment {
+        plan: Box::new(plan),
+        bytes: Some(bytes),
+        lost: None,
+        resolved: None,
+        bootstrap_hash: None,
+    })
 }

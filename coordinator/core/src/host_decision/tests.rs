@@ -234,6 +234,20 @@ fn deleted_inventory_of_an_abandoned_host_goes() {
     }
 }
 
+/// The upstream operator's finalizer has the same name, and an imported inventory has it without a claim.
+#[test]
+fn deleted_inventory_without_claim_goes() {
+    let mut imported = samples::inventory("host-1");
+    imported.metadata.finalizers =
+        Some(vec![coordinator_api::names::finalizer::MACHINE_INVENTORY.to_owned()]);
+    assert_eq!(decide(&imported, None, false).effect, None, "not deleted");
+    imported.metadata.deletion_timestamp = Some(Time(NOW));
+    assert_eq!(decide(&imported, None, true).effect, None, "paused");
+    assert_eq!(decide(&imported, None, false).effect, Some(HostEffect::RemoveFinalizer));
+    imported.metadata.finalizers = Some(vec!["example.com/other".to_owned()]);
+    assert_eq!(decide(&imported, None, false).effect, None, "another one holds it");
+}
+
 #[test]
 fn session_of_dead_replica_ends_after_grace() {
     let inventory = samples::inventory("host-1");

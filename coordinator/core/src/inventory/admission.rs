@@ -21,6 +21,12 @@ const REFRESH: Duration = Duration::from_mins(10);
 /// Shortest time between two written refusals.
 const PAUSE: Duration = Duration::from_mins(1);
 
+/// Inventories of a registration that names no number. Pending ones count, because they cost the same.
+const MAX_HOSTS: u32 = 1000;
+/// New hosts a minute of a registration that names no number, and those that may come at once.
+const NEW_HOSTS: u32 = 60;
+const NEW_HOSTS_AT_ONCE: u32 = 200;
+
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
@@ -39,6 +45,24 @@ pub fn needs_approval(registration: &MachineRegistration) -> bool {
     registration.spec.approval == ApprovalPolicy::Manual
 }
 
+/// Largest number of inventories of the registration.
+pub fn max_hosts(registration: &MachineRegistration) -> u32 {
+    registration.spec.max_hosts.unwrap_or(MAX_HOSTS)
+}
+
+/// New hosts of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewHosts {
+    pub per_minute: u32,
+    pub at_once: u32,
+}
+
+/// The rate at which the registration admits new hosts.
+pub fn new_hosts(registration: &MachineRegistration) -> NewHosts {
+    let per_minute = registration.spec.new_hosts_per_minute.unwrap_or(NEW_HOSTS).max(1);
+    NewHosts { per_minute, at_once: per_minute.max(NEW_HOSTS_AT_ONCE) }
+}
+
 /// The hosts of a registration in an index, which may lag.
 pub struct Registered<'a> {
     pub count: usize,
@@ -48,7 +72,7 @@ pub struct Registered<'a> {
 /// The quota of a registration for one more host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// The registration has no quota, or the host counts already.
+    /// The registration has room by the default quota, or the host counts already.
     Free,
     /// The host needs a reservation. The reservations are written with the precondition of the
     /// registration that was read.
@@ -56,14 +80,19 @@ pub enum Quota {
     Exhausted,
 }
 
-/// Checks the quota for the host with this hash. A host in the index with a reservation counts once.
+/// Checks the quota for the host with this hash. A host in the index with a reservation counts once. The
+/// default quota protects the coordinator and counts the index alone, so that a fleet costs no
+/// reservations; the rate of new hosts bounds what the index has not seen.
 pub fn check_quota(
     registration: &MachineRegistration,
     registered: &Registered<'_>,
     tpm_hash: &str,
     now: Timestamp,
 ) -> Quota {
-    let Some(quota) = registration.spec.max_hosts else { return Quota::Free };
+    let Some(quota) = registration.spec.max_hosts else {
+        let is_full = registered.count >= usize::try_from(MAX_HOSTS).unwrap_or(usize::MAX);
+        return if is_full && !(registered.contains)(tpm_hash) { Quota::Exhausted } else { Quota::Free };
+    };
     let mut reserved =
         registration.status.as_ref().map_or_else(BTreeMap::new, |status| status.reservations.clone());
     reserved.retain(|_, time| after(time.0, RESERVATION) > now);
@@ -181,6 +210,22 @@ mod tests {
         let Quota::Reserve(stored) = check(Some(3), &[("a", 0), ("b", 500)], &[], 700) else { panic!() };
         let hashes: Vec<_> = stored.keys().map(String::as_str).collect();
         assert_eq!(hashes, ["b", "new"], "an old one is dropped");
+    }
+
+    #[test]
+    fn registration_without_numbers_has_defaults() {
+        let found = registration(&json!({}), &json!({}));
+        let check = |count, is_known: bool| {
+            let contains = |_: &str| is_known;
+            check_quota(&found, &Registered { count, contains: &contains }, "new", seconds(0))
+        };
+        assert_eq!((check(999, false), check(1000, false)), (Quota::Free, Quota::Exhausted));
+        assert_eq!(check(5000, true), Quota::Free, "a known host counts already");
+        assert_eq!(new_hosts(&found), NewHosts { per_minute: 60, at_once: 200 });
+        for (given, per_minute, at_once) in [(1, 1, 200), (200, 200, 200), (5000, 5000, 5000)] {
+            let found = registration(&json!({ "newHostsPerMinute": given }), &json!({}));
+            assert_eq!(new_hosts(&found), NewHosts { per_minute, at_once });
+        }
     }
 
     #[test]

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use crate::text::is_name;
+
 /// Longest name and label value. Names of a Secret and a Node, with their suffixes, fit too.
 const LONGEST: usize = 58;
+/// Digits of the hash at the end of a name that was cut.
+const HASH: usize = 10;
 
 /// Values of the keys in templates.
 pub struct Values {
@@ -87,14 +91,27 @@ pub fn is_random(template: &str) -> bool {
     template.split("${").skip(1).any(|part| part.trim_start().starts_with("Random/"))
 }
 
-/// The name of an object in lower case, of letters, digits, dots and single dashes.
+/// The name of an object in lower case, of letters, digits, dots and single dashes. Names of vendors
+/// end in dots and commas, so that no dash stays beside a dot. A name that is too long ends in a hash
+/// of the whole text, because hosts of a site often differ at the end alone.
 pub fn sanitise_name(text: &str) -> String {
-    sanitise_text(text, ".").to_ascii_lowercase()
+    let text = replace_others(text, ".").to_ascii_lowercase();
+    let parts = text.split('.').map(|part| part.trim_matches(is_separator));
+    let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+    if name.len() <= LONGEST {
+        return name;
+    }
+    let hash = &hex::encode(Sha256::digest(&name))[..HASH];
+    let kept = name[..LONGEST - HASH - 1].trim_end_matches(is_separator);
+    format!("{kept}-{hash}")
 }
 
 /// The value of a label.
 pub fn sanitise_label(text: &str) -> String {
-    sanitise_text(text, "._")
+    let value = replace_others(text, "._");
+    // The cut may leave a separator at the end, which no value may have.
+    let value = value.trim_matches(is_separator);
+    value[..value.len().min(LONGEST)].trim_end_matches(is_separator).to_owned()
 }
 
 /// The value of an annotation, without control characters.
@@ -102,8 +119,8 @@ pub fn sanitise_annotation(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Trims the text before and after it is cut, because a dash at the end would make the name invalid.
-fn sanitise_text(text: &str, kept: &str) -> String {
+/// Writes one dash for each run of characters that are no letters, digits, or in `kept`.
+fn replace_others(text: &str, kept: &str) -> String {
     let mut result = String::with_capacity(text.len());
     for c in text.chars() {
         let c = if c.is_ascii_alphanumeric() || kept.contains(c) { c } else { '-' };
@@ -111,23 +128,11 @@ fn sanitise_text(text: &str, kept: &str) -> String {
             result.push(c);
         }
     }
-    let trimmed = result.trim_matches(is_separator);
-    trimmed[..trimmed.len().min(LONGEST)].trim_end_matches(is_separator).to_owned()
+    result
 }
 
 fn is_separator(c: char) -> bool {
     !c.is_ascii_alphanumeric()
-}
-
-/// The text is an RFC 1123 subdomain.
-pub fn is_name(text: &str) -> bool {
-    text.len() <= 253
-        && text.split('.').all(|part| {
-            !part.is_empty()
-                && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-        })
 }
 
 /// The text is a valid key of a label or annotation.
@@ -143,6 +148,7 @@ pub fn is_key(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::is_node_name;
 
     fn values() -> Values {
         let facts = [("System Information/UUID", "4C4C4544"), ("Runtime/Hostname", "host a")];
@@ -199,7 +205,10 @@ mod tests {
             ("cluster-a-4C4C4544", "cluster-a-4c4c4544", "cluster-a-4C4C4544"),
             ("--a  b//c_d.e--", "a-b-c-d.e", "a-b-c_d.e"),
             ("é", "", ""),
-            (long.as_str(), &"a".repeat(57), &"A".repeat(57)),
+            ("Dell Inc.-4C4C4544-0031", "dell-inc.4c4c4544-0031", "Dell-Inc.-4C4C4544-0031"),
+            ("Giga Computing Co., Ltd. (x)", "giga-computing-co.ltd.x", "Giga-Computing-Co.-Ltd.-x"),
+            ("a..b.-.c-.", "a.b.c", "a..b.-.c"),
+            (long.as_str(), &format!("{}-ac47558d3d", "a".repeat(47)), &"A".repeat(57)),
         ];
         for (given, want_name, want_label) in cases {
             assert_eq!(
@@ -209,6 +218,31 @@ mod tests {
             );
         }
         assert_eq!(sanitise_annotation("a\r\nb: <c>"), "ab: <c>");
+    }
+
+    #[test]
+    fn names_that_differ_at_the_end_stay_apart() {
+        let vendor = "Hewlett Packard Enterprise ProLiant DL380 Gen10 Plus 16SFF ";
+        let names: Vec<_> = (0..50).map(|rack| sanitise_name(&format!("{vendor}{rack}"))).collect();
+        let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+        for name in &names {
+            assert!(is_name(name) && is_node_name(name) && name.len() <= LONGEST, "{name}");
+        }
+    }
+
+    #[test]
+    fn kubelet_takes_names_of_at_most_63_characters() {
+        let (longest, longer) = ("a".repeat(63), "a".repeat(64));
+        for (name, is) in [
+            ("worker-1.rack", true),
+            (&longest, true),
+            (&longer, false),
+            ("Worker-1", false),
+            ("a..b", false),
+        ] {
+            assert_eq!(is_node_name(name), is, "{name}");
+        }
     }
 
     #[test]

@@ -60,7 +60,13 @@ fn candidate<'a>(host: &'a str, age: i64, network: &'a ObservedNetwork) -> Candi
 fn decide(candidates: &[Candidate<'_>]) -> Decision {
     let cluster = cluster("c1", "10.0.0.100", 0);
     let internal = Internal::of_cluster(&cluster).unwrap();
-    decide_members(&cluster, internal, candidates, &[Arc::new(cluster.clone())])
+    let has_duties = has_duties(candidates);
+    decide_members(
+        &cluster,
+        internal,
+        candidates,
+        &[Neighbour { cluster: Arc::new(cluster.clone()), has_duties }],
+    )
 }
 
 fn announced(member: &Member) -> LoadBalancerStatus {
@@ -138,13 +144,22 @@ fn duplicate_address_or_router_id_is_named() {
     let internal = Internal::of_cluster(&ours).unwrap();
     let network = plain("10.0.0.1/24");
     let candidates = [candidate("a", 1, &network)];
-    let against = |other: &BaremetalCluster| {
-        decide_members(&ours, internal, &candidates, &[Arc::new(ours.clone()), Arc::new(other.clone())])
+    let against = |other: &BaremetalCluster, has_duties: bool, candidates: &[Candidate<'_>]| {
+        let other = Neighbour { cluster: Arc::new(other.clone()), has_duties };
+        let own = Neighbour { cluster: Arc::new(ours.clone()), has_duties: false };
+        decide_members(&ours, internal, candidates, &[own, other])
     };
-    let older = against(&cluster("c2", "10.0.0.100", 1));
-    assert_eq!((older.address_taken.as_deref(), older.members.len()), (Some("fleet/c2"), 0));
-    let younger = against(&cluster("c2", "10.0.0.100", 9));
-    assert_eq!((younger.address_taken, younger.members.len()), (None, 1));
+    let (older, younger) = (cluster("c2", "10.0.0.100", 1), cluster("c0", "10.0.0.100", 9));
+    let holding = against(&older, true, &candidates);
+    assert_eq!((holding.address_taken.as_deref(), holding.members.len()), (Some("fleet/c2"), 0));
+    // Times of creation are new after a restore.
+    let by_name = against(&older, false, &candidates);
+    assert_eq!((by_name.address_taken, by_name.members.len()), (None, 1));
+    let by_name = against(&younger, false, &candidates);
+    assert_eq!(by_name.address_taken.as_deref(), Some("fleet/c0"));
+    let stated = [Candidate { carried_generation: 3, ..candidate("a", 1, &network) }];
+    assert_eq!(against(&younger, false, &stated).address_taken, None, "its host states its duty");
+    let against = |other: &BaremetalCluster| against(other, false, &candidates);
     let same_id = against(&cluster("c2", "10.0.0.200", 1));
     assert_eq!((same_id.router_id_shared, same_id.members.len()), (vec!["fleet/c2".to_owned()], 1));
     let elsewhere = against(&cluster("c2", "10.9.0.200", 1));

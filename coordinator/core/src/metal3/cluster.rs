@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::cluster;
+use crate::pause;
 use crate::problem::Problem;
 
 /// A cloud provider sets the providerIDs of nodes. If neither field is set, or
@@ -37,7 +38,7 @@ pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, m
     if infrastructure.annotations().contains_key(annotation::MANAGED_BY) {
         return Decision::Rest;
     }
-    if cluster::is_paused(infrastructure, owner) {
+    if pause::is_paused(infrastructure, owner) {
         return Decision::WriteStatus;
     }
     match (is_deleted, is_held) {
@@ -62,8 +63,8 @@ pub fn project_status(
     now: Timestamp,
 ) -> Metal3ClusterStatus {
     let mut status = infrastructure.status.clone().unwrap_or_default();
-    let is_paused = cluster::is_paused(infrastructure, owner);
-    let mut shown = vec![cluster::paused_condition(is_paused)];
+    let is_paused = pause::is_paused(infrastructure, owner);
+    let mut shown = vec![pause::paused_condition(is_paused)];
     if !is_paused && infrastructure.metadata.deletion_timestamp.is_some() {
         shown.push(machines_left(machines).condition_false(Type::Ready));
     } else if !is_paused {
@@ -105,21 +106,13 @@ fn list_domains(infrastructure: &Metal3Cluster, is_list: bool) -> Option<Value> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator_api::capi::{self, ClusterSpec};
+    use crate::samples::bare_cluster;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn cluster(spec: Value) -> Metal3Cluster {
         let mut cluster = Metal3Cluster::new("c1", serde_json::from_value(spec).unwrap());
         cluster.metadata.namespace = Some("fleet".into());
         cluster
-    }
-
-    fn owner(paused: Option<bool>) -> Cluster {
-        Cluster::new(
-            "c1",
-            &capi::cluster_resource("v1beta2"),
-            ClusterSpec { paused, ..ClusterSpec::default() },
-        )
     }
 
     #[test]
@@ -142,12 +135,12 @@ mod tests {
             cluster.metadata.deletion_timestamp = deletion;
             cluster.metadata.finalizers = is_held.then(|| vec![names::CLUSTER_FINALIZER.to_owned()]);
             cluster.annotations_mut().extend(annotations.map(|key| (key.to_owned(), String::new())));
-            assert_eq!(decide_cluster(&cluster, Some(&owner(paused)), machines), want, "{what}");
+            assert_eq!(decide_cluster(&cluster, Some(&bare_cluster(paused)), machines), want, "{what}");
         }
         let mut cluster = cluster(json!({ "controlPlaneEndpoint": { "host": "10.0.0.1" } }));
         cluster.status = Some(Metal3ClusterStatus { ready: true, ..Metal3ClusterStatus::default() });
         cluster.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        let status = project_status(&cluster, Some(&owner(None)), 2, true, Timestamp::UNIX_EPOCH);
+        let status = project_status(&cluster, Some(&bare_cluster(None)), 2, true, Timestamp::UNIX_EPOCH);
         let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
         assert!(ready.reason == "MachinesLeft" && ready.message.contains("2 Metal3Machines"), "{ready:?}");
         assert!(status.ready, "machines that are there go on");
@@ -158,10 +151,10 @@ mod tests {
         let named = json!({ "controlPlaneEndpoint": { "host": "10.0.0.1" } });
         let ready = Some(("True", Reason::EndpointKnown));
         for (name, spec, owner, is_ready, want) in [
-            ("named", named.clone(), Some(owner(None)), true, ready),
-            ("no host", json!({}), Some(owner(None)), false, Some(("False", Reason::EndpointMissing))),
+            ("named", named.clone(), Some(bare_cluster(None)), true, ready),
+            ("no host", json!({}), Some(bare_cluster(None)), false, Some(("False", Reason::EndpointMissing))),
             ("no owner", named.clone(), None, false, Some(("False", Reason::OwnerWaiting))),
-            ("paused", named, Some(owner(Some(true))), false, None),
+            ("paused", named, Some(bare_cluster(Some(true))), false, None),
         ] {
             let status = project_status(&cluster(spec), owner.as_ref(), 0, true, Timestamp::UNIX_EPOCH);
             let found = conditions::find_condition(&status.conditions, Type::Ready);
@@ -181,7 +174,8 @@ mod tests {
             "failureDomains": { "a": { "controlPlane": true } },
         }));
         let domains = |is_list| {
-            project_status(&cluster, Some(&owner(None)), 0, is_list, Timestamp::UNIX_EPOCH).failure_domains
+            project_status(&cluster, Some(&bare_cluster(None)), 0, is_list, Timestamp::UNIX_EPOCH)
+                .failure_domains
         };
         assert_eq!(domains(true), Some(json!([{ "name": "a", "controlPlane": true }])));
         assert_eq!(domains(false), Some(json!({ "a": { "controlPlane": true } })));

@@ -4,8 +4,10 @@
 //! creates it first has the index.
 
 mod claim;
+mod foreign;
 mod meta_data;
 mod network_data;
+mod pool_id;
 #[cfg(test)]
 mod tests;
 
@@ -13,20 +15,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::data_template::{
-    FromAnnotation, Metal3DataTemplate, Metal3DataTemplateSpec, PoolRef, Source,
+    FromAnnotation, KeyPool, Metal3DataTemplate, Metal3DataTemplateSpec, PoolRef, Source,
 };
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::ipam::IPAddressSpec;
 use coordinator_api::metal3::machine::Metal3Machine;
-use coordinator_api::names::kind;
 use kube::ResourceExt as _;
 
 pub use claim::{
     ClaimStep, data_name, decide_claim, group_of_data, group_of_template, labels_of_template,
     project_template,
 };
+pub use foreign::{foreign_claim, read_foreign_address};
 pub use meta_data::render_meta_data;
 pub use network_data::render_network_data;
+pub use pool_id::PoolId;
 
 /// Key of the Secret with meta-data, and suffix of its name.
 pub const META_DATA: (&str, &str) = ("metaData", "-metadata");
@@ -40,8 +43,8 @@ pub struct Sources<'a> {
     pub metal3_machine: &'a Metal3Machine,
     pub host: &'a BareMetalHost,
     pub index: i64,
-    /// Addresses of the machine by the names of their pools.
-    pub addresses: &'a BTreeMap<String, IPAddressSpec>,
+    /// Addresses of the machine by their pools. An address of another provider has no DNS servers.
+    pub addresses: &'a BTreeMap<PoolId, IPAddressSpec>,
 }
 
 /// Why the data cannot be rendered.
@@ -58,11 +61,13 @@ pub enum DataError {
     #[error("{item}: no pool is named: name one in the template, or set the annotation that it names")]
     NoPool { item: String },
     #[error(
-        "{item}: pool {name} is a {kind} and only IPPool of ipam.metal3.io is supported: create such a pool"
+        "{item}: {pool} is of no kind of pools: name a pool of kind IPPool, or the group of its provider"
     )]
-    ForeignPool { item: String, name: String, kind: String },
+    NoSuchPool { item: String, pool: PoolId },
+    #[error("{item}: {pool} has no DNS servers: name them in the template, or use an IPPool of Metal3")]
+    NoDnsServers { item: String, pool: PoolId },
     #[error("{item}: no address of pool {name} was claimed")]
-    NoAddress { item: String, name: String },
+    NoAddress { item: String, name: PoolId },
     #[error("{item}: {value:?} is no IP address: correct the template")]
     BadAddress { item: String, value: String },
     #[error(
@@ -111,9 +116,9 @@ impl Sources<'_> {
             .ok_or_else(|| DataError::NoInterface { item: item.to_owned(), name: name.to_owned() })
     }
 
-    fn address(&self, item: &str, pool: &str) -> Result<&IPAddressSpec, DataError> {
+    fn address(&self, item: &str, pool: &PoolId) -> Result<&IPAddressSpec, DataError> {
         let address = self.addresses.get(pool);
-        address.ok_or_else(|| DataError::NoAddress { item: item.to_owned(), name: pool.to_owned() })
+        address.ok_or_else(|| DataError::NoAddress { item: item.to_owned(), name: pool.clone() })
     }
 
     /// The pool of an item by the annotation, else by the reference, else by the name.
@@ -123,39 +128,39 @@ impl Sources<'_> {
         annotation: Option<&FromAnnotation>,
         reference: Option<&PoolRef>,
         name: Option<&String>,
-    ) -> Result<String, DataError> {
+    ) -> Result<PoolId, DataError> {
         let found = match (annotation, reference) {
-            (Some(annotation), _) => self.annotation(annotation),
+            (Some(annotation), _) => PoolId::of_metal3(self.annotation(annotation)),
             (None, Some(reference)) => {
-                check_pool(item, &reference.name, reference.api_group.as_ref(), reference.kind.as_ref())?;
-                &reference.name
+                let PoolRef { name, api_group, kind } = reference;
+                named_pool(item, name, api_group.as_ref(), kind.as_ref())?
             }
-            (None, None) => name.map_or("", String::as_str),
+            (None, None) => PoolId::of_metal3(name.map_or("", String::as_str)),
         };
-        if found.is_empty() { Err(DataError::NoPool { item: item.to_owned() }) } else { Ok(found.to_owned()) }
+        if found.name.is_empty() { Err(DataError::NoPool { item: item.to_owned() }) } else { Ok(found) }
     }
 }
 
-fn check_pool(
+/// The pool of an item with group and kind, which may be of another provider.
+fn named_pool(
     item: &str,
     name: &str,
     group: Option<&String>,
     kind: Option<&String>,
-) -> Result<(), DataError> {
-    let group = group.map(String::as_str).filter(|group| !group.is_empty()).unwrap_or("ipam.metal3.io");
-    let wanted = kind.map(String::as_str).filter(|kind| !kind.is_empty()).unwrap_or(kind::IP_POOL);
-    if group == "ipam.metal3.io" && wanted == kind::IP_POOL {
-        return Ok(());
-    }
-    let kind = format!("{wanted} of {group}");
-    Err(DataError::ForeignPool { item: item.to_owned(), name: name.to_owned(), kind })
+) -> Result<PoolId, DataError> {
+    let pool = PoolId::new(name, group.map(String::as_str), kind.map(String::as_str));
+    if pool.is_usable() { Ok(pool) } else { Err(DataError::NoSuchPool { item: item.to_owned(), pool }) }
+}
+
+fn pool_of_key(item: &KeyPool) -> Result<PoolId, DataError> {
+    named_pool(&item.key, &item.name, item.api_group.as_ref(), item.kind.as_ref())
 }
 
 /// The pools of a template. The machine gets one address of each of them.
 pub fn list_pools(
     spec: &Metal3DataTemplateSpec,
     sources: &Sources<'_>,
-) -> Result<BTreeSet<String>, DataError> {
+) -> Result<BTreeSet<PoolId>, DataError> {
     let mut pools = BTreeSet::new();
     if let Some(meta) = &spec.meta_data {
         let lists = [
@@ -165,20 +170,19 @@ pub fn list_pools(
             &meta.dns_servers_from_ip_pool,
         ];
         for item in lists.into_iter().flatten() {
-            check_pool(&item.key, &item.name, item.api_group.as_ref(), item.kind.as_ref())?;
-            pools.insert(item.name.clone());
+            pools.insert(pool_of_key(item)?);
         }
     }
     let Some(network) = &spec.network_data else { return Ok(pools) };
     let networks = &network.networks;
-    pools.extend(network.services.dns_from_ip_pool.clone());
+    pools.extend(network.services.dns_from_ip_pool.as_deref().map(PoolId::of_metal3));
     for layer in networks.ipv4.iter().chain(&networks.ipv6) {
         pools.insert(network_data::pool_of(layer, sources)?);
     }
     let fixed = networks.ipv4.iter().chain(&networks.ipv6).flat_map(|layer| &layer.routes);
     let dynamic = networks.ipv4_dhcp.iter().chain(&networks.ipv6_dhcp).chain(&networks.ipv6_slaac);
     for route in fixed.chain(dynamic.flat_map(|layer| &layer.routes)) {
-        pools.extend(route.services.dns_from_ip_pool.clone());
+        pools.extend(route.services.dns_from_ip_pool.as_deref().map(PoolId::of_metal3));
         pools.extend(network_data::gateway_pool(route, sources)?);
     }
     Ok(pools)

@@ -10,7 +10,7 @@ mod tests;
 use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::host::{BareMetalHost, Bmc};
 use coordinator_api::metal3::{Consumer, SecretRef, names};
 use coordinator_api::names::{annotation, finalizer, kind, label};
 use coordinator_api::object::Namespace;
@@ -22,6 +22,7 @@ use crate::cluster;
 use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
+use crate::pause;
 use crate::plan::Names;
 use crate::pool::Wish;
 use crate::problem::{Blocker, Problem};
@@ -173,7 +174,10 @@ pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timesta
 /// Fields that only a BMC or Ironic can apply.
 fn unsupported_fields(host: &BareMetalHost) -> impl Iterator<Item = &'static str> {
     let spec = &host.spec;
-    let has_bmc = spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
+    let own = Namespace::of(host);
+    let is_outside =
+        |reference: &Option<SecretRef>| reference.as_ref().is_some_and(|secret| secret.is_outside(&own));
+    let has_bmc = spec.bmc.as_ref().is_some_and(|bmc| *bmc != Bmc::default());
     [
         (has_bmc, "spec.bmc"),
         (spec.custom_deploy.is_some(), "spec.customDeploy"),
@@ -184,6 +188,9 @@ fn unsupported_fields(host: &BareMetalHost) -> impl Iterator<Item = &'static str
         (spec.preprovisioning_network_data_name.is_some(), "spec.preprovisioningNetworkDataName"),
         (!spec.network_interfaces.is_empty(), "spec.networkInterfaces"),
         (!spec.taints.is_empty(), "spec.taints"),
+        (is_outside(&spec.user_data), "spec.userData.namespace"),
+        (is_outside(&spec.meta_data), "spec.metaData.namespace"),
+        (is_outside(&spec.network_data), "spec.networkData.namespace"),
     ]
     .into_iter()
     .filter_map(|(is_set, field)| is_set.then_some(field))
@@ -207,6 +214,7 @@ pub fn read_demand(
         _ => Want::Release,
     };
     Demand {
+        owned_hosts: vec![],
         machine: MachineKey {
             kind: kind::BARE_METAL_HOST,
             namespace: Namespace::of(host).to_string(),
@@ -231,7 +239,7 @@ fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker
     let key = names::HOST_PAUSES.into_iter().find(|key| host.annotations().contains_key(*key));
     let problem = match key {
         // The machine removes the annotation when the pause of the Cluster ends.
-        _ if cluster::is_paused(host, cluster) => Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
+        _ if pause::is_paused(host, cluster) => Problem::of_cause(Reason::Paused, pause::PAUSED_MESSAGE),
         Some(key) => {
             Problem::new(Reason::Paused, format!("the annotation {key} is set"), "remove the annotation")
         }

@@ -72,7 +72,10 @@ fn is_held_by_alone(claim: &impl ResourceExt, finalizer: &str) -> bool {
 /// gets no address of a pool in deletion.
 fn find_pool<'a>(pool: Option<&'a IPPool>, name: &str, is_new: bool) -> Result<(&'a IPPool, Pool), String> {
     let pool = pool.ok_or_else(|| format!("no IPPool {name} in this namespace: create it"))?;
-    let parsed = Pool::parse(&pool.spec).map_err(|error| format!("IPPool {name} cannot be used: {error}"))?;
+    let (parsed, error) = Pool::parse_usable(&pool.spec);
+    if let Some(error) = error.filter(|_| parsed.ranges.is_empty()) {
+        return Err(format!("IPPool {name} cannot be used: {error}"));
+    }
     if is_new && pool.metadata.deletion_timestamp.is_some() {
         return Err(format!("IPPool {name} is in deletion: create the claim for another pool"));
     }
@@ -120,7 +123,7 @@ pub enum Refusal {
     #[error("Invalid ipAddress annotation {0:?}: not a valid IP address: correct or remove it")]
     BadRequest(String),
     #[error(
-        "Requested IP not available: {0} is in use, reserved for another claim, or in no range: correct or remove the annotation ipAddress"
+        "Requested IP not available: {0} is in use, reserved for another claim, a gateway, a DNS server, or in no range: correct or remove the annotation ipAddress"
     )]
     NotAvailable(IpAddr),
     #[error(
@@ -135,24 +138,64 @@ pub enum Refusal {
         "Exhausted IP Pools: {address} is free, but host {host} still uses it as its last machine did: add a range to the IPPool, or provision that host again"
     )]
     UsedByHost { address: IpAddr, host: String },
+    #[error(
+        "Requested IP not available: host {host} runs a node with {address}: remove that node, or request another address"
+    )]
+    UsedByNode { address: IpAddr, host: String },
+}
+
+/// The hosts of other machines that report an address.
+pub struct HostUse<'a> {
+    /// Any such host.
+    pub used_by: &'a dyn Fn(IpAddr) -> Option<String>,
+    /// Such a host that runs a node.
+    pub node_of: &'a dyn Fn(IpAddr) -> Option<String>,
+}
+
+/// The machine of a node may have been removed by force, and with it the claim on the address.
+fn free_of_nodes(address: IpAddr, node_of: Option<String>) -> Result<IpAddr, Refusal> {
+    node_of.map_or(Ok(address), |host| Err(Refusal::UsedByNode { address, host }))
 }
 
 impl Pool {
+    /// # Errors
+    /// The first entry that is not valid.
     pub fn parse(spec: &IPPoolSpec) -> Result<Self, PoolError> {
-        let ranges = spec.pools.iter().enumerate().map(|(index, range)| Range::parse(index, range, spec));
-        let ranges: Vec<_> = ranges.collect::<Result<_, _>>()?;
-        let mut pre_allocations = BTreeMap::new();
-        for (claim, address) in &spec.pre_allocations {
-            let address = parse_address(&format!("spec.preAllocations[{claim}]"), address)?;
-            if pre_allocations.values().any(|other| *other == address) {
-                return Err(PoolError::Duplicate { claim: claim.clone(), address });
-            }
-            if !ranges.iter().any(|range: &Range| range.contains(address)) {
-                return Err(PoolError::OutOfBounds { claim: claim.clone(), address });
-            }
-            pre_allocations.insert(claim.clone(), address);
+        match Self::parse_usable(spec) {
+            (pool, None) => Ok(pool),
+            (_, Some(error)) => Err(error),
         }
-        Ok(Self { ranges, pre_allocations, strategy: spec.allocation_strategy })
+    }
+
+    /// The pool without the entries that are not valid, and the first of their errors. One of them keeps
+    /// no claim from an address of another range.
+    pub fn parse_usable(spec: &IPPoolSpec) -> (Self, Option<PoolError>) {
+        let (mut ranges, mut pre_allocations, mut failed) = (vec![], BTreeMap::new(), None);
+        for (index, range) in spec.pools.iter().enumerate() {
+            match Range::parse(index, range, spec) {
+                Ok(range) => ranges.push(range),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        for (claim, address) in &spec.pre_allocations {
+            let parsed =
+                parse_address(&format!("spec.preAllocations[{claim}]"), address).and_then(|address| {
+                    if pre_allocations.values().any(|other| *other == address) {
+                        return Err(PoolError::Duplicate { claim: claim.clone(), address });
+                    }
+                    if !ranges.iter().any(|range: &Range| range.contains(address)) {
+                        return Err(PoolError::OutOfBounds { claim: claim.clone(), address });
+                    }
+                    Ok(address)
+                });
+            match parsed {
+                Ok(address) => {
+                    pre_allocations.insert(claim.clone(), address);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        (Self { ranges, pre_allocations, strategy: spec.allocation_strategy }, failed)
     }
 
     /// Checks a usable pool for addresses whose prefix and gateway are ambiguous or unknown.
@@ -171,28 +214,31 @@ impl Pool {
     }
 
     /// Chooses the address of the claim with the name `claim`, which may request one. Without a
-    /// request, addresses that other hosts use (`used_by`) are left out, because a cleaned host
-    /// keeps the network of its last machine until it is provisioned again.
+    /// request, addresses that other hosts use are left out, because a cleaned host keeps the network
+    /// of its last machine until it is provisioned again. With one, the address of a node is refused.
     pub fn choose_address(
         &self,
         claim: &str,
         requested: Option<&str>,
         is_taken: impl Fn(IpAddr) -> bool,
-        used_by: impl Fn(IpAddr) -> Option<String>,
+        hosts: &HostUse<'_>,
     ) -> Result<IpAddr, Refusal> {
+        let HostUse { used_by, node_of } = hosts;
         let requested = requested
             .map(|text| text.parse::<IpAddr>().map_err(|_| Refusal::BadRequest(text.to_owned())))
             .transpose()?;
         let kept = self.pre_allocations.get(claim).copied();
-        let is_free = |address| !is_taken(address) && !self.is_kept_for_other(claim, address);
+        let is_free = |address| {
+            !is_taken(address) && !self.is_kept_for_other(claim, address) && !self.is_of_network(address)
+        };
         match (kept, requested) {
             (Some(kept), Some(requested)) if kept != requested => Err(Refusal::Conflicting(kept)),
             (Some(kept), _) if is_taken(kept) => Err(Refusal::PreAllocatedInUse(kept)),
-            (Some(kept), _) => Ok(kept),
+            (Some(kept), _) => free_of_nodes(kept, node_of(kept)),
             (None, Some(requested)) => {
                 let is_in_range = self.ranges.iter().any(|range| range.contains(requested));
                 if is_in_range && is_free(requested) {
-                    Ok(requested)
+                    free_of_nodes(requested, node_of(requested))
                 } else {
                     Err(Refusal::NotAvailable(requested))
                 }
@@ -210,6 +256,12 @@ impl Pool {
 
     fn is_kept_for_other(&self, claim: &str, address: IpAddr) -> bool {
         self.pre_allocations.iter().any(|(name, kept)| *kept == address && name != claim)
+    }
+
+    /// A router or a DNS server has the address. A pre-allocation may name it, because an operator knows
+    /// the host that is the server.
+    fn is_of_network(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.gateway == Some(address) || range.dns_servers.contains(&address))
     }
 
     fn find_free(&self, claim: &str, is_free: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {

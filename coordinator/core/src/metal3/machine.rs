@@ -32,7 +32,6 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use crate::assignment::{NodeRef, NodesRead};
-use crate::cluster;
 use crate::demand::{cluster_missing, owner_mismatch, owner_missing};
 use crate::node_link::NodeSearch;
 use crate::problem::{Blocker, Problem};
@@ -73,6 +72,8 @@ pub enum Step {
     Rest,
     /// Choose a host, and record it on the machine with the finalizer.
     Choose,
+    /// Add the finalizer to a machine that names its host, so that a deletion does not lose the host.
+    Hold,
     /// Remove the choice, because another machine has the host.
     Unchoose,
     /// Change the host, with its version as precondition.
@@ -136,6 +137,13 @@ pub fn named_host(machine: &Metal3Machine) -> Option<&str> {
     Some(text.split_once('/').map_or(text.as_str(), |(_, name)| name)).filter(|name| !name.is_empty())
 }
 
+/// An operator named the host, and the coordinator did not choose it.
+pub(super) fn is_pinned(machine: &Metal3Machine) -> bool {
+    let annotations = machine.annotations();
+    let named = annotations.get(names::HOST_OF_MACHINE);
+    named.is_some() && annotations.get(names::CHOSEN_HOST) != named
+}
+
 /// The machine holds the host. Only names are compared, because UIDs change with a restore and
 /// versions with an upgrade.
 pub fn is_consumer(host: &BareMetalHost, machine: &Metal3Machine) -> bool {
@@ -172,9 +180,14 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         return release::release_host(situation);
     }
     let Some(owner) = situation.owner else {
-        let problem = Problem { reason: Reason::WaitingForMetal3MachineOwnerRef, ..owner_missing() };
+        let missing = owner_missing(situation.machine.owner_references());
+        let problem = Problem { reason: Reason::WaitingForMetal3MachineOwnerRef, ..missing };
         return Outcome::of_blocker(Blocker::waiting_for(Type::AssociateBareMetalHost, problem));
     };
+    let is_held = situation.machine.finalizers().iter().any(|name| name == names::MACHINE_FINALIZER);
+    if !is_held && named_host(situation.machine).is_some() {
+        return Outcome::of_step(Step::Hold);
+    }
     if let Some(mode) = provision::template_mode(situation) {
         return Outcome::of_step(Step::SetCleaningMode(mode));
     }
@@ -198,10 +211,10 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
 
 /// The blocker of every step, including the deletion.
 fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
-    if cluster::is_paused(situation.machine, situation.cluster) {
+    if crate::pause::is_paused(situation.machine, situation.cluster) {
         return Some(Blocker::waiting_for(
             Type::Paused,
-            Problem::of_cause(Reason::Paused, cluster::PAUSED_MESSAGE),
+            Problem::of_cause(Reason::Paused, crate::pause::PAUSED_MESSAGE),
         ));
     }
     // A Cluster that is not found may be paused.

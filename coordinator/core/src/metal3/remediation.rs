@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::host::reboot;
 use crate::assignment::Wake;
-use crate::cluster;
 use crate::host::HostRecord;
+use crate::pause;
 use crate::problem::Problem;
 
 /// Value of CAPM3 for a host whose remediation failed.
@@ -89,8 +89,8 @@ impl Outcome {
 
 pub fn decide_remediation(situation: &Situation<'_>) -> Outcome {
     let Situation { remediation, host, .. } = *situation;
-    if cluster::is_paused(remediation, situation.cluster) {
-        return Outcome::show_cause(Reason::Paused, cluster::PAUSED_MESSAGE);
+    if pause::is_paused(remediation, situation.cluster) {
+        return Outcome::show_cause(Reason::Paused, pause::PAUSED_MESSAGE);
     }
     if remediation.metadata.deletion_timestamp.is_some() {
         let release = if is_held(remediation) { Step::RemoveFinalizer } else { Step::Rest };
@@ -267,7 +267,7 @@ pub fn project_status(
 ) -> Metal3RemediationStatus {
     let mut status = remediation.status.clone().unwrap_or_default();
     let is_paused = problem.is_some_and(|problem| problem.reason == Reason::Paused);
-    let mut shown = vec![cluster::paused_condition(is_paused)];
+    let mut shown = vec![pause::paused_condition(is_paused)];
     shown.extend(failure.or_else(|| problem.map(|problem| problem.condition_false(Type::Ready))));
     conditions::set_conditions(&mut status.conditions, &shown, remediation.metadata.generation, now);
     status

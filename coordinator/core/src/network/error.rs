@@ -12,6 +12,10 @@ use crate::problem::Problem;
 pub enum NetworkError {
     #[error("{what}: {count} were sent, {max} are allowed")]
     TooMany { what: &'static str, count: usize, max: usize },
+    #[error(
+        "the network of the host has {bytes} bytes with {interfaces} interfaces and {connections} keyfiles, {max} are allowed"
+    )]
+    TooLarge { bytes: usize, max: usize, interfaces: usize, connections: usize },
     /// A value that is not `wanted`. The value is cut to 64 characters.
     #[error("{place}: {value:?} is no {wanted}")]
     Value { place: String, value: String, wanted: &'static str },
@@ -53,6 +57,9 @@ pub enum NetworkError {
 impl NetworkError {
     pub fn next_action(&self) -> String {
         let action = match self {
+            Self::TooLarge { .. } => {
+                "remove interfaces, routes and keyfiles that the live system does not need, and boot it again"
+            }
             Self::TooMany { .. } => "use an agent of the coordinator's version",
             Self::InterfaceMissing { missing, .. } => return in_inventory(&format!("add {missing}")),
             Self::MacMissing { .. } => "add permanentMac to spec.observedNetwork, or set spec.network",

@@ -22,6 +22,24 @@ const ADDRESSES: usize = 256;
 /// Bound of the errors that are kept of one report.
 const DROPPED: usize = 16;
 
+/// Largest network of a host as it is stored, in bytes: every replica keeps those of all hosts, and a
+/// new host brings one without approval.
+const STORED_BYTES: usize = 32 * 1024;
+
+/// Refuses a network that is larger than what is stored of a host.
+pub fn check_size(network: &ObservedNetwork) -> Result<(), NetworkError> {
+    let bytes = serde_json::to_vec(network).map_or(usize::MAX, |text| text.len());
+    if bytes <= STORED_BYTES {
+        return Ok(());
+    }
+    Err(NetworkError::TooLarge {
+        bytes,
+        max: STORED_BYTES,
+        interfaces: network.interfaces.len(),
+        connections: network.connections.len(),
+    })
+}
+
 /// A reported network in canonical form: lower-case MAC addresses, no link-local address, and
 /// no resolver on the host itself.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@ use crate::network::HostNetwork;
 use crate::problem::Problem;
 use crate::samples;
 use coordinator_api::conditions::Reason;
-use proto::plan::{Checksum, Step};
+use proto::plan::{Checksum, Image, Step};
 use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed, StepReport, step_report::Outcome};
 
 fn rendered(inputs: &PlanInputs, generation: u64, claim: &str) -> (Plan, Secret) {
@@ -41,6 +41,39 @@ fn plans_that_differ_have_different_names() {
         ("kind", rendered(&samples::reprovision(), 1, "a")),
     ] {
         assert_ne!(base, other.0.id, "{name}");
+    }
+}
+
+#[test]
+fn inputs_of_a_node_name_its_plan() {
+    type Change = fn(&mut Reprovision);
+    let cases: [(&str, Change); 13] = [
+        ("image", |inputs| inputs.image = Image::parse("registry.example/os:other").unwrap()),
+        ("user-data", |inputs| inputs.user_data = Secret::new(b"#cloud-config\n{}\n".to_vec())),
+        ("hostname", |inputs| inputs.names.hostname.push('x')),
+        ("machine", |inputs| inputs.names.machine.push('x')),
+        ("namespace", |inputs| inputs.names.namespace.push('x')),
+        ("uuid", |inputs| inputs.names.uuid.push('x')),
+        ("providerID", |inputs| inputs.names.provider_id.push('x')),
+        ("registry", |inputs| inputs.registry = Some(Box::new(samples::registry_access()))),
+        ("meta-data", |inputs| drop(inputs.meta_data.insert("rack".into(), "7".into()))),
+        ("network-config", |inputs| inputs.network.network_config = Some("version: 2\nbonds: {}\n".into())),
+        ("connections", |inputs| {
+            drop(inputs.network.connections.insert("eth9".into(), Secret::new(b"[connection]".to_vec())));
+        }),
+        ("network_data", |inputs| inputs.network.network_data = Some(Secret::new(b"{}".to_vec()))),
+        ("proxy", |inputs| {
+            let mut access = samples::registry_access();
+            access.https_proxy = Some(Secret::new(b"http://other:3128".to_vec()));
+            inputs.registry = Some(Box::new(access));
+        }),
+    ];
+    let mut names = BTreeMap::from([(rendered(&samples::reprovision(), 1, "a").0.id, "unchanged")]);
+    for (name, change) in cases {
+        let PlanInputs::Reprovision(mut inputs) = samples::reprovision() else { panic!("no node") };
+        change(&mut inputs);
+        let id = rendered(&PlanInputs::Reprovision(inputs), 1, "a").0.id;
+        assert_eq!(names.insert(id, name), None, "{name}");
     }
 }
 

@@ -23,6 +23,7 @@ pub enum Availability {
 #[strum(serialize_all = "lowercase")]
 pub enum Exclusion {
     Missing,
+    Paused,
     #[strum(serialize = "being deleted")]
     Deleting,
     Quarantined,
@@ -101,6 +102,7 @@ fn find_exclusion(host: &HostRecord, holder: Holder) -> Option<Exclusion> {
     let is_failed = host.plan.as_ref().is_some_and(|plan| plan.state == Some(PlanState::Failed));
     let is_running_plan = host.plan.as_ref().is_some_and(|plan| plan.state.is_none());
     let exclusions = [
+        (host.is_paused && !is_claimed, Exclusion::Paused),
         (host.is_quarantined, Exclusion::Quarantined),
         (host.refusal().is_some(), Exclusion::NotApproved),
         (host.is_deleting && !is_claimed, Exclusion::Deleting),

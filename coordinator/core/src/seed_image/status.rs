@@ -2,7 +2,7 @@
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_true, fields_ignored};
 use coordinator_api::names::annotation;
-use coordinator_api::seed_image::{SeedImage, SeedImageSpec, SeedImageState, SeedImageStatus, default_size};
+use coordinator_api::seed_image::{SeedImage, SeedImageSpec, SeedImageState, SeedImageStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -32,14 +32,11 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
     status
 }
 
-/// Fields that are accepted from upstream's manifests and have no effect. Every object has upstream's
-/// default of `size`.
+/// Fields that are accepted from upstream's manifests and have no effect. `size` is none of them: each
+/// documented manifest sets it, and an ISO needs no volume of a size.
 fn list_ignored(spec: &SeedImageSpec) -> Vec<&'static str> {
     let has_container = spec.build_container.as_ref().is_some_and(|container| !container.is_null());
-    let size = spec.size.as_ref().filter(|size| size.as_str() != Some("6Gi"));
-    let has_size = size.is_some() && size != default_size().as_ref();
-    let fields = [("spec.buildContainer", has_container), ("spec.size", has_size)];
-    fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
+    has_container.then_some("spec.buildContainer").into_iter().collect()
 }
 
 fn describe_progress(progress: &Progress) -> (SeedImageState, Problem) {

@@ -337,12 +337,7 @@ fn fields_without_effect_warn_beside_ready() {
         ("upstream's defaults", Some(json!(null)), Some(json!(6_442_450_944_u64)), ""),
         ("its default as text", None, Some(json!("6Gi")), ""),
         ("a container", Some(container.clone()), None, "spec.buildContainer has no effect; next: remove it"),
-        (
-            "both",
-            Some(container),
-            Some(json!("8Gi")),
-            "spec.buildContainer, spec.size have no effect; next: remove them",
-        ),
+        ("both", Some(container), Some(json!("8Gi")), "spec.buildContainer has no effect; next: remove it"),
     ] {
         let mut image = completed(0);
         edit(&mut image, |spec| (spec.build_container, spec.size) = (container, size));

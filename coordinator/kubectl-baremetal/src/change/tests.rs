@@ -151,3 +151,27 @@ fn machines_in_deletion_are_ended() {
     let both = fleet(cluster_of_one(machine, deleting));
     refused(release(&both, &host, Removal::Drained { scale_down: false }), "in deletion already");
 }
+
+#[test]
+fn lost_owner_is_named_to_clean_a_host() {
+    let now = Timestamp::UNIX_EPOCH;
+    let stating = |mut body: Value, owner: &str| {
+        body["status"]["host"]["carried"] =
+            json!({ "node": { "uuid": "u", "providerID": "baremetal:///h", "owner": owner } });
+        host(body)
+    };
+    let orphan = stating(held_by("m"), "BaremetalMachine/m");
+    let none = fleet(vec![]);
+    let abandon =
+        "annotate machineinventory/h baremetal.cluster.io/abandoned=1970-01-01T00:00:00Z".to_owned();
+    assert_eq!(described(clean(&none, &orphan, "m", now)), Ok(vec![abandon.clone()]));
+    assert_eq!(described(clean(&none, &orphan, "BaremetalMachine/m", now)), Ok(vec![abandon.clone()]));
+    let unclaimed = stating(attached(), "BaremetalMachine/m");
+    let claim = format!("annotate machineinventory/h {}=m", annotation::OWNER_BAREMETAL_MACHINE);
+    assert_eq!(described(clean(&none, &unclaimed, "m", now)), Ok(vec![claim, abandon]));
+    refused(clean(&none, &orphan, "other", now), "states the node of BaremetalMachine/m");
+    refused(clean(&none, &host(attached()), "m", now), "states no node");
+    refused(clean(&none, &stating(held_by("x"), "BaremetalMachine/m"), "m", now), "held by");
+    let known = fleet(vec![object(Kind::BaremetalMachine, "m", json!({}))]);
+    refused(clean(&known, &orphan, "m", now), "exists: delete its Machine");
+}

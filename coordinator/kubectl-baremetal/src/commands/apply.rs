@@ -7,9 +7,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    ApproveArguments, Change, DrainArguments, ReinstallArguments, ReleaseArguments, Removal as Options,
+    ApproveArguments, Change, CleanArguments, DrainArguments, ReinstallArguments, ReleaseArguments,
+    Removal as Options,
 };
-use crate::change::{Decision, Removal, Request, approve, reinstall, release};
+use crate::change::{Decision, Removal, Request, approve, clean, reinstall, release};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
 use crate::fleet::{Fleet, Id, Kind};
@@ -88,6 +89,16 @@ async fn remove(cluster: &Cluster, host: &str, removal: Removal, options: Option
         await_available(cluster, &id).await?;
         anstream::println!("{} is available", id.short());
     }
+    Ok(Exit::Done)
+}
+
+/// Has a host cleaned whose machine is lost.
+pub(super) async fn clean_host(cluster: &Cluster, arguments: &CleanArguments) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
+    let fleet = cluster.list(&HOLDERS, &[Kind::MachineInventory]).await?;
+    let decision = clean(&fleet, fleet.require(&id)?, &arguments.owner, Timestamp::now());
+    let decision = decision.map_err(Failure::Refused)?;
+    change_object(cluster, &fleet, &decision, arguments.change).await?;
     Ok(Exit::Done)
 }
 

@@ -137,8 +137,12 @@ pub(super) fn find_in_conditions(object: &Object, is_asked_for: bool) -> Finding
     let ready =
         summaries.iter().find_map(|summary| conditions.iter().find(|condition| condition.kind == *summary));
     if let Some(ready) = ready.filter(|ready| ready.status != "True") {
+        // The condition of the step that waits has the next action of the machine. `HostReachable` has only
+        // the next action of the host.
         let same = conditions.iter().find(|other| {
-            other.kind != ready.kind && other.status == "False" && other.reason == ready.reason
+            ![ready.kind.as_str(), Type::HostReachable.as_str()].contains(&other.kind.as_str())
+                && other.status == "False"
+                && other.reason == ready.reason
         });
         return Finding::of_condition(same.unwrap_or(ready));
     }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use coordinator_api::capi_ipam::{ADDRESS_FINALIZER, CLAIM_FINALIZER, IPAddress, IPAddressClaim};
 use coordinator_api::conditions::Reason;
 use coordinator_api::explain::EventReason;
+use coordinator_api::metal3::data::Metal3Data;
+use coordinator_api::metal3::names;
 use coordinator_core::metal3::ipam::{
-    AddressClaimSituation as Situation, AddressClaimStep as Step, Refusal, decide_address_claim,
+    AddressClaimSituation as Situation, AddressClaimStep as Step, Refusal, decide_address_claim, is_ours,
     refuse_address_claim,
 };
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
 use super::addresses;
+use super::orphans::{self, Care};
 use crate::controllers::context::Context;
 use crate::controllers::failures::show_condition;
 use crate::controllers::reconciled::{Failure, Reconciled};
@@ -23,6 +26,16 @@ use crate::store::{StoreError, metal3, open_api, status};
 impl Reconciled for IPAddressClaim {
     async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
         let key = Key::of(&*claim);
+        // Data claims addresses of other providers, which release them.
+        if let Some(data) = claim.labels().get(names::DATA_NAME).filter(|_| !is_ours(&claim)) {
+            if context.is_paused(&*claim) {
+                return Ok(Action::await_change());
+            }
+            return Ok(match orphans::look_after::<Metal3Data, _>(&context, &*claim, data, None).await? {
+                Care::Held | Care::Changed => Action::await_change(),
+                Care::Orphaned { recheck, .. } => recheck,
+            });
+        }
         let pool = addresses::find_pool(&context, &*claim);
         let reserved = addresses::find_address(&context, &*claim, pool.as_deref());
         let allocated = context.cache.get::<IPAddress>(&key);
@@ -83,7 +96,7 @@ async fn refuse_claim(
     let Step::Report(projected) = refuse_address_claim(situation, reason, message.clone()) else {
         return Ok(());
     };
-    context.events.publish(situation.claim, EventReason::AddressRefused, &message).await;
+    context.events.publish(situation.claim, EventReason::AddressRefused, &message);
     status::write_status(&context.client, situation.claim, &projected).await.map(drop)
 }
 

@@ -8,7 +8,9 @@ use coordinator_api::capi_ipam::{self, IPAddressClaim};
 use coordinator_api::metal3::data::Metal3Data;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::names;
-use coordinator_core::metal3::ipam::{ClaimKind, Pool, Refusal, address_name, chosen_address, is_held_by};
+use coordinator_core::metal3::ipam::{
+    ClaimKind, HostUse, Pool, Refusal, address_name, chosen_address, is_held_by,
+};
 use kube::{Api, ResourceExt as _};
 
 use crate::controllers::context::Context;
@@ -76,8 +78,9 @@ pub(super) fn choose_address(context: &Context, claim: &impl Claim, pool: &Pool)
     let key = Key::of(claim);
     let requested = claim.annotations().get(names::REQUESTED_ADDRESS).map(String::as_str);
     let slot = (&key.in_namespace_of(claim.pool()), &claim.slot());
-    context.metal3.choose_address(slot, machine_of(context, claim).as_ref(), |is_taken, used_by| {
-        pool.choose_address(&key.name, requested, |address| is_taken(&address), used_by)
+    context.metal3.choose_address(slot, machine_of(context, claim).as_ref(), |is_taken, used_by, node_of| {
+        let hosts = HostUse { used_by, node_of };
+        pool.choose_address(&key.name, requested, |address| is_taken(&address), &hosts)
     })
 }
 
@@ -97,7 +100,7 @@ pub(super) async fn record_address<C: Claim>(
     address: IpAddr,
 ) -> Result<(), StoreError> {
     let note = (names::CHOSEN_ADDRESS, address.to_string());
-    metal3::record_choice(&context.client, claim, note, C::FINALIZER).await
+    metal3::record_choice(&context.client, claim, [note], C::FINALIZER).await
 }
 
 /// Takes an address, and tells whether its object was created now. If two claims chose one address,
@@ -117,7 +120,7 @@ pub(super) async fn take_address(
             holder = existing.spec.claim.name,
             "address is in use, choosing another one"
         );
-        metal3::drop_choice(&context.client, claim, names::CHOSEN_ADDRESS).await?;
+        metal3::drop_choice(&context.client, claim, &[names::CHOSEN_ADDRESS]).await?;
     }
     Ok(false)
 }

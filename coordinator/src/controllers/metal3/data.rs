@@ -2,29 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use coordinator_api::capi::Machine;
-use coordinator_api::metal3::data::{Metal3Data, Metal3DataStatus};
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataStatus};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::host::BareMetalHost;
-use coordinator_api::metal3::ipam::{IPAddress, IPAddressSpec, IPClaim, IPClaimSpec};
+use coordinator_api::metal3::ipam::IPAddressSpec;
 use coordinator_api::metal3::machine::Metal3Machine;
-use coordinator_api::metal3::{ObjectRef, names};
-use coordinator_core::metal3::data::{META_DATA, NETWORK_DATA, Sources, list_pools, render_data};
+use coordinator_api::metal3::names;
+use coordinator_core::metal3::data::{META_DATA, NETWORK_DATA, PoolId, Sources, list_pools, render_data};
 use coordinator_core::metal3::machine::named_host;
-use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 
+use super::data_addresses;
+use super::orphans::{self, Care};
 use crate::controllers::context::Context;
 use crate::controllers::failures::show_event;
 use crate::controllers::reconciled::{Failure, Reconciled};
-use crate::key::Key;
-use crate::store::{StoreError, metal3, open_api, status};
-
-/// The interval until an object is looked for again that no watch announces.
-const RECHECK: Duration = Duration::from_secs(5);
+use crate::key::{Key, OfKind as _};
+use crate::store::{StoreError, metal3, status};
 
 /// The objects of which values are taken.
 struct Objects {
@@ -58,7 +54,7 @@ impl Objects {
     fn sources<'a>(
         &'a self,
         data: &Metal3Data,
-        addresses: &'a BTreeMap<String, IPAddressSpec>,
+        addresses: &'a BTreeMap<PoolId, IPAddressSpec>,
     ) -> Sources<'a> {
         Sources {
             machine: &self.machine,
@@ -76,18 +72,35 @@ impl Reconciled for Metal3Data {
             return Ok(Action::await_change());
         }
         if data.metadata.deletion_timestamp.is_some() {
-            release_addresses(&context, &data).await?;
+            data_addresses::release_addresses(&context, &data).await?;
             return Ok(Action::await_change());
         }
-        let (ready, error_message) = match prepare_secrets(&context, &data).await? {
-            Ok(()) => (true, None),
-            Err(message) => (false, Some(message)),
+        let (claim, finalizer) = (&data.spec.claim.name, names::DATA_FINALIZER);
+        let care =
+            orphans::look_after::<Metal3DataClaim, _>(&context, &*data, claim, Some(finalizer)).await?;
+        let (ready, error_message, action) = match care {
+            Care::Changed => return Ok(Action::await_change()),
+            Care::Orphaned { message, recheck } => (false, Some(message), recheck),
+            Care::Held => {
+                let key = Key::of(&*data);
+                match prepare_secrets(&context, &data).await? {
+                    Ok(()) => {
+                        context.backoffs.reset_waits(Self::KIND, &key);
+                        (true, None, Action::await_change())
+                    }
+                    // No watch announces all that the data may wait for.
+                    Err(message) => {
+                        let interval = context.backoffs.next_wait(Self::KIND, &key);
+                        (false, Some(message), Action::requeue(interval))
+                    }
+                }
+            }
         };
         // A rendered Secret stays, because hosts were provisioned with it.
         let was_ready = data.status.as_ref().is_some_and(|status| status.ready);
         let projected = Metal3DataStatus { ready: ready || was_ready, error_message };
         status::write_status(&context.client, &*data, &projected).await?;
-        Ok(if ready { Action::await_change() } else { Action::requeue(RECHECK) })
+        Ok(action)
     }
 
     async fn show_failure(&self, context: &Context, error: &StoreError) -> Result<(), StoreError> {
@@ -109,7 +122,7 @@ async fn prepare_secrets(context: &Context, data: &Metal3Data) -> Result<Result<
     let mut addresses = BTreeMap::new();
     let mut waiting = vec![];
     for pool in pools {
-        match claim_address(context, data, &pool).await? {
+        match data_addresses::claim_address(context, data, &pool).await? {
             Ok(address) => drop(addresses.insert(pool, address)),
             Err(message) => waiting.push(message),
         }
@@ -132,61 +145,4 @@ async fn prepare_secrets(context: &Context, data: &Metal3Data) -> Result<Result<
         }
     }
     Ok(Ok(()))
-}
-
-/// The address of a pool for this data, once its claim has an address.
-async fn claim_address(
-    context: &Context,
-    data: &Metal3Data,
-    pool: &str,
-) -> Result<Result<IPAddressSpec, String>, StoreError> {
-    let key = Key::of(data);
-    let name = format!("{}-{pool}", key.name);
-    let Some(claim) = context.cache.get::<IPClaim>(&key.in_namespace_of(&name)) else {
-        let claim = new_claim(data, &name, pool);
-        if let Some(existing) = metal3::create(&context.client, &key.namespace, &claim).await?
-            && existing.labels().get(names::DATA_NAME).map(String::as_str) != Some(&*key.name)
-        {
-            return Ok(Err(format!("IPClaim {name} exists and is not of this data: delete it")));
-        }
-        return Ok(Err(format!("IPClaim {name} has no address yet: wait")));
-    };
-    let status = claim.status.clone().unwrap_or_default();
-    if let Some(error) = status.error_message {
-        return Ok(Err(format!("IP Allocation for {pool} failed : {error}")));
-    }
-    let address = status.address.map(|address| key.in_namespace_of(&address.name));
-    let address = address.and_then(|address| context.cache.get::<IPAddress>(&address));
-    Ok(address
-        .map(|address| address.spec.clone())
-        .ok_or_else(|| format!("IPClaim {name} has no address yet: wait")))
-}
-
-fn new_claim(data: &Metal3Data, name: &str, pool: &str) -> IPClaim {
-    let pool_ref = ObjectRef { name: pool.to_owned(), ..ObjectRef::default() };
-    let mut claim = IPClaim::new(name, IPClaimSpec { pool: pool_ref });
-    let mut labels = data.labels().clone();
-    labels.insert(names::DATA_NAME.to_owned(), data.name_any());
-    labels.insert(names::POOL_NAME.to_owned(), pool.to_owned());
-    claim.metadata.labels = Some(labels);
-    claim
-}
-
-/// Deletes the claims; the data stays until they are deleted. The claims are listed in the API
-/// server, because the cache may not have seen the last one.
-async fn release_addresses(context: &Context, data: &Metal3Data) -> Result<(), StoreError> {
-    let name = data.name_any();
-    if !data.finalizers().iter().any(|held| held == names::DATA_FINALIZER) {
-        return Ok(());
-    }
-    let api: Api<IPClaim> = open_api(&context.client, data);
-    let of_data = ListParams::default().labels(&format!("{}={name}", names::DATA_NAME));
-    let claims = api.list(&of_data).await.map_err(StoreError::request("list", "IPClaim", &name))?;
-    if claims.items.is_empty() {
-        return metal3::drop_finalizer(&context.client, data, names::DATA_FINALIZER).await;
-    }
-    for claim in claims.items.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
-        metal3::delete(&context.client, claim).await?;
-    }
-    Ok(())
 }

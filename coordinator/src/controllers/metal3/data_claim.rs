@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataClaimStatus};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
+use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::data::{ClaimStep, decide_claim, group_of_template};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
+use super::orphans::{self, Care};
 use crate::controllers::context::Context;
 use crate::controllers::failures::show_event;
 use crate::controllers::reconciled::{Failure, Reconciled};
@@ -21,6 +23,18 @@ impl Reconciled for Metal3DataClaim {
             return Ok(Action::await_change());
         }
         let key = Key::of(&*claim);
+        // A claim has the name of its machine.
+        let finalizer = names::DATA_CLAIM_FINALIZER;
+        match orphans::look_after::<Metal3Machine, _>(&context, &*claim, &key.name, Some(finalizer)).await? {
+            Care::Held => {}
+            Care::Changed => return Ok(Action::await_change()),
+            Care::Orphaned { message, recheck } => {
+                let rendered_data = claim.status.as_ref().and_then(|status| status.rendered_data.clone());
+                let shown = Metal3DataClaimStatus { rendered_data, error_message: Some(message) };
+                status::write_status(&context.client, &*claim, &shown).await?;
+                return Ok(recheck);
+            }
+        }
         let template =
             context.cache.get::<Metal3DataTemplate>(&key.in_namespace_of(&claim.spec.template.name));
         let own = context.metal3.data_of_claim(&key).and_then(|data| context.cache.get::<Metal3Data>(&data));
@@ -39,7 +53,7 @@ impl Reconciled for Metal3DataClaim {
                 let group = key.in_namespace_of(&group_of_template(&template));
                 let index = context.metal3.choose_index(&group, &key, lowest_free);
                 let note = (names::CHOSEN_INDEX, index.to_string());
-                metal3::record_choice(&context.client, &*claim, note, names::DATA_CLAIM_FINALIZER).await?;
+                metal3::record_choice(&context.client, &*claim, [note], names::DATA_CLAIM_FINALIZER).await?;
             }
             ClaimStep::Create(data) => create_data(&context, &claim, &data).await?,
             ClaimStep::Report(projected) => {
@@ -87,7 +101,7 @@ async fn create_data(
     if existing.spec.claim.name == claim.name_any() {
         return Ok(());
     }
-    metal3::drop_choice(&context.client, claim, names::CHOSEN_INDEX).await
+    metal3::drop_choice(&context.client, claim, &[names::CHOSEN_INDEX]).await
 }
 
 /// The data of this claim in the API server.

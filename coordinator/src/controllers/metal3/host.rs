@@ -27,7 +27,7 @@ use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use crate::controllers::context::Context;
-use crate::controllers::failures::show_condition;
+use crate::controllers::failures::{announce_problem, show_condition};
 use crate::controllers::front_door::{self, FrontDoor, Gathered, VALUE};
 use crate::controllers::reconciled::{Failure, Reconciled};
 use crate::key::{Key, Kind};
@@ -61,9 +61,9 @@ impl FrontDoor for BareMetalHost {
         project_status(self, Some(state), updates, gathered.inventory.as_deref(), gathered.now)
     }
 
-    fn ready_reason(&self) -> Option<(String, String)> {
+    fn ready_reason(&self) -> Option<&str> {
         let ready = find_condition(&self.status.as_ref()?.conditions, Type::Ready)?;
-        Some((ready.reason.clone(), ready.message.clone()))
+        Some(ready.reason.as_str())
     }
 
     /// The kind has no field for the providerID, so that annotations store it.
@@ -95,7 +95,7 @@ impl Reconciled for BareMetalHost {
         let kept_for = match decide_kept_host(&context, &host) {
             Some(KeptStep::Free { change, cause }) => {
                 store::patch(&context.client, &*host, "free", change).await?;
-                context.events.publish(&*host, EventReason::HostReleased, &cause).await;
+                context.events.publish(&*host, EventReason::HostReleased, &cause);
                 return Ok(Action::await_change());
             }
             Some(KeptStep::Keep(Some(end))) => wait_until(&context, end),
@@ -151,7 +151,7 @@ async fn apply_step(
         (HostStep::TakeInventory, Some(inventory)) => {
             inventories::take(client, inventory, &host.name_any()).await?;
             let note = format!("MachineInventory {} is this host's own", inventory.name_any());
-            context.events.publish(host, EventReason::InventoryTaken, &note).await;
+            context.events.publish(host, EventReason::InventoryTaken, &note);
             Ok(())
         }
         (HostStep::ReleaseInventory, Some(inventory)) => inventories::give_back(client, inventory).await,
@@ -174,15 +174,16 @@ async fn reboot_host(
     match step {
         RebootStep::Begin(change) => {
             store::patch(client, host, "take the request of a reboot of", change).await?;
-            context
-                .events
-                .publish(host, EventReason::RebootRequested, "the agent is asked to reboot the host")
-                .await;
+            context.events.publish(
+                host,
+                EventReason::RebootRequested,
+                "the agent is asked to reboot the host",
+            );
         }
         RebootStep::Ask(boot) => inventories::begin_reboot(client, inventory, &boot).await?,
         RebootStep::Finish(change) => {
             store::patch(client, host, "end the request of a reboot of", change).await?;
-            context.events.publish(host, EventReason::Rebooted, "the host runs another boot").await;
+            context.events.publish(host, EventReason::Rebooted, "the host runs another boot");
         }
         RebootStep::Forget(change) => {
             store::patch(client, host, "forget the request of a reboot of", change).await?;
@@ -232,15 +233,14 @@ async fn refuse_host(
     inventory: Option<&MachineInventory>,
     blocker: Blocker,
 ) -> Result<(), StoreError> {
-    let before = host.ready_reason();
-    let reason = blocker.problem.reason;
-    let now = (reason.as_str().to_owned(), blocker.problem.text());
+    let before = host.ready_reason().map(str::to_owned);
+    let problem = blocker.problem.clone();
     let state = State { blocker: Some(blocker), ..State::default() };
     let updates = assignment::project_conditions(&state);
     let projected = project_status(host, Some(&state), &updates, inventory, context.clock.now());
     let written = status::write_status(&context.client, host, &projected).await?;
-    if written.is_some() && before.as_ref() != Some(&now) {
-        context.events.publish(host, reason, &now.1).await;
+    if written.is_some() {
+        announce_problem(context, host, &problem, before.as_deref());
     }
     Ok(())
 }

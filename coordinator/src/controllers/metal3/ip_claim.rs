@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use coordinator_api::explain::EventReason;
+use coordinator_api::metal3::data::Metal3Data;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPClaimStatus};
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::ipam::{ClaimStep, Pool, decide_claim};
@@ -10,6 +11,7 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::addresses;
+use super::orphans::{self, Care};
 use crate::controllers::context::Context;
 use crate::controllers::failures::show_event;
 use crate::controllers::reconciled::{Failure, Reconciled};
@@ -19,6 +21,20 @@ impl Reconciled for IPClaim {
     async fn reconcile(claim: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
         if context.is_paused(&*claim) {
             return Ok(Action::await_change());
+        }
+        // Claims of other authors are not of data.
+        if let Some(data) = claim.labels().get(names::DATA_NAME) {
+            let finalizer = names::CLAIM_FINALIZER;
+            match orphans::look_after::<Metal3Data, _>(&context, &*claim, data, Some(finalizer)).await? {
+                Care::Held => {}
+                Care::Changed => return Ok(Action::await_change()),
+                Care::Orphaned { message, recheck } => {
+                    let address = claim.status.as_ref().and_then(|status| status.address.clone());
+                    let shown = IPClaimStatus { address, error_message: Some(message) };
+                    status::write_status(&context.client, &*claim, &shown).await?;
+                    return Ok(recheck);
+                }
+            }
         }
         let pool = addresses::find_pool(&context, &*claim);
         // The decision reads only the address of the recorded choice.
@@ -56,7 +72,7 @@ async fn choose_address(context: &Context, claim: &IPClaim, pool: &Pool) -> Resu
     let message = refusal.to_string();
     let before = claim.status.as_ref().and_then(|status| status.error_message.as_ref());
     if before != Some(&message) {
-        context.events.publish(claim, EventReason::AddressRefused, &message).await;
+        context.events.publish(claim, EventReason::AddressRefused, &message);
     }
     let refused = IPClaimStatus { address: None, error_message: Some(message) };
     status::write_status(&context.client, claim, &refused).await.map(drop)

@@ -27,7 +27,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::controllers::context::Context;
-use crate::controllers::failures::describe_failure;
+use crate::controllers::failures::{announce_blocker, describe_failure};
 use crate::controllers::front_door::EXHAUSTED_RECHECK;
 use crate::controllers::metal3::host;
 use crate::controllers::reconciled::{Failure, Reconciled};
@@ -205,20 +205,12 @@ async fn show_state(
     let shown = project_status(&gathered.situation(), blocker, failure, gathered.now);
     let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
     if let (Some(_), Some(blocker)) = (written, blocker) {
-        announce_blocker(context, &gathered.machine, blocker).await;
+        let conditions =
+            gathered.machine.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
+        let before = find_condition(conditions, Type::Ready).map(|ready| ready.reason.as_str());
+        announce_blocker(context, &*gathered.machine, blocker, before);
     }
     Ok(())
-}
-
-/// Writes an Event if an operator has to act, once per cause.
-async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &Blocker) {
-    let conditions = machine.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
-    let before = find_condition(conditions, Type::Ready);
-    let text = blocker.problem.text();
-    let is_new = before.is_none_or(|ready| ready.message != text);
-    if blocker.severity != Severity::Waiting && is_new {
-        context.events.publish(machine, blocker.problem.reason, &text).await;
-    }
 }
 
 /// Applies a step; the answer is a blocker if no host can be chosen.
@@ -232,15 +224,16 @@ async fn apply_step(
     match step {
         Step::Rest | Step::FindNodes(_) => {}
         Step::Choose => return choose(context, gathered).await,
+        Step::Hold => metal3::add_finalizer(client, machine, names::MACHINE_FINALIZER).await?,
         Step::Unchoose => {
             context.router.send_keys(context.metal3.release_host(&Key::of(machine)));
-            metal3::drop_choice(client, machine, names::HOST_OF_MACHINE).await?;
+            metal3::drop_choice(client, machine, &[names::HOST_OF_MACHINE, names::CHOSEN_HOST]).await?;
         }
         Step::ChangeHost { change, event } => {
             let Some(host) = gathered.host.as_deref() else { return Ok(None) };
             store::patch(client, host, "change", change.clone()).await?;
             let note = format!("BareMetalHost {}", host.name_any());
-            context.events.publish(machine, *event, &note).await;
+            context.events.publish(machine, *event, &note);
             tracing::info!(host = host.name_any(), event = event.as_str(), "host changed");
         }
         Step::PauseHost(change) => {
@@ -264,16 +257,17 @@ async fn apply_step(
         Step::Provide(provider_id) => {
             let change = json!({ "spec": { "providerID": provider_id } });
             store::patch(client, machine, "set spec.providerID of", change).await?;
-            context
-                .events
-                .publish(machine, EventReason::Provisioned, &format!("the host runs as {provider_id}"))
-                .await;
+            context.events.publish(
+                machine,
+                EventReason::Provisioned,
+                &format!("the host runs as {provider_id}"),
+            );
             tracing::info!(provider_id, "machine provisioned");
         }
         Step::LinkNode { node, provider_id } => {
             context.workloads.set_provider_id(client, &namespace, node, provider_id).await?;
             let note = format!("Node {} has the providerID {provider_id} now", node.name);
-            context.events.publish(machine, EventReason::NodeLinked, &note).await;
+            context.events.publish(machine, EventReason::NodeLinked, &note);
             tracing::info!(node = node.name, provider_id, "Node linked");
         }
         Step::LabelNode { node, labels } => {
@@ -293,8 +287,9 @@ async fn choose(context: &Context, gathered: &Gathered) -> Result<Option<Blocker
     let chosen = context.metal3.choose_host(machine, owner, gathered.now);
     match chosen {
         Ok(host) => {
-            let note = (names::HOST_OF_MACHINE, format!("{}/{host}", key.namespace));
-            metal3::record_choice(&context.client, machine, note, names::MACHINE_FINALIZER).await?;
+            let chosen = format!("{}/{host}", key.namespace);
+            let notes = [names::HOST_OF_MACHINE, names::CHOSEN_HOST].map(|key| (key, chosen.clone()));
+            metal3::record_choice(&context.client, machine, notes, names::MACHINE_FINALIZER).await?;
             Ok(None)
         }
         Err(blocker) => Ok(Some(blocker)),

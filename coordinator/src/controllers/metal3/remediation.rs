@@ -119,7 +119,7 @@ async fn enter_phase(
     if entered.phase == Some(Phase::Running) {
         let note =
             format!("the host is rebooted; tries before this one: {}", entered.retry_count.unwrap_or(0));
-        context.events.publish(remediation, EventReason::Remediating, &note).await;
+        context.events.publish(remediation, EventReason::Remediating, &note);
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ async fn give_up(
     if let Some((host, change)) = gathered.host.as_deref().zip(change) {
         store::patch(client, host, "mark as unhealthy", change.clone()).await?;
         let note = format!("{} is not chosen until its annotation is removed", host.name_any());
-        context.events.publish(remediation, EventReason::RemediationGivenUp, &note).await;
+        context.events.publish(remediation, EventReason::RemediationGivenUp, &note);
     }
     Ok(())
 }

@@ -223,6 +223,27 @@ async fn token_is_used_once() {
     assert_eq!(read_condition(&setting, "second", "Ready"), pair("True", "SuccessfullyCreated"));
 }
 
+/// A backup lists objects in any order, and the API server makes new times.
+#[tokio::test(start_paused = true)]
+async fn restored_times_give_the_token_to_nobody_else() {
+    let setting = Setting::leading().await;
+    for name in ["zone-b", "zone-a"] {
+        setting
+            .create("MachineRegistration", name, json!({ "spec": { "token": "rack-7-of-the-hall" } }))
+            .await;
+        setting.settle().await;
+    }
+    let holds = |setting: &Setting, name: &str| read_condition(setting, name, "Ready");
+    assert_eq!(holds(&setting, "zone-b"), pair("True", "SuccessfullyCreated"), "it came first");
+    assert_eq!(holds(&setting, "zone-a"), pair("False", "DuplicateToken"));
+    setting.fake.edit((REGISTRATIONS, NAMESPACE, "zone-a"), |registration| {
+        registration["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    });
+    setting.settle().await;
+    assert_eq!(holds(&setting, "zone-b"), pair("True", "SuccessfullyCreated"));
+    assert_eq!(holds(&setting, "zone-a"), pair("False", "DuplicateToken"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn token_expiry_is_shown_when_it_comes() {
     let setting = registered().await;
@@ -265,4 +286,24 @@ async fn refusal_is_shown_until_the_registration_changes() {
     assert_eq!(read_condition(&setting, "hosts", "HostsRefused"), pair("False", "NoHostRefused"));
     let status = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap()["status"].clone();
     assert_eq!(status.get("lastRefusal"), None);
+}
+
+// Fault: a registration is paused.
+// Shown: condition `Paused` of the MachineRegistration.
+#[tokio::test(start_paused = true)]
+async fn paused_registration_is_left_alone() {
+    let setting = Setting::leading().await;
+    let paused = json!({ "annotations": { annotation::PAUSED: "" } });
+    setting.create("MachineRegistration", "hosts", json!({ "metadata": paused, "spec": {} })).await;
+    setting.settle().await;
+    assert!(setting.fake.look("secrets", NAMESPACE, SECRET).is_none(), "no token");
+    let shown = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap()["status"].clone();
+    assert_eq!(
+        (&shown["conditions"][0]["type"], &shown["conditions"][0]["status"]),
+        (&json!("Paused"), &json!("True"))
+    );
+    let resumed = json!({ "metadata": { "annotations": { annotation::PAUSED: null } } });
+    setting.patch("MachineRegistration", "hosts", resumed).await;
+    setting.settle().await;
+    assert!(!read_shown(&setting).token.is_empty());
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use coordinator_api::capi_ipam::IPAddressClaim;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
-use coordinator_api::metal3::ipam::{IPClaim, IPPool};
+use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::names::label;
 use kube::{Resource, ResourceExt as _};
 
@@ -26,6 +26,8 @@ pub trait OfCluster: OfKind + Resource<DynamicType = ()> + Sized {
         Some(Key::of(self).in_namespace_of(name))
     }
 }
+
+impl OfCluster for IPAddress {}
 
 impl OfCluster for IPClaim {}
 

@@ -200,7 +200,9 @@ impl Metal3Index {
         // The Metal3Cluster may be deleted after the last machine of its Cluster.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
         let infrastructures = of_kind(Kind::Metal3Cluster, infrastructures.into_iter().flatten());
-        infrastructures.chain(woken).collect()
+        // A claim on data has the name of its machine, and is an orphan if the machine was removed by force.
+        let claim = inner.indexes.has_claim(&key).then_some((Kind::Metal3DataClaim, key));
+        infrastructures.chain(woken).chain(claim).collect()
     }
 
     /// A template concerns the machines that were cloned from it.

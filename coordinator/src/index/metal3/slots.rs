@@ -159,6 +159,19 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         self.pools.get(pool).map_or_else(BTreeSet::new, |pool| pool.claims.clone())
     }
 
+    pub(super) fn has_claim(&self, claim: &Key) -> bool {
+        self.claims.contains_key(claim)
+    }
+
+    /// Objects that a claim holds in its pool.
+    pub(super) fn objects_of_claim(&self, claim: &Key) -> Vec<Key> {
+        let pool = self.claims.get(claim).and_then(|(pool, _)| self.pools.get(pool));
+        let values = pool
+            .into_iter()
+            .flat_map(|pool| pool.taken_by.group_members(claim).map(move |value| (pool, value)));
+        values.filter_map(|(pool, value)| pool.taken.get(value).map(|(object, _)| object.clone())).collect()
+    }
+
     fn waiting_claims(&self, pool: &Key) -> BTreeSet<Key> {
         self.waiting.group_members(pool).cloned().collect()
     }

@@ -131,3 +131,56 @@ async fn only_live_replicas_are_listed_as_others() {
     advance(Duration::from_mins(1)).await;
     assert_eq!(others().len(), 3, "the watch has no event: all may be alive");
 }
+
+// A coordinator starts: one Lease is of a pod that ended long ago, one of a live replica.
+#[tokio::test(start_paused = true)]
+async fn dead_pod_is_no_replica_after_a_start() {
+    let tracker = tracker();
+    advance_and_renew_own(&tracker, 300).await;
+    tracker.observe_lease(&lease("gone", "gone-1", 100), Presence::Exists);
+    tracker.observe_lease(&lease("released", "", 100), Presence::Exists);
+    tracker.observe_lease(&lease("live", "live-1", 298), Presence::Exists);
+    let others = |tracker: &ReplicaTracker| -> Vec<String> {
+        tracker.list_others().into_iter().map(|other| other.replica).collect()
+    };
+    assert_eq!(others(&tracker), ["live"]);
+    assert_eq!(tracker.died_at("gone-1"), None, "sessions wait for the Lease to expire");
+    // A live replica whose clock is behind is seen with its next renewal.
+    tracker.observe_lease(&lease("gone", "gone-1", 105), Presence::Exists);
+    assert_eq!(others(&tracker).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_dead_replicas_are_stale_later() {
+    let tracker = tracker();
+    tracker.observe_lease(&lease("b", "b-1", 1), Presence::Exists);
+    tracker.observe_lease(&lease("released", "", 1), Presence::Exists);
+    let stale = |tracker: &ReplicaTracker| {
+        let mut names: Vec<_> = tracker.list_stale().into_iter().map(|lease| lease.name).collect();
+        names.sort_unstable();
+        names
+    };
+    advance_and_renew_own(&tracker, 600).await;
+    assert!(stale(&tracker).is_empty());
+    advance_and_renew_own(&tracker, 20).await;
+    let all = ["b", "released"].map(|name| format!("baremetal-coordinator-replica-{name}"));
+    assert_eq!(stale(&tracker), all);
+    tracker.observe_lease(&lease("b", "b-2", 700), Presence::Exists);
+    assert_eq!(stale(&tracker), all[1..], "the pod is back");
+    // The own Lease is not seen to change: nothing is known of the others.
+    advance(Duration::from_hours(1)).await;
+    assert!(stale(&tracker).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_of_former_days_is_stale_soon() {
+    let tracker = tracker();
+    advance_and_renew_own(&tracker, 4000).await;
+    tracker.observe_lease(&lease("old", "old-1", 100), Presence::Exists);
+    tracker.observe_lease(&lease("recent", "recent-1", 3900), Presence::Exists);
+    advance_and_renew_own(&tracker, 10).await;
+    assert!(tracker.list_stale().is_empty(), "a replica with a wrong clock would renew it by now");
+    advance_and_renew_own(&tracker, 10).await;
+    let stale: Vec<_> = tracker.list_stale().into_iter().map(|lease| lease.name).collect();
+    assert_eq!(stale, ["baremetal-coordinator-replica-old"]);
+}

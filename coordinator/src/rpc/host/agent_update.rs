@@ -184,7 +184,7 @@ impl AgentUpdates {
         let inventory = written.await?;
         if is_new && status.state == AgentUpdateState::Failed {
             let note = format!("agent {}: {}", status.version, status.message);
-            context.events.publish(&*inventory, EventReason::AgentUpdateFailed, &note).await;
+            context.events.publish(&*inventory, EventReason::AgentUpdateFailed, &note);
         }
         self.shown = Some(status);
         Ok(())

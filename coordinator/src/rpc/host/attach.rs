@@ -3,7 +3,11 @@
 //!
 //! The same boot wins at once, on any replica. Another boot waits until the earlier session has ended:
 //! its stream ended, it was replaced, or its replica is dead. A session that is open even after the
-//! probe belongs to a second live host, and both are quarantined.
+//! probe belongs to a second live host, and both are quarantined, unless nothing is known of the
+//! replica of the session.
+//!
+//! The record of a session is compared with the table of streams at each event, so that a session
+//! whose end was not written ends nevertheless.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +30,11 @@ use tonic::Streaming;
 use tracing::Instrument as _;
 use wire::host_message;
 
-use super::reports::parse_network;
+use super::reports::parse_smaller_network;
 use super::settings;
 use super::statement::Statement;
-use crate::ca::Peer;
+use crate::ca::{HostKey, Peer};
+use crate::lease::replica::ReplicaLife;
 use crate::rpc::refresh::refresh_metadata;
 use crate::rpc::registration::check_facts;
 use crate::rpc::sessions::{CloseReason, SessionGuard};
@@ -76,6 +81,8 @@ pub(super) async fn open_session(
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
     let stored = tokio::select! {
+        // An isolated replica accepts nobody, even if nothing has to be written.
+        biased;
         reason = guard.wait_closed() => Err(close_error(reason, &statement.peer)),
         stored = store_session(context, &statement, &reported) => stored,
     };
@@ -90,39 +97,42 @@ pub(super) async fn open_session(
         Err(error) => {
             // Opening this session cancelled the record of an earlier end.
             if guard.close_session() {
-                schedule_session_end(context, &statement.peer, Freshness::Live);
+                schedule_session_end(context, &statement.peer.key, &statement.peer.name_hint);
             }
             Err(error)
         }
     }
 }
 
-/// The source of an inventory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Freshness {
-    Cached,
-    /// The API server, because a write may have been accepted although its answer was lost.
-    Live,
+/// Ends the open sessions that name this replica although it has no stream of the host; never
+/// returns. The end of a stream may have been recorded on a cache that lacked the beginning.
+pub async fn end_lost_sessions(context: Context) {
+    let mut seen = context.caches.notifications.follow_open_sessions();
+    while let Some(key) = seen.recv().await {
+        let inventory =
+            context.cached_inventory(&key).filter(|inventory| has_open_session(&context, inventory));
+        let Some(inventory) = inventory.filter(|_| !context.sessions.contains_host(&key)) else { continue };
+        schedule_session_end(&context, &key, &inventory.name_any());
+    }
 }
 
 /// Records that this replica has no stream of the host, unless the host opens one soon.
-pub(super) fn schedule_session_end(context: &Context, peer: &Peer, freshness: Freshness) {
-    let record = record_session_end(context.clone(), peer.clone(), context.now(), freshness);
-    context.sessions.schedule_end(&peer.key, context.timing.end_delay, record.in_current_span());
+pub(super) fn schedule_session_end(context: &Context, key: &HostKey, name: &str) {
+    let record = record_session_end(context.clone(), key.clone(), name.to_owned(), context.now());
+    context.sessions.schedule_end(key, context.timing.end_delay, record.in_current_span());
 }
 
 /// Records the end until it is stored, because without the record the next boot of the host would be
 /// taken for a duplicate.
-async fn record_session_end(context: Context, peer: Peer, ended: Timestamp, mut freshness: Freshness) {
+async fn record_session_end(context: Context, key: HostKey, name: String, ended: Timestamp) {
     let mut attempt = 0;
     loop {
-        let error = match end_own_session(&context, &peer, ended, freshness).await {
+        let error = match end_own_session(&context, &key, &name, ended).await {
             Ok(()) => return tracing::info!("host detached"),
             Err(error) if error.is_inventory_gone() => return,
             Err(error) => error,
         };
         attempt += 1;
-        freshness = Freshness::Live;
         tracing::warn!(error = chain(&error), attempt, "cannot record the end of the session, retrying");
         tokio::time::sleep(failure_backoff(attempt).min(LONGEST_END_RETRY)).await;
     }
@@ -130,18 +140,16 @@ async fn record_session_end(context: Context, peer: Peer, ended: Timestamp, mut 
 
 async fn end_own_session(
     context: &Context,
-    peer: &Peer,
+    key: &HostKey,
+    name: &str,
     ended: Timestamp,
-    freshness: Freshness,
 ) -> Result<(), RpcError> {
-    let cached = match freshness {
-        Freshness::Cached => context.cached_inventory(&peer.key),
-        Freshness::Live => None,
-    };
+    // A cache without the open session may be behind, and its answer would leave the session open.
+    let cached = context.cached_inventory(key).filter(|cached| has_open_session(context, cached));
     // The session of a quarantined host ends too, so that its inventory is read as well.
     let inventory = match cached {
         Some(cached) => cached,
-        None => context.read_any_inventory(peer).await?,
+        None => context.read_any_inventory(key, name).await?,
     };
     let written = context.update_status(inventory, |status| {
         facts::record_session_end(status, &context.replica.name, ended);
@@ -157,7 +165,8 @@ async fn read_hello(messages: &mut Messages, peer: &Peer) -> Result<(HostStateme
         return Err(RpcError::from_refusal(Refusal::BadRequest, detail));
     };
     let facts = hello.facts.take().filter(|facts| check_facts(facts).is_ok());
-    let network = hello.network.take().map(|network| parse_network(network, &peer.name_hint));
+    let network = hello.network.take();
+    let network = network.and_then(|network| parse_smaller_network(network, &peer.name_hint));
     let stated = HostStatement::parse(hello)
         .map_err(|error| RpcError::from_refusal(Refusal::BadRequest, error.to_string()))?;
     Ok((stated, Reported { hardware: facts.as_ref().map(describe_hardware), facts, network }))
@@ -238,6 +247,12 @@ fn session_in(status: &MachineInventoryStatus) -> Option<&SessionStatus> {
     status.host.as_ref()?.session.as_ref()
 }
 
+/// The inventory shows an open session of this replica.
+fn has_open_session(context: &Context, inventory: &MachineInventory) -> bool {
+    session_of(inventory)
+        .is_some_and(|session| session.replica == context.replica.name && session.ended.is_none())
+}
+
 /// The session is the open one of this stream.
 pub(super) fn is_own(context: &Context, statement: &Statement, session: Option<&SessionStatus>) -> bool {
     session.is_some_and(|session| {
@@ -247,8 +262,8 @@ pub(super) fn is_own(context: &Context, statement: &Statement, session: Option<&
     })
 }
 
-/// The open session of another boot on another live replica. Sessions of this replica are in its own
-/// table.
+/// The open session of another boot on another replica that is not dead. Sessions of this replica are
+/// in its own table.
 fn find_conflict(
     context: &Context,
     status: Option<&MachineInventoryStatus>,
@@ -257,12 +272,12 @@ fn find_conflict(
     let session = session_in(status?)?;
     let is_open = session.ended.is_none()
         && session.replica != context.replica.name
-        && !(context.replica.is_dead)(&session.replica);
+        && (context.replica.life_of)(&session.replica) != ReplicaLife::Dead;
     (is_open && session.boot_id != boot_id).then(|| session.clone())
 }
 
 /// Waits for the end of the session of another boot on another replica, and quarantines both hosts if
-/// it does not end. Returns the inventory after the end.
+/// it does not end on a replica that is alive. Returns the inventory after the end.
 async fn wait_for_end(
     context: &Context,
     statement: &Statement,
@@ -286,6 +301,9 @@ async fn wait_for_end(
             return Ok(live);
         }
     }
+    if (context.replica.life_of)(&other.replica) == ReplicaLife::Unknown {
+        return Err(RpcError::ReplicaUnknown(other.replica.clone()));
+    }
     Err(quarantine_host(context, &live, [&other.boot_id, boot_id]).await)
 }
 
@@ -307,7 +325,7 @@ async fn has_ended_within(
             return Err(RpcError::from_refusal(refusal, peer.name_hint.clone()));
         }
         let is_seen = latest.session.as_ref() == Some(other);
-        if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {
+        if (was_seen && !is_seen) || (context.replica.life_of)(&other.replica) == ReplicaLife::Dead {
             return Ok(true);
         }
         was_seen |= is_seen;
@@ -340,6 +358,7 @@ pub(super) fn close_error(reason: CloseReason, peer: &Peer) -> RpcError {
         CloseReason::Replaced => RpcError::Replaced,
         CloseReason::Quarantined => RpcError::from_refusal(Refusal::Quarantined, peer.name_hint.clone()),
         CloseReason::ShuttingDown => RpcError::ShuttingDown,
+        CloseReason::Isolated => RpcError::Isolated,
     }
 }
 

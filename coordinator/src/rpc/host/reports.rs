@@ -263,7 +263,7 @@ pub(super) async fn record_observed_report(
     peer: &Peer,
     report: wire::ObservedReport,
 ) -> Result<(), RpcError> {
-    let network = report.network.map(|network| parse_network(network, &peer.name_hint));
+    let network = report.network.and_then(|network| parse_smaller_network(network, &peer.name_hint));
     let inventory = context.find_inventory(peer).await?;
     let written = context.update_status(inventory, |status| {
         if let Some(network) = &network {
@@ -285,6 +285,20 @@ pub(super) async fn record_load_balancer(
     let inventory = context.find_inventory(peer).await?;
     let written = context.update_status(inventory, |status| facts::record_load_balancer(status, state));
     written.await.map(drop)
+}
+
+/// Like [`parse_network`]. A network that is too large to be stored is left out, because a host that is
+/// in use is not refused for its network.
+pub(super) fn parse_smaller_network(
+    reported: wire::ObservedNetwork,
+    name: &str,
+) -> Option<coordinator_api::network::ObservedNetwork> {
+    let network = parse_network(reported, name);
+    let checked = network::check_size(&network);
+    checked
+        .inspect_err(|error| tracing::warn!(name, %error, "reported network left out"))
+        .ok()
+        .map(|()| network)
 }
 
 /// The part of a reported network that can be replayed; the rest is logged.

@@ -48,6 +48,12 @@ pub(super) fn compare_settings(
     })
 }
 
+/// The status has the state of the host's settings.
+pub(super) fn is_shown(inventory: &MachineInventory) -> bool {
+    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+    host.is_some_and(|host| host.coordinator.is_some())
+}
+
 /// Records that the host did not take the settings.
 pub(super) async fn record_refusal(
     context: &Context,

@@ -26,11 +26,12 @@ use tracing::Instrument as _;
 use wire::coordinator_message;
 
 use super::agent_update::AgentUpdates;
-use super::attach::{self, Freshness, Messages, OpenSession};
+use super::attach::{self, Messages, OpenSession};
 use super::progress::StepProgress;
 use super::settings;
 use super::statement::Statement;
 use crate::ca::Peer;
+use crate::lease::replica::ReplicaLife;
 use crate::rpc::plan_notifications::{HostState, Subscription};
 use crate::rpc::running_plans::{PlanReadError, read_plan};
 use crate::rpc::sessions::SessionGuard;
@@ -103,6 +104,8 @@ struct Attachment {
     registrations: watch::Receiver<()>,
     /// Checksum of the settings that were sent last, or that the host stated.
     settings: String,
+    /// The status has the state of the settings.
+    shows_settings: bool,
     agent_updates: AgentUpdates,
     retry: Option<Retry>,
     progress: StepProgress,
@@ -135,6 +138,7 @@ impl Attachment {
             has_sent_reboot: false,
             registrations: context.caches.tokens.subscribe(),
             settings: statement.stated.settings.clone(),
+            shows_settings: settings::is_shown(&inventory),
             agent_updates: AgentUpdates::new(&statement),
             retry: None,
             progress: StepProgress::new(context.timing),
@@ -257,7 +261,8 @@ impl Attachment {
         };
         if !self.is_own(attach::session_of(&live)) {
             let other = attach::session_of(&live).filter(|session| session.ended.is_none());
-            let taken = other.is_some_and(|session| !(self.context.replica.is_dead)(&session.replica));
+            let taken = other
+                .is_some_and(|session| (self.context.replica.life_of)(&session.replica) != ReplicaLife::Dead);
             return Err(if taken { RpcError::Replaced } else { RpcError::SessionLost });
         }
         self.uid = attach::uid_of(&live);
@@ -296,11 +301,18 @@ impl Attachment {
         let Some(wanted) = wanted.filter(|_| !self.settings.is_empty()) else { return Ok(None) };
         let checksum = settings::checksum(&wanted);
         if checksum == self.settings {
+            // The registration was not ready when the host attached, as during a restore.
+            if !self.shows_settings {
+                let current = CoordinatorSettingsState::Current;
+                settings::record(&self.context, &self.statement, current, "").await?;
+                self.shows_settings = true;
+            }
             return Ok(None);
         }
         self.settings = checksum;
         let announced = CoordinatorSettingsState::Announced;
         settings::record(&self.context, &self.statement, announced, "").await?;
+        self.shows_settings = true;
         tracing::info!("sending the settings of the coordinator");
         let message = coordinator_message::Message::Settings(wanted);
         Ok(Some(wire::CoordinatorMessage { message: Some(message) }))
@@ -371,6 +383,7 @@ impl Drop for Attachment {
             return;
         }
         self.context.running_plans.remove_plan(&self.statement.peer.key);
-        attach::schedule_session_end(&self.context, &self.statement.peer, Freshness::Cached);
+        let peer = &self.statement.peer;
+        attach::schedule_session_end(&self.context, &peer.key, &peer.name_hint);
     }
 }

@@ -1,19 +1,56 @@
 //! Admission of a new host: its token, the quota of the registration, and the approval of an
 //! operator.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
 use coordinator_api::explain::EventReason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
-use coordinator_core::inventory::admission::{self, Registered};
+use coordinator_core::inventory::admission::{self, NewHosts, Registered};
 use kube::ResourceExt as _;
 use proto::refusal::Refusal;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
 
 use super::MatchedRegistration;
 use crate::ca::HostKey;
 use crate::key::Key;
-use crate::rpc::{Context, RpcError, describe_inventory};
+use crate::rpc::{Buckets, Context, Rate, RpcError, describe_inventory};
 use crate::store::registration_admission;
+
+/// State of admissions, by registration, so that no registration waits for the hosts of another one.
+#[derive(Default)]
+pub(in crate::rpc) struct Admissions {
+    /// Held while a place of a quota is reserved.
+    turns: Mutex<HashMap<Key, Weak<AsyncMutex<()>>>>,
+    new_hosts: Buckets<Key>,
+}
+
+impl Admissions {
+    fn find_turn(&self, registration: &Key) -> Arc<AsyncMutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(registration).and_then(Weak::upgrade) {
+            return turn;
+        }
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::<AsyncMutex<()>>::default();
+        turns.insert(registration.clone(), Arc::downgrade(&turn));
+        turn
+    }
+
+    /// Counts a new host; `false` if too many came.
+    fn take_token(&self, registration: &Key, new_hosts: NewHosts) -> bool {
+        let interval = Duration::from_mins(1) / new_hosts.per_minute;
+        self.new_hosts.take_token(
+            registration.clone(),
+            Rate { interval, burst: new_hosts.at_once },
+            Instant::now(),
+        )
+    }
+}
 
 /// Refuses a new host with an expired token.
 pub(super) fn check_token(context: &Context, matched: &MatchedRegistration) -> Result<(), RpcError> {
@@ -38,7 +75,6 @@ pub(super) async fn admit_host(
     key: &HostKey,
 ) -> Result<(), RpcError> {
     refuse_expired(context, registration)?;
-    let Some(quota) = registration.spec.max_hosts else { return Ok(()) };
     let name = registration.name_any();
     let notifications = &context.caches.notifications;
     let registration_key = Key::new(key.namespace.clone(), name.as_str());
@@ -50,17 +86,30 @@ pub(super) async fn admit_host(
         };
         admission::check_quota(registration, &Registered { count, contains }, &key.tpm_hash, context.now())
     };
-    let _turn = context.quota_turn.lock().await;
+    let turn = context.admissions.find_turn(&registration_key);
+    let _turn = turn.lock().await;
     let reserved = registration_admission::reserve_place(
         &context.client,
         || context.latest_registration(registration),
         check_quota,
     );
-    if reserved.await? {
+    if !reserved.await? {
+        let quota = admission::max_hosts(registration);
+        let detail = format!("the MachineRegistration {name} takes {quota} hosts, and has them");
+        return Err(RpcError::from_refusal(Refusal::QuotaExhausted, detail));
+    }
+    let new_hosts = admission::new_hosts(registration);
+    if context.admissions.take_token(&registration_key, new_hosts) {
         return Ok(());
     }
-    let detail = format!("the MachineRegistration {name} takes {quota} hosts, and has them");
-    Err(RpcError::from_refusal(Refusal::QuotaExhausted, detail))
+    let NewHosts { per_minute, at_once } = new_hosts;
+    Err(RpcError::refused_with(
+        Refusal::QuotaExhausted,
+        format!(
+            "the MachineRegistration {name} takes {per_minute} new hosts a minute after the first {at_once}"
+        ),
+        "raise spec.newHostsPerMinute of the MachineRegistration, or wait; the host continues by itself",
+    ))
 }
 
 /// Refuses a waiting host whose boot is recorded. Such a host asks again and again, so that this check
@@ -73,12 +122,12 @@ pub(super) fn refuse_recorded(inventory: &MachineInventory, boot_id: &str) -> Re
 
 /// Refuses a waiting host after its inventory was created for the operator, so that the host gets no
 /// certificate.
-pub(super) async fn refuse_pending(context: &Context, inventory: &MachineInventory) -> Result<(), RpcError> {
+pub(super) fn refuse_pending(context: &Context, inventory: &MachineInventory) -> Result<(), RpcError> {
     let Some(record) = HostRecord::parse(inventory) else { return Ok(()) };
     let refused = refuse_unapproved(&record);
     if refused.is_err() {
         let note = format!("{} waits for approval; next: {}", record.name, record.approval_command());
-        context.events.publish(inventory, EventReason::ApprovalPending, &note).await;
+        context.events.publish(inventory, EventReason::ApprovalPending, &note);
     }
     refused
 }

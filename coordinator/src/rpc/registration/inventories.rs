@@ -69,14 +69,14 @@ pub(super) async fn ensure_inventory(
             let api = context.inventory_api(&key.namespace);
             let created = store::create_inventory(&api, draft, new).await;
             let created = created.map_err(|error| explain_creation(error, &name))?;
-            warn_skipped(context, &created, &skipped).await;
+            warn_skipped(context, &created, &skipped);
             Ok(created)
         }
     }
 }
 
 /// Warns of templates that name a value that this host does not report.
-async fn warn_skipped(context: &Context, created: &MachineInventory, skipped: &[Skipped]) {
+fn warn_skipped(context: &Context, created: &MachineInventory, skipped: &[Skipped]) {
     if skipped.is_empty() {
         return;
     }
@@ -85,7 +85,7 @@ async fn warn_skipped(context: &Context, created: &MachineInventory, skipped: &[
         "{}; next: correct the MachineRegistration (`baremetal-agent facts` prints what the host offers), or nothing",
         told.join("; ")
     );
-    context.events.publish(created, EventReason::TemplateUnresolved, &note).await;
+    context.events.publish(created, EventReason::TemplateUnresolved, &note);
 }
 
 /// Gives the inventory the new key of a host that lost its key in an interrupted install.
@@ -101,7 +101,7 @@ async fn replace_identity(
         "{} was never installed and registers again with another key and the same hardware: the key was replaced; next: none, unless another host pretends to be this one",
         named.name_any()
     );
-    context.events.publish(&replaced, EventReason::IdentityReplaced, &note).await;
+    context.events.publish(&replaced, EventReason::IdentityReplaced, &note);
     tracing::warn!(name = named.name_any(), "identity replaced, the host was never installed");
     Ok(Arc::new(replaced))
 }

@@ -35,15 +35,15 @@ async fn new_host_waits_for_approval() {
     assert_eq!(inventory["metadata"]["annotations"][annotation::APPROVAL], "Pending");
     assert_eq!(condition(&inventory, "Approved"), pair("False", "ApprovalPending"));
     assert_eq!(condition(&inventory, "Ready"), pair("False", "ApprovalPending"));
+    world.expect_event("MachineInventory", "m-a", "ApprovalPending", command).await;
     assert_eq!(world.fake.look_at_all("events").len(), 1, "none on the registration");
-    world.expect_event("MachineInventory", "m-a", "ApprovalPending", command);
     let approve = "kubectl baremetal approve m-a";
     world.expect_why("machineinventory/m-a", "ApprovalPending", "approval", approve).await;
     world.settled("m-a").await;
-    world.spent();
+    world.spent().await;
     assert_eq!(register(&world, 0, &host, "token-manual").await, Some(Refusal::ApprovalPending));
     assert_eq!(register(&world, 0, &host, "token").await, Some(Refusal::ApprovalPending), "another token");
-    assert_eq!(requests(&world.spent()), (0, 0), "to wait costs nothing");
+    assert_eq!(requests(&world.spent().await), (0, 0), "to wait costs nothing");
     world.annotate("m-a", annotation::APPROVAL, "Approved").await;
     let done = world.connect(None).await.register(&host, "token-manual").await.unwrap();
     assert!(matches!(done.next, Some(wire::complete_response::Next::Install(_))));
@@ -82,7 +82,7 @@ async fn last_place_of_a_quota_is_given_once() {
     assert_eq!(inventories.len(), 2);
     let shown = &registration(&world, "token-of-two")["status"]["lastRefusal"];
     assert_eq!(shown["reason"], "QuotaExhausted", "{shown}");
-    world.expect_event("MachineRegistration", "token-of-two", "QuotaExhausted", "spec.maxHosts");
+    world.expect_event("MachineRegistration", "token-of-two", "QuotaExhausted", "spec.maxHosts").await;
     let action = "raise spec.maxHosts";
     world.expect_why("machineregistration/token-of-two", "HostRefused", "QuotaExhausted", action).await;
     for inventory in &inventories {
@@ -94,6 +94,50 @@ async fn last_place_of_a_quota_is_given_once() {
     }
 }
 
+// Fault: one token registers more new hosts than `spec.newHostsPerMinute` and the burst, with
+// `spec.approval: Manual` too.
+// Shown: host console, Event and condition `HostsRefused` of the MachineRegistration:
+// `QuotaExhausted`.
+#[tokio::test]
+async fn new_hosts_come_at_a_rate() {
+    let world = World::start().await;
+    for (token, first) in [("token", None), ("token-manual", Some(Refusal::ApprovalPending))] {
+        let hosts: Vec<_> = (0..230).map(|number| Host::new(&format!("{token}-{number}"))).collect();
+        let mut answers = vec![];
+        for batch in hosts.chunks(15) {
+            let registered = batch.iter().map(|host| register(&world, 0, host, token));
+            answers.extend(futures::future::join_all(registered).await);
+        }
+        let admitted = answers.iter().filter(|answer| **answer == first).count();
+        assert!((200..=225).contains(&admitted), "{token}: {admitted} were admitted");
+        let refused = answers.iter().filter(|answer| **answer == Some(Refusal::QuotaExhausted)).count();
+        assert_eq!(admitted + refused, 230, "{token}");
+        let known = register(&world, 0, &hosts[0], token).await;
+        assert_eq!(known, first, "a known host needs no place");
+        let event = "spec.newHostsPerMinute";
+        world.expect_event("MachineRegistration", token, "QuotaExhausted", event).await;
+        let name = format!("machineregistration/{token}");
+        world.expect_why(&name, "HostRefused", "QuotaExhausted", event).await;
+    }
+    assert_eq!(register(&world, 0, &Host::new("other"), "token-of-two").await, None, "another registration");
+}
+
+// Fault: a new host states a network of more than 32 KiB.
+// Shown: host console, Event and condition `HostsRefused` of the MachineRegistration: `BadRequest`.
+#[tokio::test]
+async fn host_with_a_huge_network_is_refused() {
+    let world = World::start().await;
+    for (bytes, want) in [(31 << 10, None), (33 << 10, Some(Refusal::BadRequest))] {
+        let host = Host::new(&format!("h-{bytes}")).with_keyfile(bytes);
+        assert_eq!(register(&world, 0, &host, "token").await, want, "{bytes}");
+        assert_eq!(world.inventory(&host.inventory_name()).is_some(), want.is_none());
+    }
+    world
+        .expect_event("MachineRegistration", "token", "BadRequest", "remove interfaces, routes and keyfiles")
+        .await;
+    world.expect_why("machineregistration/token", "HostRefused", "32768 are allowed", "fresh seed ISO").await;
+}
+
 // Fault: a new host comes after `spec.tokenExpiresAt`.
 // Shown: host console, Event and condition of the MachineRegistration: `TokenExpired`.
 #[tokio::test]
@@ -102,20 +146,20 @@ async fn expired_token_registers_known_hosts_only() {
     let (known, new) = (Host::new("a"), Host::new("b"));
     world.connect(None).await.register(&known, "token").await.unwrap();
     world.settled("m-a").await;
-    world.spent();
+    world.spent().await;
     assert_eq!(register(&world, 0, &known, "token-expired").await, None);
     assert_eq!(register(&world, 0, &new, "token-expired").await, Some(Refusal::TokenExpired));
-    let counts = world.spent();
+    let counts = world.spent().await;
     for _ in 0..5 {
         assert_eq!(register(&world, 0, &new, "token-expired").await, Some(Refusal::TokenExpired));
     }
     assert!(counts.writes <= 3, "{counts}");
-    assert_eq!(requests(&world.spent()), (0, 0), "it is shown once");
+    assert_eq!(requests(&world.spent().await), (0, 0), "it is shown once");
     assert!(world.inventory("m-b").is_none());
     let shown = &registration(&world, "token-expired")["status"]["lastRefusal"];
     assert_eq!(shown["reason"], "TokenExpired", "{shown}");
     let action = "set spec.tokenExpiresAt to a later time";
-    world.expect_event("MachineRegistration", "token-expired", "TokenExpired", "spec.tokenExpiresAt");
+    world.expect_event("MachineRegistration", "token-expired", "TokenExpired", "spec.tokenExpiresAt").await;
     world.expect_why("machineregistration/token-expired", "TokenExpired", "is over", action).await;
 }
 
@@ -156,5 +200,5 @@ async fn registration_url_answers_with_its_file() {
         let (status, body) = link.get(&format!("/elemental/registration/{token}")).await;
         assert_eq!((status, body.as_str()), (404, ""), "{token}");
     }
-    assert_eq!(requests(&world.spent()), (0, 0));
+    assert_eq!(requests(&world.spent().await), (0, 0));
 }

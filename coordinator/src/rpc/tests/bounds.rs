@@ -95,6 +95,66 @@ async fn oversized_report_is_refused() {
     }
 }
 
+// Fault: a host floods its stream with messages that cost more than they say.
+// Shown: host console and log: `BadRequest`, or that it reports too often.
+#[tokio::test]
+async fn stream_ends_at_the_second_hello() {
+    use wire::host_message::Message;
+
+    for (name, message, count, want) in [
+        ("a second Hello", Message::Hello(Host::hello("boot-1")), 1, tonic::Code::InvalidArgument),
+        (
+            "progress of no plan",
+            Message::Progress(wire::StepProgress::default()),
+            700,
+            tonic::Code::ResourceExhausted,
+        ),
+    ] {
+        let world = World::start().await;
+        let (_host, _chain, link, mut stream) = attached(&world).await;
+        let flood = async {
+            for _ in 0..count {
+                link.try_send(message.clone()).await;
+            }
+        };
+        let (ended, ()) = tokio::join!(
+            async {
+                loop {
+                    if let Err(status) = stream.message().await {
+                        return status;
+                    }
+                }
+            },
+            flood
+        );
+        assert_eq!(ended.code(), want, "{name}: {ended}");
+    }
+}
+
+// Fault: a host sends a message of 131,072 empty interfaces, which would take 17 MB.
+// Shown: host console: the message has too many fields.
+#[tokio::test]
+async fn empty_fields_are_refused_before_decoding() {
+    let world = World::start().await;
+    let nics = vec![wire::Nic::default(); 100_000];
+    let facts = wire::HostFacts { nics, ..Default::default() };
+    let host = Host::new("b");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    request.facts = Some(facts.clone());
+    let refused = link.complete(request).await.unwrap_err();
+    assert!(refused.message().contains("too many fields"), "{refused}");
+    let (host, chain) = installed(&world).await;
+    let mut link = world.connect(Some((&host, &chain))).await;
+    let hello = wire::Hello { facts: Some(facts), ..Host::hello("boot-1") };
+    let ended = match link.attach(hello).await {
+        Ok(mut stream) => stream.message().await.map(drop),
+        Err(status) => Err(status),
+    };
+    assert_eq!(ended.unwrap_err().code(), tonic::Code::InvalidArgument, "it is no Hello");
+}
+
 /// What cannot be replayed is left out, and the log names it.
 #[test]
 fn scoped_resolver_does_not_refuse_the_host() {

@@ -164,9 +164,9 @@ fn host_at_full_rate_leaves_another_undisturbed() {
             world.connect(None).await.register(&host, "token").await.unwrap();
             let chain = host.certificate(&world.authority, Role::Installed);
             world.settled("m-a").await;
-            world.spent();
+            world.spent().await;
             tokio::join!(call_without_pause(&world, &host, &chain), finish_other_host(&world));
-            let counts = world.spent();
+            let counts = world.spent().await;
             // Six kinds of calls.
             assert!(counts.requests < 2 * CALLS, "{counts}");
         });

@@ -53,14 +53,14 @@ async fn plan_end_costs_two_writes() {
     assert_eq!((plan.id.as_str(), plan.generation), (record.0.id.as_str(), 1));
     assert_eq!(plan.checksum, record.0.checksum.as_str());
     world.settled("m-a").await;
-    world.spent();
+    world.spent().await;
     let last = plan.steps.len() - 1;
     for step in 0..last {
         link.report_step(done(&plan, step)).await.unwrap();
     }
-    assert_eq!(requests(&world.spent()), (0, 0), "progress is not written");
+    assert_eq!(requests(&world.spent().await), (0, 0), "progress is not written");
     link.report_step(done(&plan, last)).await.unwrap();
-    let counts = world.spent();
+    let counts = world.spent().await;
     assert_eq!(requests(&counts), (2, 2), "{counts}");
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["status"]["plan"]["state"], "Applied");
@@ -72,7 +72,7 @@ async fn plan_end_costs_two_writes() {
     assert_eq!((text("failure-count"), text("success-count")), (b"0".to_vec(), b"1".to_vec()));
     world.settled("m-a").await;
     link.report_step(done(&plan, last)).await.unwrap();
-    assert_eq!(requests(&world.spent()), (0, 0), "reported twice");
+    assert_eq!(requests(&world.spent().await), (0, 0), "reported twice");
 }
 
 // Fault: the status of an inventory is lost while its host is attached.
@@ -106,13 +106,13 @@ async fn stale_reports_change_nothing() {
     world.announce("m-a", &clean(2));
     let new = next_plan(&mut stream).await;
     assert_eq!((old.generation, new.generation), (1, 2));
-    world.spent();
+    world.spent().await;
     let foreign = wire::StepReport { plan_id: "clean-0000000000000000".into(), ..done(&new, 0) };
     for (name, report) in [("older", done(&old, old.steps.len() - 1)), ("foreign", foreign)] {
         let refused = link.report_step(report).await.unwrap_err();
         assert_eq!(refusal(&refused), Some(Refusal::StalePlan), "{name}");
     }
-    assert_eq!(world.spent().writes, 0);
+    assert_eq!(world.spent().await.writes, 0);
 }
 
 // Fault: a step fails on the host.
@@ -124,8 +124,8 @@ async fn failed_step_ends_the_plan() {
     let record = clean(1);
     world.announce("m-a", &record);
     let plan = next_plan(&mut stream).await;
-    let failed =
-        wire::StepFailed { failure: Some(failure(wire::FailureReason::Command)), ..Default::default() };
+    let cause = Some(failure(wire::FailureReason::Command));
+    let failed = wire::StepFailed { failure: cause, output: "crictl: timed out\n".into() };
     let report = wire::StepReport { outcome: Some(Outcome::Failed(failed)), ..done(&plan, 1) };
     link.report_step(report).await.unwrap();
     let inventory = world.inventory("m-a").unwrap();
@@ -140,6 +140,14 @@ async fn failed_step_ends_the_plan() {
     let secret = world.secret("m-a").unwrap();
     assert_eq!(world::decode(&secret["data"]["failed-checksum"]), record.0.checksum.as_str().as_bytes());
     assert_eq!(world::decode(&secret["data"]["failure-count"]), b"1");
+    let output = read_output(&world::decode(&secret["data"]["failed-output"]), "01-remove-workload");
+    assert_eq!(output, "containerd does not answer\ncrictl: timed out\n", "kubectl baremetal logs shows it");
+}
+
+/// The output of a step, from a gzip of a JSON map to base64.
+fn read_output(packed: &[u8], step: &str) -> String {
+    let outputs: serde_json::Value = serde_json::from_reader(flate2::read::GzDecoder::new(packed)).unwrap();
+    String::from_utf8(world::decode(&outputs[step])).unwrap()
 }
 
 #[tokio::test]
@@ -219,7 +227,7 @@ async fn long_step_is_recorded_once() {
     world.announce("m-a", &clean(1));
     let plan = next_plan(&mut stream).await;
     world.settled("m-a").await;
-    world.spent();
+    world.spent().await;
     for (generation, attempt) in [(9, 7), (plan.generation, 2)] {
         let plan_id = plan.id.clone();
         link.send(Message::Progress(wire::StepProgress {
@@ -234,7 +242,7 @@ async fn long_step_is_recorded_once() {
     let step = || world.inventory("m-a").unwrap()["status"]["plan"]["step"].clone();
     world.until(|| !step().is_null()).await;
     assert_eq!(step(), serde_json::json!({ "name": plan_step_name(1), "attempt": 2 }));
-    assert_eq!(world.spent().writes, 1);
+    assert_eq!(world.spent().await.writes, 1);
 }
 
 fn plan_step_name(step: usize) -> &'static str {
@@ -248,7 +256,7 @@ async fn short_step_is_not_recorded() {
     world.announce("m-a", &clean(1));
     let plan = next_plan(&mut stream).await;
     world.settled("m-a").await;
-    world.spent();
+    world.spent().await;
     link.report_step(done(&plan, 0)).await.unwrap();
     for step in [0, 1] {
         let (plan_id, generation) = (plan.id.clone(), plan.generation);

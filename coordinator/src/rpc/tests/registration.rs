@@ -1,6 +1,7 @@
 //! Registration, and what hosts report.
 
 use fake_apiserver::{Matching, Refusal as Fault, Verb};
+use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
@@ -15,7 +16,7 @@ async fn new_host_costs_three_writes() {
     let host = Host::new("a");
     let mut link = world.connect(None).await;
     let first = link.register(&host, "token").await.unwrap();
-    let counts = world.spent();
+    let counts = world.spent().await;
     assert_eq!(requests(&counts), (3, 3), "{counts}");
     assert_eq!(counts.on(Verb::List, "machineinventories"), 0);
     let peer = Host::peer(&first.certificate_chain);
@@ -34,7 +35,7 @@ async fn new_host_costs_three_writes() {
 
     let again = world.connect(None).await.register(&host, "token").await.unwrap();
     assert_eq!(again.inventory_name, "m-a");
-    assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
+    assert_eq!(requests(&world.spent().await), (1, 0), "{}", world.spent().await);
 }
 
 // Fault: the coordinator dies between two writes of a registration.
@@ -105,7 +106,7 @@ async fn unknown_token_costs_no_request() {
         let refused = world.connect(None).await.register(&host, token).await.unwrap_err();
         assert_eq!(refusal(&refused), Some(Refusal::UnknownToken), "{token:?}");
     }
-    assert_eq!(requests(&world.spent()), (0, 0), "{}", world.spent());
+    assert_eq!(requests(&world.spent().await), (0, 0), "{}", world.spent().await);
 }
 
 #[tokio::test]
@@ -119,7 +120,7 @@ async fn rejections_become_one_event() {
             let refused = world.connect(None).await.register(&Host::new(""), token).await.unwrap_err();
             assert_eq!(refusal(&refused), Some(want));
         }
-        let counts = world.spent();
+        let counts = world.spent().await;
         // And one condition.
         assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((2, 2), 1), "{want:?}: {counts}");
         let events = world.fake.look_at_all("events");
@@ -184,7 +185,7 @@ async fn name_stays_with_its_key() {
         let refused = register_elsewhere(&world, &Host::new("a")).await;
         assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "{name}");
     }
-    world.expect_event("MachineRegistration", "token", "NameTaken", "m-a");
+    world.expect_event("MachineRegistration", "token", "NameTaken", "m-a").await;
 }
 
 // Fault: a host loses its key before it is installed.
@@ -199,7 +200,7 @@ async fn lost_key_is_replaced_only_before_install() {
     world.settled("m-a").await;
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["spec"]["tpmHash"], second.hash());
-    world.expect_event("MachineInventory", "m-a", "IdentityReplaced", "key");
+    world.expect_event("MachineInventory", "m-a", "IdentityReplaced", "key").await;
     let mut former = world.connect(Some((&first, &done.certificate_chain))).await;
     let refused = former.report_install(Host::started()).await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::InventoryGone), "the former key has no inventory");
@@ -325,7 +326,7 @@ async fn certificate_is_for_the_proven_key() {
 async fn changed_network_is_drift() {
     let world = World::start().await;
     let (_host, _chain, mut link, _stream) = attached(&world).await;
-    world.spent();
+    world.spent().await;
     for (name, network, truth, writes) in [
         ("as registered", Host::network("192.0.2.1/24"), "False", 1),
         ("again", Host::network("192.0.2.1/24"), "False", 0),
@@ -337,7 +338,7 @@ async fn changed_network_is_drift() {
         let intended = &inventory["spec"]["observedNetwork"]["interfaces"][0]["addresses"];
         assert_eq!(intended, &json!(["192.0.2.1/24"]), "{name}: the intention stays");
         world.settled("m-a").await;
-        assert_eq!(world.spent().writes, writes, "{name}");
+        assert_eq!(world.spent().await.writes, writes, "{name}");
     }
     let accept = "accept-observed-network";
     world.expect_why("machineinventory/m-a", "NetworkChanged", "192.0.2.9/24", accept).await;
@@ -372,4 +373,32 @@ async fn replicas_that_start_together_share_one_authority() {
     assert_eq!(one.unwrap().certificates(), third.certificates());
     assert_eq!(other.unwrap().certificates(), third.certificates());
     assert_eq!(fake.journal().counts().on(Verb::List, "secrets"), 0);
+}
+
+// Fault: a registration is paused while hosts boot its seed ISO.
+// Shown: the log; new hosts ask again, and known hosts go on.
+#[tokio::test]
+async fn paused_registration_admits_no_new_host() {
+    let world = World::start().await;
+    let known = Host::new("a");
+    world.connect(None).await.register(&known, "token").await.unwrap();
+    world.settled("m-a").await;
+    let name = ("machineregistrations.elemental.cattle.io", "fleet", "token");
+    let pause = |value: serde_json::Value| {
+        world.fake.edit(name, |registration| {
+            registration["metadata"]["annotations"] = json!({ "cluster.x-k8s.io/paused": value });
+        });
+    };
+    pause(json!(""));
+    let new = Host::new("b");
+    let seen =
+        || world.context().caches.registrations.state().iter().any(|one| !one.annotations().is_empty());
+    world.until(seen).await;
+    let refused = world.connect(None).await.register(&new, "token").await.unwrap_err();
+    assert_eq!((refused.code(), refusal(&refused)), (tonic::Code::Unavailable, None), "{refused:?}");
+    assert!(world.inventory("m-b").is_none());
+    world.connect(None).await.register(&known, "token").await.unwrap();
+    world.fake.edit(name, |registration| registration["metadata"]["annotations"] = json!({}));
+    world.until(|| !seen()).await;
+    world.connect(None).await.register(&new, "token").await.unwrap();
 }

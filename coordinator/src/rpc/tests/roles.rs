@@ -72,7 +72,7 @@ fn expect_answer(call: Call, caller: Caller) -> Answer {
             | Caller::Deleted => Accepted,
         },
         // What is said on a stream needs one.
-        Call::Attach | Call::Acknowledge | Call::ReportProgress | Call::ReadAgent => {
+        Call::Attach | Call::Acknowledge | Call::Message | Call::ReportProgress | Call::ReadAgent => {
             by_certificate(Refused(Refusal::RoleNotAllowed), Accepted)
         }
         // No plan is announced.
@@ -151,7 +151,9 @@ async fn call_once(
             }
             link.complete(host.complete(&nonce, &link.exporter)).await.map(drop)
         }
-        Call::Attach | Call::Acknowledge | Call::ReportProgress => attach_once(world, host, &mut link).await,
+        Call::Attach | Call::Acknowledge | Call::Message | Call::ReportProgress => {
+            attach_once(world, host, &mut link).await
+        }
         Call::ReportStep => link.report_step(wire::StepReport::default()).await,
         Call::ReportInstall => link.report_install(Host::started()).await.map(drop),
         Call::ReportObserved => link.report_observed(Host::network("192.0.2.7/24")).await,

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use fake_apiserver::{Matching, Refusal as Fault};
+use fake_apiserver::{End, Matching, Refusal as Fault};
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
 use super::world::{Host, INVENTORIES, World, refusal, short};
 use super::{assert_refused, attach_to, attached, condition, installed, pair, requests, session};
+use crate::lease::replica::ReplicaLife;
 use crate::rpc::SessionTiming;
 
 const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
@@ -22,7 +23,7 @@ async fn expect_quarantine(world: &World) {
 async fn first_attach_costs_one_write() {
     let world = World::start().await;
     let (host, chain, link, stream) = attached(&world).await;
-    assert_eq!(requests(&world.spent()), (1, 1), "{}", world.spent());
+    assert_eq!(requests(&world.spent().await), (1, 1), "{}", world.spent().await);
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(condition(&inventory, "Ready"), pair("True", "PlanSuccessfullyApplied"));
     assert_eq!(condition(&inventory, "Installed"), pair("True", "InstallDone"));
@@ -33,7 +34,7 @@ async fn first_attach_costs_one_write() {
     world.until(|| context.sessions.count_sessions() == 1).await;
     let back = world.connect(None).await.register(&host, "token").await.unwrap();
     assert!(matches!(back.next, Some(proto::v1alpha1::complete_response::Next::BootDisk(_))));
-    assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
+    assert_eq!(requests(&world.spent().await), (1, 0), "{}", world.spent().await);
 }
 
 // Fault: an identity is quarantined.
@@ -74,12 +75,12 @@ async fn unknown_identity_is_refused() {
 async fn duplicate_on_one_replica_is_quarantined() {
     let world = World::with_replicas(1, SessionTiming { probe: short().probe, ..Default::default() }).await;
     let (host, chain, _link, mut stream) = attached(&world).await;
-    world.spent();
+    world.spent().await;
     let mut copy = world.connect(Some((&host, &chain))).await;
     let mut other = copy.attach(Host::hello("boot-2")).await.unwrap();
     assert_refused(&mut other, Refusal::Quarantined).await;
     assert_refused(&mut stream, Refusal::Quarantined).await;
-    let counts = world.spent();
+    let counts = world.spent().await;
     assert_eq!(counts.writes, 1, "{counts}");
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["metadata"]["annotations"][QUARANTINED], "boot-1 boot-2");
@@ -102,11 +103,11 @@ async fn reboot_waits_for_its_dead_stream() {
 async fn same_boot_moves_to_another_replica() {
     let world = World::with_replicas(2, SessionTiming::default()).await;
     let (host, chain, _link, mut stream) = attached(&world).await;
-    world.spent();
+    world.spent().await;
     let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-1").await;
     let ended = stream.message().await.unwrap_err();
     assert_eq!((ended.code(), refusal(&ended)), (tonic::Code::Aborted, None), "{ended:?}");
-    assert_eq!(world.spent().writes, 1);
+    assert_eq!(world.spent().await.writes, 1);
     world.until(|| world.context().sessions.count_sessions() == 0).await;
     assert_eq!(world.replicas[1].context.sessions.count_sessions(), 1);
 }
@@ -132,14 +133,14 @@ async fn duplicate_on_another_replica_is_quarantined() {
     let timing = SessionTiming { probe: Duration::from_millis(200), ..Default::default() };
     let world = World::with_replicas(2, timing).await;
     let (host, chain, _link, mut stream) = attached(&world).await;
-    world.spent();
+    world.spent().await;
     let mut copy = world.connect_to(1, Some((&host, &chain))).await;
     let mut other = copy.attach(Host::hello("boot-2")).await.unwrap();
     assert_refused(&mut other, Refusal::Quarantined).await;
     assert_refused(&mut stream, Refusal::Quarantined).await;
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["metadata"]["annotations"][QUARANTINED], "boot-1 boot-2");
-    assert_eq!(world.spent().writes, 1);
+    assert_eq!(world.spent().await.writes, 1);
     expect_quarantine(&world).await;
 }
 
@@ -165,8 +166,64 @@ async fn session_of_a_quarantined_host_ends() {
 async fn dead_replica_holds_no_session() {
     let world = World::with_replicas(2, SessionTiming::default()).await;
     let (host, chain, _link, _stream) = attached(&world).await;
-    world.dead.lock().unwrap().insert("coordinator-0".into());
+    world.lives.lock().unwrap().insert("coordinator-0".into(), ReplicaLife::Dead);
     let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-2").await;
+}
+
+// Fault: a replica dies, and the API server that told so dies with it.
+// Shown: nothing: the host attaches as soon as the replicas are known again.
+#[tokio::test]
+async fn unknown_replica_quarantines_no_host() {
+    let timing = SessionTiming { probe: Duration::from_millis(50), ..Default::default() };
+    let world = World::with_replicas(2, timing).await;
+    let (host, chain, _link, _stream) = attached(&world).await;
+    world.lives.lock().unwrap().insert("coordinator-0".into(), ReplicaLife::Unknown);
+    world.spent().await;
+    let mut rebooted = world.connect_to(1, Some((&host, &chain))).await;
+    let mut waiting = rebooted.attach(Host::hello("boot-2")).await.unwrap();
+    let ended = waiting.message().await.unwrap_err();
+    assert_eq!((ended.code(), refusal(&ended)), (tonic::Code::Unavailable, None), "{ended:?}");
+    assert_eq!(world.spent().await.writes, 0, "neither a mark nor a session");
+    world.lives.lock().unwrap().insert("coordinator-0".into(), ReplicaLife::Dead);
+    let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-2").await;
+}
+
+// Fault: the watch of MachineInventories is silent while a host comes and goes.
+// Shown: nothing: the end of the session is read and written at the API server.
+#[tokio::test]
+async fn session_ends_beside_a_silent_watch() {
+    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    let world = World::with_replicas(2, timing).await;
+    let (host, chain) = installed(&world).await;
+    world.settled("m-a").await;
+    let watches = Matching::any().user("watcher-of-coordinator-0").resource("machineinventories");
+    world.fake.faults().end_watches(&watches, End::Silent);
+    let mut link = world.connect(Some((&host, &chain))).await;
+    let stream = link.attach(Host::hello("boot-1")).await.unwrap();
+    world.until(|| session(&world)["bootId"] == "boot-1").await;
+    drop((link, stream));
+    world.until(|| session(&world)["ended"].is_string()).await;
+    let mut link = world.connect_to(1, Some((&host, &chain))).await;
+    let _stream = link.attach(Host::hello("boot-2")).await.unwrap();
+    world.until(|| session(&world)["bootId"] == "boot-2").await;
+}
+
+// Fault: the end of a session was not recorded.
+// Shown: nothing: the session ends at the next event of its inventory.
+#[tokio::test]
+async fn open_session_without_stream_ends() {
+    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    let world = World::with_replicas(1, timing).await;
+    let (_host, _chain, link, stream) = attached(&world).await;
+    drop((link, stream));
+    world.until(|| session(&world)["ended"].is_string()).await;
+    world.spent().await;
+    world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+        inventory["status"]["host"]["session"]["ended"].take();
+    });
+    world.until(|| session(&world)["ended"].is_string()).await;
+    let spent = world.spent().await;
+    assert_eq!(requests(&spent), (1, 1), "the cache shows the session: {spent}");
 }
 
 #[tokio::test]
@@ -200,14 +257,14 @@ async fn session_end_is_written_once() {
     let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
     let world = World::with_replicas(1, timing).await;
     let (host, chain, link, stream) = attached(&world).await;
-    world.spent();
+    world.spent().await;
     drop((link, stream));
     world.until(|| session(&world)["ended"].is_string()).await;
-    assert_eq!(world.spent().writes, 1);
+    assert_eq!(world.spent().await.writes, 1);
     assert_eq!(session(&world)["bootId"], "boot-1");
     world.settled("m-a").await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-2").await;
-    assert_eq!(world.spent().writes, 1, "the next session");
+    assert_eq!(world.spent().await.writes, 1, "the next session");
 }
 
 // Fault: the API server is away when a host is lost.
@@ -249,12 +306,12 @@ async fn returning_host_has_no_session_end() {
     let world = World::start().await;
     let (host, chain, link, stream) = attached(&world).await;
     let sessions = &world.context().sessions;
-    world.spent();
+    world.spent().await;
     drop((link, stream));
     world.until(|| sessions.pending_ends() == 1).await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
     world.until(|| sessions.pending_ends() == 0 && sessions.contains_host(&host.host_key())).await;
-    assert_eq!(world.spent().writes, 0);
+    assert_eq!(world.spent().await.writes, 0);
 }
 
 // Fault: the certificate of an attached host expires.
@@ -300,5 +357,5 @@ async fn hello_that_cannot_be_read_is_refused() {
         let mut stream = link.attach(hello).await.unwrap();
         assert_refused(&mut stream, Refusal::BadRequest).await;
     }
-    assert_eq!(world.spent().writes, 0);
+    assert_eq!(world.spent().await.writes, 0);
 }

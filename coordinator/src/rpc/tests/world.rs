@@ -6,7 +6,7 @@ mod link;
 mod registrations;
 mod seen;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -32,9 +32,12 @@ use tokio::task::JoinSet;
 use crate::agent_file::AgentFile;
 use crate::ca::Authority;
 use crate::clock::Clock;
+use crate::events::Events;
 use crate::key::Presence;
+use crate::lease::replica::ReplicaLife;
 use crate::listener;
 use crate::metrics::Metrics;
+use crate::rpc::host::end_lost_sessions;
 use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::RegistrationTokens;
 use crate::rpc::{Caches, Context, Replica, SessionTiming};
@@ -59,8 +62,8 @@ pub(super) struct World {
     pub(super) fake: FakeApi,
     pub(super) authority: Arc<Authority>,
     pub(super) replicas: Vec<ReplicaServer>,
-    /// Names of replicas whose Lease has expired.
-    pub(super) dead: Arc<Mutex<HashSet<String>>>,
+    /// The knowledge about replicas that are not alive.
+    pub(super) lives: Arc<Mutex<HashMap<String, ReplicaLife>>>,
     /// The time, when it stands still.
     pub(super) frozen: Arc<Mutex<Option<Timestamp>>>,
     metrics: Metrics,
@@ -128,7 +131,7 @@ impl World {
             fake,
             authority,
             replicas: vec![],
-            dead: Arc::default(),
+            lives: Arc::default(),
             frozen: Arc::default(),
             metrics: Metrics::default(),
             marks: Mutex::new(0),
@@ -142,7 +145,7 @@ impl World {
     }
 
     async fn start_replica(&mut self, name: String, timing: SessionTiming) -> ReplicaServer {
-        let watching = self.fake.client("watcher");
+        let watching = self.fake.client(&format!("watcher-of-{name}"));
         let (writer, notifications) = (Writer::default(), Arc::<PlanNotifications>::default());
         let (inventories, followed) = (writer.as_reader(), notifications.clone());
         let apply_change = move |object: &_, presence| followed.apply_change(object, presence);
@@ -153,18 +156,25 @@ impl World {
         self.tasks.spawn(follow(Api::all(watching), writer, apply_change));
         inventories.wait_until_ready().await.unwrap();
         registrations.wait_until_ready().await.unwrap();
-        let (frozen, dead) = (self.frozen.clone(), self.dead.clone());
+        let (frozen, lives) = (self.frozen.clone(), self.lives.clone());
+        let life_of =
+            move |name: &str| lives.lock().unwrap().get(name).copied().unwrap_or(ReplicaLife::Alive);
+        let clock = Clock::new(move || frozen.lock().unwrap().unwrap_or_else(Timestamp::now));
+        let (client, metrics) = (self.fake.client(&name), self.metrics.clone());
+        let events =
+            Events::start(client.clone(), name.clone(), clock.clone(), metrics.clone(), &mut self.tasks);
         let mut context = Context::new(
-            self.fake.client(&name),
+            client,
             Caches { inventories, registrations, notifications, tokens },
             self.authority.clone(),
-            self.metrics.clone(),
-            Clock::new(move || frozen.lock().unwrap().unwrap_or_else(Timestamp::now)),
-            Replica { name, is_dead: Arc::new(move |name| dead.lock().unwrap().contains(name)) },
+            (metrics, events),
+            clock,
+            Replica { name, life_of: Arc::new(life_of) },
         );
         context.timing = timing;
         let agent = AgentFile::sign(AGENT.to_vec(), "agent".as_ref(), &self.authority).unwrap();
         context = context.with_agent(Some(Arc::new(agent)));
+        self.tasks.spawn(end_lost_sessions(context.clone()));
         let identity = self.authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
         let acceptor = Acceptor::new(&self.authority, identity, Clock::system()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -178,8 +188,16 @@ impl World {
         &self.replicas[0].context
     }
 
+    /// Waits until the Events so far are written.
+    pub(super) async fn flush_events(&self) {
+        for replica in &self.replicas {
+            assert!(replica.context.events.flush(Duration::from_secs(10)).await);
+        }
+    }
+
     /// Requests of the coordinator since the last time this was asked.
-    pub(super) fn spent(&self) -> Counts {
+    pub(super) async fn spent(&self) -> Counts {
+        self.flush_events().await;
         let journal = self.fake.journal();
         let mut mark = self.marks.lock().unwrap();
         let entries = journal.since(*mark);

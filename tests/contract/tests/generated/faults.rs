@@ -170,13 +170,15 @@ fn list_looks(source: &str, test: &str) -> String {
                 looks.insert(format!("{}{answer}", code(&format!("{command} {kind}"))));
             }
         }
-        pending.extend(functions.keys().filter(|other| body.contains(&format!("{other}("))));
+        pending
+            .extend(functions.keys().filter(|other| body.contains(&format!("{other}("))).map(String::as_str));
     }
     looks.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// The functions of a file that no module encloses, with their bodies.
-fn split_functions(source: &str) -> BTreeMap<&str, &str> {
+/// The functions of a file that no module encloses, with their bodies, and its scenarios: a test plays the scenario
+/// `Name` by a call of `function::<Name>(…)`.
+fn split_functions(source: &str) -> BTreeMap<String, &str> {
     let starts = source.match_indices("fn ").filter(|(index, _)| {
         let line = source[..*index].rsplit('\n').next().unwrap_or_default();
         ["", "async "].contains(&line)
@@ -184,9 +186,13 @@ fn split_functions(source: &str) -> BTreeMap<&str, &str> {
     let function = |(index, _): (usize, &str)| {
         let (name, rest) = source[index + 3..].split_once('(')?;
         let body = rest.split_once("\n}").map_or(rest, |(body, _)| body);
-        Some((name, body))
+        Some((name.to_owned(), body))
     };
-    starts.filter_map(function).collect()
+    let scenarios = source.split("\nimpl Scenario for ").skip(1).filter_map(|rest| {
+        let (name, rest) = rest.split_once(" {")?;
+        Some((format!("<{name}>"), rest.split_once("\n}").map_or(rest, |(body, _)| body)))
+    });
+    starts.filter_map(function).chain(scenarios).collect()
 }
 
 /// Asserts that the file of the test names each reason that its comment promises.

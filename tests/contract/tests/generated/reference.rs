@@ -133,14 +133,19 @@ fn names_are_documented() {
 fn flags_are_documented() {
     const COORDINATOR: &str = "coordinator/src/config.rs";
     const LIMITS: &str = "coordinator/src/base_image/limits.rs";
+    const ELECTION: &str = "coordinator/src/lease.rs";
+    const EGRESS: &str = "coordinator/src/egress.rs";
     const AGENT: &str = "agent/src/main.rs";
-    let source = read_source(COORDINATOR) + &read_source(LIMITS);
-    let mut text = header("Flags and environment", &format!("{COORDINATOR}, {LIMITS} and {AGENT}"));
+    let source = [COORDINATOR, LIMITS, ELECTION, EGRESS].map(read_source).concat();
+    let sources = format!("{COORDINATOR}, {LIMITS}, {ELECTION}, {EGRESS} and {AGENT}");
+    let mut text = header("Flags and environment", &sources);
     text.push_str("\n## baremetal-coordinator\n");
     let read = |block| read_entries(find_block(&source, block, "\n}"), [',', ',']);
     let mut flags = read("pub struct Config {");
     flags.retain(|entry| !entry.declaration.contains("command(flatten)"));
+    flags.extend(read("pub struct ElectionTimes {"));
     flags.extend(read("pub struct BaseImageLimits {"));
+    flags.extend(read("pub struct WorkloadTargets {"));
     flags.extend(read("pub struct ConnectionLimits {"));
     let row = |entry: &Entry| {
         let quoted = |key: &str| find_literal(&entry.declaration, key).map(code);

@@ -83,7 +83,7 @@ async fn chart_renders_the_plain_manifests() -> Result<()> {
     let chart = Chart::write()?;
     let image = json!({ "tag": "latest" });
     for (mode, metal3) in [("off", Metal3::Off), ("full", Metal3::Full)] {
-        let values = json!({ "serverURL": URL, "image": image, "metal3": { "mode": mode } });
+        let values = json!({ "serverURL": URL, "watch": { "allNamespaces": true }, "image": image, "metal3": { "mode": mode } });
         let mut rendered = index(chart.render(NAMESPACE, &values).await?);
         let plain = Sources::of_checkout().objects(metal3)?;
         let plain =
@@ -110,15 +110,25 @@ async fn chart_passes_lint_and_its_schema_refuses_mistakes() -> Result<()> {
     let chart = Chart::write()?;
     let path = chart.path();
     let lint = ["lint", &path, "--strict"];
-    let said = chart.run(&lint, &json!({ "serverURL": URL })).await?;
+    let said = chart.run(&lint, &json!({ "serverURL": URL, "watch": { "allNamespaces": true } })).await?;
     ensure!(said.contains("0 chart(s) failed"), "{said}");
     for (name, values, cause) in [
-        ("no URL", json!({}), "serverURL is required"),
+        ("no URL", json!({ "watch": { "allNamespaces": true } }), "serverURL is required"),
         ("http", json!({ "serverURL": "http://c" }), "serverURL"),
         ("unverified", json!({ "global": { "registry": { "tlsVerify": false } } }), "tlsVerify"),
         ("unknown", json!({ "replicaCount": 3 }), "replicaCount"),
         ("a bool", json!({ "metal3": { "mode": false } }), "mode"),
-        ("no gateway", json!({ "serverURL": URL, "gateway": { "enabled": true } }), "parentRefs"),
+        (
+            "no gateway",
+            json!({ "serverURL": URL, "watch": { "allNamespaces": true }, "gateway": { "enabled": true } }),
+            "parentRefs",
+        ),
+        ("no namespace", json!({ "serverURL": URL }), "write watch.allNamespaces=true"),
+        (
+            "two scopes",
+            json!({ "serverURL": URL, "watch": { "allNamespaces": true, "namespaces": ["fleet"] } }),
+            "exclude each other",
+        ),
     ] {
         let Err(error) = chart.render(NAMESPACE, &values).await else { bail!("{name} was accepted") };
         ensure!(error.to_string().contains(cause), "{name}: {error}");
@@ -136,6 +146,7 @@ async fn catalog_is_that_of_registry_and_data() -> Result<()> {
     let pinned = format!("other.example/os/node@sha256:{}", "0".repeat(64));
     let values = json!({
         "serverURL": URL,
+        "watch": { "allNamespaces": true },
         "global": { "registry": { "address": "registry.example:5000/" } },
         "provider": { "imageCatalog": { "images": images, "data": { "v1.36.4": pinned } } },
     });
@@ -147,7 +158,8 @@ async fn catalog_is_that_of_registry_and_data() -> Result<()> {
     let image = &image["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(*image, format!("registry.example:5000/baremetal-coordinator:{}", bundle::VERSION));
 
-    let defaults = chart.render(NAMESPACE, &json!({ "serverURL": URL })).await?;
+    let defaults =
+        chart.render(NAMESPACE, &json!({ "serverURL": URL, "watch": { "allNamespaces": true } })).await?;
     let versions = catalog(&defaults).and_then(Value::as_object).context("no catalog")?;
     assert_eq!(versions.keys().collect::<Vec<_>>(), ["v1.33.7-2", "v1.34.5"]);
     Ok(())
@@ -188,7 +200,7 @@ async fn route_has_the_version_that_is_served() -> Result<()> {
     let chart = Chart::write()?;
     let path = chart.path();
     let gateway = json!({ "enabled": true, "parentRefs": [{ "name": "public" }] });
-    let values = json!({ "serverURL": URL, "gateway": gateway });
+    let values = json!({ "serverURL": URL, "watch": { "allNamespaces": true }, "gateway": gateway });
     let (stable, old) =
         ("gateway.networking.k8s.io/v1/TLSRoute", "gateway.networking.k8s.io/v1alpha2/TLSRoute");
     for (served, want) in [
@@ -243,7 +255,7 @@ async fn rendered_charts_apply_strictly() -> Result<()> {
     for project in Definitions::ALL {
         apply::manifest(&client, &parts.definitions(project)?).await?;
     }
-    let full = json!({ "serverURL": URL, "metal3": { "mode": "full" } });
+    let full = json!({ "serverURL": URL, "watch": { "allNamespaces": true }, "metal3": { "mode": "full" } });
     for (name, values) in [("full", full), ("every option", every_option())] {
         let objects = chart.render("lab", &values).await?;
         apply::objects_strictly(&client, &objects).await.context(name)?;

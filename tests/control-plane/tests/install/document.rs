@@ -24,7 +24,7 @@ const FORMER: &str = "0.1.0-alpha.1";
 const COLUMN: (&str, &str) = ("name: Agent\n", "name: Program\n");
 
 /// The former release by Helm.
-const INSTALL_CHART: &str = "helm install baremetal-coordinator dist/baremetal-coordinator-0.1.0-alpha.1.tgz --namespace baremetal-system --set serverURL=https://baremetal.example.com:8443 --set replicas=3";
+const INSTALL_CHART: &str = "helm install baremetal-coordinator dist/baremetal-coordinator-0.1.0-alpha.1.tgz --namespace baremetal-system --set serverURL=https://baremetal.example.com:8443 --set watch.allNamespaces=true --set replicas=3";
 /// The values that an operator gave are kept.
 const CHECK_CHART: &str =
     "helm get values baremetal-coordinator --namespace baremetal-system | grep -x 'replicas: 3'

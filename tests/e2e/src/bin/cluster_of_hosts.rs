@@ -118,13 +118,15 @@ async fn run_cluster(
     drop(watching);
     if let Err(error) = &ended {
         eprintln!("\nIn step {:?}: {error:#}\n{}", progress.current(), cluster.hosts.explain().await);
+        eprintln!("Proven before:\n{}", cluster.proven.join("\n"));
     }
     if arguments.keep {
         print_access(&site, &cluster.hosts);
         stopped().await;
     }
+    ended?;
     progress.end();
-    ended.map(|()| cluster.proven)
+    Ok(cluster.proven)
 }
 
 async fn run_phases(

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments) -> ExitCode {
     let progress = Arc::new(Progress::default());
-    let work = async |directory| demo(arguments, &directory, &progress).await;
+    let work = async |directory| Box::pin(demo(arguments, &directory, &progress)).await;
     let Some((environment, host, _dhcp)) = run_to_end("demo", &progress, work).await else {
         return ExitCode::FAILURE;
     };

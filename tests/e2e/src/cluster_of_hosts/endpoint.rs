@@ -1,6 +1,5 @@
 //! The endpoint that the control planes hold, as a client outside of the cluster sees it.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A client that opens a connection for each request.
 pub(super) struct EndpointClient {
     kubeconfig: String,
-    writes: Cell<u32>,
 }
 
 /// Time from a loss to the first connection and to the first write after it.
@@ -38,10 +36,9 @@ pub(super) struct Outage {
 impl EndpointClient {
     /// Creates a `ConfigMap`. Returns whether the answer came in time and was good.
     pub(super) async fn write(&self) -> bool {
-        let number = self.writes.replace(self.writes.get() + 1);
-        let name = format!("written-{number}");
         let create = async {
-            let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+            let map: ConfigMap =
+                serde_json::from_value(json!({ "metadata": { "generateName": "written-" } }))?;
             let maps: Api<ConfigMap> =
                 Api::namespaced(kubeconfig::client(&self.kubeconfig).await?, "default");
             anyhow::Ok(maps.create(&PostParams::default(), &map).await?)
@@ -49,7 +46,7 @@ impl EndpointClient {
         matches!(timeout(WRITE, create).await, Ok(Ok(_)))
     }
 
-    /// Runs `lose` and measures from its begin.
+    /// Runs `lose`, and measures from its beginning until a connection and a write succeed.
     pub(super) async fn measure_outage(
         &self,
         lose: impl AsyncFnOnce() -> anyhow::Result<()>,
@@ -73,7 +70,7 @@ impl EndpointClient {
 
 impl ClusterOfHosts<'_> {
     pub(super) async fn endpoint_client(&self) -> anyhow::Result<EndpointClient> {
-        Ok(EndpointClient { kubeconfig: self.kubeconfig().await?, writes: Cell::new(0) })
+        Ok(EndpointClient { kubeconfig: self.kubeconfig().await? })
     }
 
     /// Waits until one host has the address. Two have it for a moment when it moves.

@@ -124,11 +124,9 @@ impl<'a> Hosts<'a> {
         hardware
     }
 
-    /// Runs commands as root on one, as soon as its guest agent answers.
+    /// Runs commands as root on one.
     pub(super) async fn run_on(&self, number: u8, script: &str) -> anyhow::Result<String> {
-        let host = &self.running[self.find_running(number)?].1;
-        host.wait_for_boot(1, SCRIPT).await?;
-        run(host, script).await
+        run(&self.running[self.find_running(number)?].1, script).await
     }
 
     /// Name of the inventory of one.
@@ -258,7 +256,9 @@ fn find_more<'a>(bare: &str, state: &'a str) -> Vec<&'a str> {
     state.lines().filter(|line| !known.contains(line)).collect()
 }
 
+/// Runs commands as root, as soon as the guest agent answers: a host may boot at any time.
 async fn run(host: &Guest, script: &str) -> anyhow::Result<String> {
+    host.wait_for_boot(1, SCRIPT).await?;
     let output = host.exec_within(&["sh", "-c", script], SCRIPT).await?;
     ensure!(output.code == 0, "`{script}` ended with {}: {}{}", output.code, output.stdout, output.stderr);
     Ok(output.stdout)

@@ -74,7 +74,7 @@ impl Cluster<'_> {
 
     /// Waits until the end of the host's session is recorded, and records that
     /// it was long ago: only the passing of time is simulated.
-    async fn age_session(&self, host: &str) -> anyhow::Result<()> {
+    pub(super) async fn age_session(&self, host: &str) -> anyhow::Result<()> {
         let inventories: Api<MachineInventory> = self.api();
         let session = |inventory: &MachineInventory| inventory.status.clone()?.host?.session;
         let ended = |inventory: &MachineInventory| session(inventory).is_some_and(|it| it.ended.is_some());

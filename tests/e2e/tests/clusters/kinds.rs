@@ -4,9 +4,11 @@ use control_plane::parts::Parts;
 use control_plane::{ControlPlane, Settings, apply};
 use coordinator_api::crds;
 use coordinator_api::metal3::cluster::Metal3Cluster;
+use coordinator_api::metal3::ipam::IPPool;
 use coordinator_api::registration::{MachineRegistration, Reset, Snapshotter};
 use coordinator_api::seed_image::SeedImage;
 use e2e::manifests::METAL3_RIGHTS;
+use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::json;
@@ -193,12 +195,31 @@ async fn metal3_manifests_are_taken_strictly() {
             (found, want) => panic!("{object} {spec}: {found:?}, {want:?}"),
         }
     }
+    refuse_stranded_addresses(&client).await;
     // As it is stored: the types of the coordinator have the default too.
     let resource = ApiResource::erase::<Metal3Cluster>(&());
     let clusters: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
     let stored = clusters.get("endpoint").await.unwrap().data;
     assert_eq!(stored["spec"]["controlPlaneEndpoint"], json!({ "host": "h", "port": 6443 }));
     assert!(stored["spec"].get("cloudProviderEnabled").is_none(), "{stored}");
+}
+
+/// The ranges of a pool may not leave out an address in use.
+async fn refuse_stranded_addresses(client: &Client) {
+    let pools: Api<IPPool> = Api::namespaced(client.clone(), "default");
+    let used = json!({ "status": { "indexes": { "claim": "10.0.0.7" } } });
+    pools.patch_status("o", &PatchParams::default(), &Patch::Merge(&used)).await.unwrap();
+    for (spec, want) in [
+        ("{namePrefix: o, pools: [{start: 10.0.0.1, end: 10.0.0.6}]}", Err("an address in use")),
+        ("{namePrefix: o, pools: [{start: 10.0.0.1, end: 10.0.0.7}]}", Ok(())),
+        ("{namePrefix: o, pools: [{start: 10.0.0.1, end: 10.0.0.7}], gateway: 10.0.0.1}", Ok(())),
+    ] {
+        match (apply_manifest(client, &metal3("IPPool/o", spec)).await, want) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(part)) => assert!(error.contains(part), "{spec}: {error}"),
+            (found, want) => panic!("{spec}: {found:?}, {want:?}"),
+        }
+    }
 }
 
 /// An object of Metal3, by KIND/NAME.
@@ -337,6 +358,46 @@ const METAL3_STEPS: &[(&str, &str, Result<(), &str>)] = &[
     ("IPPool/p", "{namePrefix: p, dnsServers: [x]}", Err("dnsServers")),
     ("IPPool/p", "{namePrefix: p, pools: [{start: '2001:db8::1', dnsServers: [x]}]}", Err("dnsServers")),
     ("IPPool/p", "{namePrefix: p, pools: [{subnet: '2001:db8::/64'}], dnsServers: ['::1']}", Ok(())),
+    (
+        "IPPool/o",
+        "{namePrefix: o, pools: [{subnet: 10.0.0.0/24}, {start: 10.0.0.9, end: 10.0.0.9}]}",
+        Err("share addresses"),
+    ),
+    (
+        "IPPool/o",
+        "{namePrefix: o, pools: [{start: 10.0.0.1, end: 10.0.0.9}, {subnet: 10.0.0.9/24, end: 10.0.0.99}]}",
+        Ok(()),
+    ),
+    (
+        "IPPool/six",
+        "{namePrefix: six, pools: [{start: '2001:db8:0:1::', end: '2001:db8::ffff'}]}",
+        Err("start of a range"),
+    ),
+    ("IPPool/six", "{namePrefix: six, pools: [{start: '2001:db8::f', end: '2001:DB8::10'}]}", Ok(())),
+    (
+        "IPPool/o",
+        "{namePrefix: o, pools: [{start: 10.0.0.1, end: 10.0.0.9}], preAllocations: {a: 10.0.0.10}}",
+        Err("in no range"),
+    ),
+    (
+        "IPPool/o",
+        "{namePrefix: o, pools: [{start: 10.0.0.1, end: 10.0.0.9}], preAllocations: {a: 10.0.0.9, b: 10.0.0.9}}",
+        Err("one address for two claims"),
+    ),
+    (
+        "IPPool/o",
+        "{namePrefix: o, pools: [{start: 10.0.0.1}, {subnet: '2001:db8::/64'}], preAllocations: {a: 10.0.0.9, b: '2001:db8::7'}}",
+        Ok(()),
+    ),
+    (
+        "Metal3Data/n-0",
+        "{index: 0, claim: {name: c, namespace: other}, template: {name: n}}",
+        Err("in the namespace"),
+    ),
+    ("Metal3Data/x-1", "{index: 2, claim: {name: c}, template: {name: x}}", Err("a dash and the index")),
+    ("Metal3Data/x-1", "{index: 1, claim: {name: c}, template: {name: z}}", Err("a dash and the index")),
+    ("Metal3Data/x-1", "{index: 1, claim: {name: c}, template: {name: z}, templateReference: x}", Ok(())),
+    ("IPClaim/o", "{pool: {name: p, namespace: other}}", Err("in the namespace of the object")),
     ("IPClaim/i", "{pool: {name: p}}", Ok(())),
     ("IPClaim/i", "{pool: {name: q}}", Err("pool cannot be modified")),
     ("IPAddress/a", "{address: 10.0.0.1, claim: {name: i}, pool: {name: p}}", Ok(())),

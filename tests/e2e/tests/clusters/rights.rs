@@ -16,7 +16,7 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use e2e::host::Simulated;
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
-use e2e::manifests::{METAL3_RIGHTS, RIGHTS};
+use e2e::manifests::{METAL3_RIGHTS, RIGHTS, rights};
 use e2e::replicas::{NAMESPACE as OWN, USER};
 use e2e::watching::until;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -78,6 +78,25 @@ async fn ask_for_rebuilds(setup: &Setup) -> anyhow::Result<()> {
     patch::<SeedImage>(setup, "lab", json!({ "spec": { "retriggerBuild": true } })).await
 }
 
+/// The Lease of a pod that ended long ago.
+async fn leave_lease(setup: &Setup) -> anyhow::Result<()> {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "baremetal-coordinator-replica-gone",
+            "namespace": OWN,
+            "labels": { "baremetal.cluster.io/replica": "true" },
+        },
+        "spec": {
+            "holderIdentity": "gone-1",
+            "leaseDurationSeconds": 15,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    setup.environment.management.apply(&lease.to_string()).await
+}
+
 /// A pool holds the host, and vanishes: the next one has to know that it is gone.
 async fn lose_pool(setup: &Setup, host: &str) -> anyhow::Result<()> {
     let management = &setup.environment.management;
@@ -108,6 +127,7 @@ async fn use_rights(setup: &Setup) -> anyhow::Result<()> {
     let mut lifecycle = Lifecycle::new(&setup.environment, &mut host, setup.progress.clone());
     let iso = lifecycle.create_seed(&setup.base).await?;
     let inventory = lifecycle.register(&iso).await?;
+    leave_lease(setup).await?;
     setup.progress.step("tokens and ISO are made again, and a pool vanishes");
     ask_for_rebuilds(setup).await?;
     lose_pool(setup, &inventory.name_any()).await?;
@@ -338,4 +358,61 @@ async fn coordinator_changes_one_condition_of_machines_alone() {
         let answer = change_status(&own, json!({ "conditions": conditions })).await;
         assert_eq!(answer.is_ok(), is_allowed, "{what}: {answer:?}");
     }
+}
+
+/// Secrets that the account may not create, wherever the coordinator is installed.
+fn forbidden_secrets() -> [(&'static str, Value); 3] {
+    [
+        ("default", json!({ "metadata": { "name": "stolen" }, "type": "Opaque" })),
+        (
+            "kube-system",
+            json!({
+                "metadata": { "name": "bootstrap-token-abcdef" },
+                "type": "bootstrap.kubernetes.io/token",
+                "stringData": { "token-id": "abcdef", "token-secret": "0123456789abcdef" },
+            }),
+        ),
+        // The authority is created in the namespace of the coordinator alone.
+        (
+            "default",
+            json!({ "metadata": { "name": "baremetal-coordinator-ca" }, "type": "Opaque", "immutable": true }),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_policy_holds_in_any_namespace() {
+    let parts = Parts::from_environment().unwrap();
+    let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
+    let admin = management.admin().await.unwrap();
+    // As clusterctl moves a provider: it changes fields and no expressions.
+    for manifest in rights(&[]) {
+        let moved = manifest
+            .replace("namespace: baremetal-system", "namespace: elsewhere")
+            .replace("name: baremetal-system", "name: elsewhere");
+        apply::manifest(&admin, &moved).await.unwrap();
+    }
+    let user = "system:serviceaccount:elsewhere:baremetal-coordinator";
+    let client = management.client(user, "system:serviceaccounts").await.unwrap();
+    let create = async |namespace: &str, secret: &Value| {
+        let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client.clone(), namespace);
+        let secret = serde_json::from_value(secret.clone()).unwrap();
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        secrets.create(&dry, &secret).await.map(drop).map_err(|error| error.to_string())
+    };
+    let is_denied = |answer: &Result<(), String>| {
+        answer.as_ref().is_err_and(|text| text.contains("the coordinator creates Secrets with plans"))
+    };
+    let end = Instant::now() + DEADLINE;
+    for (namespace, secret) in &forbidden_secrets() {
+        let mut answer = create(namespace, secret).await;
+        while !is_denied(&answer) {
+            assert!(Instant::now() < end, "{namespace} {secret}: {answer:?}");
+            sleep(POLL_INTERVAL).await;
+            answer = create(namespace, secret).await;
+        }
+    }
+    let authority =
+        json!({ "metadata": { "name": "baremetal-coordinator-ca" }, "type": "Opaque", "immutable": true });
+    create("elsewhere", &authority).await.unwrap();
 }

@@ -8,7 +8,7 @@ use coordinator_api::metal3::data_template::NetworkDataSpec;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::ipam::IPAddressSpec;
 use coordinator_api::metal3::machine::Metal3Machine;
-use coordinator_core::metal3::data::{Sources, render_network_data};
+use coordinator_core::metal3::data::{PoolId, Sources, render_network_data};
 use coordinator_core::network::network_data;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -54,8 +54,8 @@ fn render(spec: Value) -> Value {
         ..IPAddressSpec::default()
     };
     let addresses = BTreeMap::from([
-        ("pool".to_owned(), address("192.0.2.7", 24, "192.0.2.1")),
-        ("pool6".to_owned(), address("2001:db8::7", 64, "2001:db8::1")),
+        (PoolId::of_metal3("pool"), address("192.0.2.7", 24, "192.0.2.1")),
+        (PoolId::of_metal3("pool6"), address("2001:db8::7", 64, "2001:db8::1")),
     ]);
     let sources = Sources {
         machine: &machine,

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{LazyLock, Mutex};
 
-use fake_apiserver::{FakeApi, GarbageCollection, Kind, Rules};
+use fake_apiserver::{FakeApi, GarbageCollection, Kind, OwnerReferences, Rules};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::{COORDINATOR, World};
 use crate::coordinator::{FrontDoors, Site};
@@ -35,9 +37,14 @@ const METAL3_RIGHTS: &str = concat!(
     include_str!("../../../../coordinator/config/metal3/all-namespaces.yaml")
 );
 
+/// What is applied with the kinds of Metal3, in either mode.
+const METAL3_POLICIES: &str = include_str!("../../../../coordinator/config/metal3/policy.yaml");
+
 // Made once: schemas and rights of every world are the same.
 static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| kinds_of(&coordinator_api::crds::all()));
 static METAL3_KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| kinds_of(&coordinator_api::metal3::crds()));
+static BOUND_POLICIES: LazyLock<Vec<Value>> = LazyLock::new(|| read_policies(RIGHTS));
+static BOUND_METAL3_POLICIES: LazyLock<Vec<Value>> = LazyLock::new(|| read_policies(METAL3_POLICIES));
 static RULES: LazyLock<Rules> = LazyLock::new(|| rules_of(""));
 static HOST_RULES: LazyLock<Rules> = LazyLock::new(|| rules_of(HOST_RIGHTS));
 static METAL3_RULES: LazyLock<Rules> = LazyLock::new(|| rules_of(METAL3_RIGHTS));
@@ -66,8 +73,19 @@ fn serve_kinds(front_doors: FrontDoors, cluster_api: &str) -> FakeApi {
     ] {
         fake.register(Kind::namespaced(group, version, kind, plural).with_status());
     }
+    let metal3 = BOUND_METAL3_POLICIES.iter().filter(|_| front_doors != FrontDoors::Baremetal);
+    for policy in BOUND_POLICIES.iter().chain(metal3) {
+        fake.put_back(policy.clone(), OwnerReferences::Drop).unwrap();
+    }
     fake.garbage_collection(GarbageCollection::Immediate);
     fake
+}
+
+/// The policies of manifests, and their bindings.
+fn read_policies(manifests: &str) -> Vec<Value> {
+    let documents = serde_norway::Deserializer::from_str(manifests);
+    let documents = documents.map(|document| Value::deserialize(document).unwrap());
+    documents.filter(|document| document["apiVersion"] == "admissionregistration.k8s.io/v1").collect()
 }
 
 /// Every write of an agent is flushed: on a disk that is all the time there is.
@@ -149,6 +167,7 @@ impl World {
             history,
             ran: Mutex::default(),
             is_checked: false,
+            allows_unmet_faults: false,
             log,
             _caught: caught,
         }

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use coordinator::config::CatalogName;
-use fake_apiserver::{Matching, Side, Stopped};
+use fake_apiserver::{Matching, Side};
 
 use super::build::rules_of;
 use super::{COORDINATOR, World};
@@ -85,9 +85,15 @@ impl World {
         self.stops.lock().unwrap_or_else(PoisonError::into_inner).push(stopped);
     }
 
-    /// Whether every planned stop was reached.
-    pub fn all_stops_reached(&self) -> bool {
-        self.stops.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Stopped::is_reached)
+    /// Some stop was planned whose coordinator was not started again yet.
+    pub(crate) fn has_planned_stops(&self) -> bool {
+        !self.stops.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// The number of planned stops that were not reached.
+    pub(crate) fn count_unmet_stops(&self) -> usize {
+        let stops = self.stops.lock().unwrap_or_else(PoisonError::into_inner);
+        stops.iter().filter(|stop| !stop.is_reached()).count()
     }
 
     /// Restarts a coordinator that was stopped as planned.

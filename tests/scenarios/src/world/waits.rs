@@ -6,10 +6,8 @@ use coordinator_api::machine::Phase;
 use fake_apiserver::Counts;
 use tokio::time::Instant;
 
-use super::{DEADLINE, World};
+use super::{DEADLINE, POLL_INTERVAL, World};
 
-/// Pause between two checks of a condition.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// So long no coordinator has asked for anything.
 const IDLE: Duration = Duration::from_secs(10);
 /// Requests that no wait comes near: coordinators answer each other without end.

@@ -6,22 +6,86 @@ use proptest::prelude::*;
 pub(super) const HOSTS: [&str; 2] = ["host-1", "host-2"];
 /// So many exist at a time.
 pub(super) const MACHINES: usize = 3;
+/// Claims of addresses that may exist at a time.
+pub(super) const ADDRESSES: usize = 3;
+/// Objects that an operator may edit.
+pub(super) const OBJECTS: usize = HOSTS.len() * 2 + MACHINES + 3;
+
+/// A sequence of events for machines of one family.
+#[derive(Clone, Debug)]
+pub(super) struct Story {
+    pub(super) family: Family,
+    pub(super) events: Vec<Event>,
+}
+
+/// The API by which machines are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Baremetal,
+    Metal3,
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Apply { machine: usize },
-    Delete { machine: usize },
+    Apply {
+        machine: usize,
+    },
+    Delete {
+        machine: usize,
+    },
     RestartCoordinator,
-    Second { runs: bool },
-    Host { host: usize, what: HostEvent },
-    Pool { both: bool },
-    Paused { is: bool },
+    Second {
+        runs: bool,
+    },
+    Host {
+        host: usize,
+        what: HostEvent,
+    },
+    Pool {
+        both: bool,
+    },
+    Paused {
+        is: bool,
+    },
     DeletePool,
-    DeleteBootstrap { machine: usize },
+    DeleteBootstrap {
+        machine: usize,
+    },
     DeleteRegistration,
-    Catalog { has_v2: bool },
+    Catalog {
+        has_v2: bool,
+    },
     Server(ServerEvent),
-    Pass { seconds: u64 },
+    /// Claims of addresses exist beside machines of Metal3.
+    Claim {
+        address: usize,
+    },
+    Release {
+        address: usize,
+    },
+    Edit {
+        object: usize,
+        edit: Edit,
+    },
+    Pass {
+        seconds: u64,
+    },
+}
+
+/// A change that an operator makes to an object of ours by mistake.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Edit {
+    LoseStatus,
+    /// Of an object that is not in deletion.
+    LoseFinalizers,
+    LoseLabels,
+    /// One of ours, which the operator puts back at the end.
+    LoseAnnotation {
+        number: usize,
+    },
+    ChangeAnnotation {
+        number: usize,
+    },
 }
 
 /// What fails on a host does so until it is mended.
@@ -36,6 +100,9 @@ pub(super) enum HostEvent {
     CleanFails,
     PlanGarbled,
     Mended,
+    Reboot,
+    OperatorsPlan,
+    Partition { seconds: u64 },
 }
 
 /// Of the API server.
@@ -48,7 +115,22 @@ pub(super) enum ServerEvent {
     SlowReads { times: usize },
     Outage { kind: Outage },
     WatchesExpire,
+    LagOfKind { replica: &'static str, kind: &'static str, seconds: u64 },
+    SilentWatch { replica: &'static str, kind: &'static str },
+    Isolated { replica: &'static str, seconds: u64 },
 }
+
+/// Kinds whose watches may be late or silent.
+const WATCHED: [&str; 8] = [
+    "machineinventories",
+    "baremetalmachines",
+    "machineinventorypools",
+    "metal3machines",
+    "baremetalhosts",
+    "machines",
+    "secrets",
+    "clusters",
+];
 
 fn refusal() -> impl Strategy<Value = Refusal> {
     prop_oneof![
@@ -73,26 +155,53 @@ fn host_event() -> impl Strategy<Value = HostEvent> {
         1 => Just(HostEvent::CleanFails),
         1 => Just(HostEvent::PlanGarbled),
         2 => Just(HostEvent::Mended),
+        1 => Just(HostEvent::Reboot),
+        1 => Just(HostEvent::OperatorsPlan),
+        1 => (5..400_u64).prop_map(|seconds| HostEvent::Partition { seconds }),
     ]
 }
 
 fn server_event() -> impl Strategy<Value = ServerEvent> {
     let replica = prop_oneof![Just("coordinator"), Just("second")];
+    let kind = prop::sample::select(&WATCHED[..]);
+    let late = (replica.clone(), kind.clone(), 1..40_u64);
     prop_oneof![
         2 => (0..6_u64).prop_map(|seconds| ServerEvent::Lag { seconds }),
-        1 => (replica, 0..6_u64).prop_map(|(replica, seconds)| ServerEvent::LagOf { replica, seconds }),
+        1 => (replica.clone(), 0..6_u64).prop_map(|(replica, seconds)| ServerEvent::LagOf { replica, seconds }),
         2 => Just(ServerEvent::LoseResponse),
         2 => (refusal(), 1..6_usize).prop_map(|(refusal, times)| ServerEvent::Refuse { refusal, times }),
         1 => (1..6_usize).prop_map(|times| ServerEvent::SlowReads { times }),
         1 => prop_oneof![Just(Outage::Refused), Just(Outage::Hanging)]
             .prop_map(|kind| ServerEvent::Outage { kind }),
         1 => Just(ServerEvent::WatchesExpire),
+        2 => late.prop_map(|(replica, kind, seconds)| ServerEvent::LagOfKind { replica, kind, seconds }),
+        1 => (replica.clone(), kind)
+            .prop_map(|(replica, kind)| ServerEvent::SilentWatch { replica, kind }),
+        1 => (replica, 5..60_u64).prop_map(|(replica, seconds)| ServerEvent::Isolated { replica, seconds }),
     ]
 }
 
-pub(super) fn event() -> impl Strategy<Value = Event> {
+/// Annotations are edited on request alone, until every such edit is survived.
+fn edit() -> impl Strategy<Value = Edit> {
+    let annotations = if std::env::var_os("STORY_ANNOTATIONS").is_some() { 6 } else { 0 };
+    prop_oneof![
+        1 => Just(Edit::LoseStatus),
+        1 => Just(Edit::LoseFinalizers),
+        1 => Just(Edit::LoseLabels),
+        annotations => (0..12_usize).prop_map(|number| Edit::LoseAnnotation { number }),
+        annotations => (0..12_usize).prop_map(|number| Edit::ChangeAnnotation { number }),
+    ]
+}
+
+pub(super) fn story() -> impl Strategy<Value = Story> {
+    let family = prop_oneof![3 => Just(Family::Baremetal), 2 => Just(Family::Metal3)];
+    (family, prop::collection::vec(event(), 4..24)).prop_map(|(family, events)| Story { family, events })
+}
+
+fn event() -> impl Strategy<Value = Event> {
     let machine = 0..MACHINES;
     let host = 0..HOSTS.len();
+    let edits = if std::env::var_os("STORY_ANNOTATIONS").is_some() { 12 } else { 2 };
     prop_oneof![
         5 => machine.clone().prop_map(|machine| Event::Apply { machine }),
         4 => machine.clone().prop_map(|machine| Event::Delete { machine }),
@@ -106,6 +215,9 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::DeleteRegistration),
         1 => any::<bool>().prop_map(|has_v2| Event::Catalog { has_v2 }),
         10 => server_event().prop_map(Event::Server),
+        2 => (0..ADDRESSES).prop_map(|address| Event::Claim { address }),
+        1 => (0..ADDRESSES).prop_map(|address| Event::Release { address }),
+        edits => (0..OBJECTS, edit()).prop_map(|(object, edit)| Event::Edit { object, edit }),
         6 => prop_oneof![0..3_u64, 3..40_u64].prop_map(|seconds| Event::Pass { seconds }),
     ]
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use agent::ground::failpoint::failpoint;
 use agent::ground::failure::Failure;
+use agent::ground::paths::Root;
 use agent::host::command::CommandError;
 use agent::host::observed;
 use agent::host::system::{
@@ -117,8 +118,7 @@ impl System for SimulatedSystem {
 
     async fn unmount(&self, _: &Job, path: &Path) -> Result<Output, Failure> {
         let line = format!("unmount {}", path.display());
-        let table = self.root.join("/proc/1/mountinfo");
-        self.perform("unmount", &line, || remove(&table))
+        self.perform("unmount", &line, || remove_mount(&self.root, path))
     }
 
     async fn trim(&self, _: &Job) -> Result<Output, Failure> {
@@ -147,4 +147,15 @@ impl System for SimulatedSystem {
     async fn run_custom(&self, _: &Job, instruction: &CustomInstruction) -> Result<Output, Failure> {
         self.perform("custom", &format!("custom {}", instruction.name), || Ok(()))
     }
+}
+
+/// Takes a mount point out of the table of the host's first process.
+fn remove_mount(root: &Root, path: &Path) -> io::Result<()> {
+    let table = root.join("/proc/1/mountinfo");
+    let mut text = fs::read_to_string(&table)?;
+    text = text
+        .split_inclusive('\n')
+        .filter(|line| line.split(' ').nth(4).is_none_or(|point| root.join(point) != path))
+        .collect();
+    fs::write(&table, text)
 }

@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Source;
+use super::{POOL_KIND, Source};
 
 /// Meta-data. Each item is one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +33,10 @@ pub struct MetaDataSpec {
     pub gateways_from_ip_pool: Vec<KeyPool>,
     /// DNS servers of pools, separated by commas.
     #[serde(rename = "dnsServersFromIPPool", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self.all(item, !has(item.apiGroup) || item.apiGroup in ['', 'ipam.metal3.io'])",
+        "message": "pools of other providers have no DNS servers",
+    }]))]
     pub dns_servers_from_ip_pool: Vec<KeyPool>,
     /// MAC addresses of the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -97,17 +101,18 @@ fn one() -> i64 {
 }
 
 /// A value of an `IPPool`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(POOL_KIND).message("a pool of Metal3 is an IPPool: name apiGroup for the pool of another provider"))]
 pub struct KeyPool {
     /// Key in the meta-data.
     pub key: String,
     /// Name of the pool.
     pub name: String,
-    /// Group of the pool. Only `ipam.metal3.io` is supported.
+    /// Group of the pool. Absent: `ipam.metal3.io`. Pools of other groups are claimed by `IPAddressClaim`s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
-    /// Kind of the pool. Only `IPPool` is supported.
+    /// Kind of the pool. Absent: `IPPool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
@@ -115,7 +120,7 @@ pub struct KeyPool {
 /// A MAC address of the host.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.interface) != (has(self.fromBootMAC) && self.fromBootMAC)").message("exactly one of interface and fromBootMAC is required"))]
+#[x_kube(validation = Rule::new("(has(self.interface) && self.interface != '') != (has(self.fromBootMAC) && self.fromBootMAC)").message("exactly one of interface and fromBootMAC is required"))]
 pub struct KeyInterface {
     /// Key in the meta-data.
     pub key: String,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::FromAnnotation;
+use super::{FromAnnotation, POOL_KIND};
 use crate::metal3::IP_ADDRESS;
 
 /// Network data in the form of `OpenStack`.
@@ -31,6 +31,7 @@ pub struct Links {
     pub ethernets: Vec<Ethernet>,
     /// Bonds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
     pub bonds: Vec<Bond>,
     /// VLANs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -41,7 +42,7 @@ pub struct Links {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ethernet {
-    /// Kind of the card.
+    /// Kind of the card. It has no effect, as in cloud-init: every kind is a network card.
     #[serde(rename = "type")]
     #[schemars(schema_with = "ethernet_type")]
     pub kind: String,
@@ -53,7 +54,7 @@ pub struct Ethernet {
     pub name: Option<String>,
     /// MTU in bytes.
     #[serde(default = "default_mtu")]
-    #[schemars(range(max = 9000))]
+    #[schemars(range(min = 68, max = 9000))]
     pub mtu: i64,
     /// MAC address by which the card is found.
     pub mac_address: MacAddress,
@@ -72,6 +73,14 @@ fn bond_mode(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 fn hash_policy(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "string", "enum": ["layer2", "layer3+4", "layer2+3"] })
+}
+
+fn bond_parameters(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": { "x-kubernetes-int-or-string": true },
+    })
 }
 
 fn default_mtu() -> i64 {
@@ -94,8 +103,9 @@ pub struct MacAddress {
 }
 
 /// A bond.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.parameters) || self.parameters.all(key, key in ['miimon', 'lacp_rate', 'primary'])").message("parameters may be miimon, lacp_rate and primary"))]
 pub struct Bond {
     /// Mode.
     #[schemars(schema_with = "bond_mode")]
@@ -112,14 +122,14 @@ pub struct Bond {
     pub name: Option<String>,
     /// MTU in bytes.
     #[serde(default = "default_mtu")]
-    #[schemars(range(max = 9000))]
+    #[schemars(range(min = 68, max = 9000))]
     pub mtu: i64,
     /// MAC address of the bond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<MacAddress>,
     /// Further parameters without `bond_`: `miimon`, `lacp_rate`, `primary`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "crate::schema::any_object")]
+    #[schemars(schema_with = "bond_parameters")]
     pub parameters: BTreeMap<String, Value>,
     /// Ids of the members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -132,7 +142,7 @@ pub struct Bond {
 pub struct Vlan {
     /// Id of the VLAN.
     #[serde(rename = "vlanID")]
-    #[schemars(range(min = 0, max = 4096))]
+    #[schemars(range(min = 1, max = 4094))]
     pub vlan_id: i64,
     /// Name within this document.
     pub id: String,
@@ -142,7 +152,7 @@ pub struct Vlan {
     pub name: Option<String>,
     /// MTU in bytes.
     #[serde(default = "default_mtu")]
-    #[schemars(range(max = 9000))]
+    #[schemars(range(min = 68, max = 9000))]
     pub mtu: i64,
     /// MAC address in `network_data.json`. The device itself has the address of its link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,15 +229,16 @@ pub struct DynamicNetwork {
 }
 
 /// A pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(POOL_KIND).message("a pool of Metal3 is an IPPool: name apiGroup for the pool of another provider"))]
 pub struct PoolRef {
     /// Name of the pool.
     pub name: String,
-    /// Group of the pool. Only `ipam.metal3.io` is supported.
+    /// Group of the pool. Absent: `ipam.metal3.io`. Pools of other groups are claimed by `IPAddressClaim`s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
-    /// Kind of the pool. Only `IPPool` is supported.
+    /// Kind of the pool. Absent: `IPPool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }

@@ -1,8 +1,9 @@
 //! From no host to a claim, and a claim that comes back.
 
 use super::*;
+use crate::host::owner_text;
 use crate::ids::HostName;
-use coordinator_api::inventory::Claim;
+use coordinator_api::inventory::{CarriedStatus, Claim};
 use coordinator_api::names::annotation;
 
 #[test]
@@ -104,5 +105,86 @@ fn lost_claim_is_restored_from_the_host() {
             (None, Some(Reason::InventoryMissing)),
             "{name}"
         );
+    }
+}
+
+fn host(name: &str) -> HostName {
+    HostName::parse(name).unwrap()
+}
+
+/// An operator, or a backup that is not of one moment, took the name out of the machine.
+#[test]
+fn lost_name_comes_back_from_the_host() {
+    let named = |host: Option<&str>, owned: &[&str]| Demand {
+        host: host.and_then(HostName::parse),
+        owned_hosts: owned.iter().filter_map(|name| HostName::parse(name)).collect(),
+        ..samples::demand()
+    };
+    for (name, demand, want) in [
+        ("one host", named(None, &["host-1"]), Ok("host-1")),
+        ("no host", named(None, &[]), Ok("host-2")),
+        ("two hosts", named(None, &["host-1", "host-3"]), Err(Reason::SeveralHosts)),
+        ("another host", named(Some("host-1"), &["host-3"]), Err(Reason::SeveralHosts)),
+    ] {
+        let outcome = outcome(&demand, None, &read());
+        let shown = reason(&outcome);
+        let expected = want.ok().map(|want| Effect::Choose { host: host(want) });
+        assert_eq!((outcome.effect, shown), (expected, want.err()), "{name}");
+    }
+    let deleted = samples::deleted(named(None, &["host-1"]));
+    let want = Some(Effect::Choose { host: host("host-1") });
+    assert_eq!(outcome(&deleted, None, &read()).effect, want, "its host is cleaned");
+}
+
+#[test]
+fn lost_claim_comes_back_without_provider_id() {
+    let demand = Demand { owned_hosts: vec![host("host-1")], ..samples::demand() };
+    let owner = owner_text(demand.machine.kind, &demand.machine.name);
+    let mut running = free();
+    samples::announce(&mut running, PlanType::Reprovision, 3, Some(PlanState::Applied));
+    let carried = samples::host_status(&mut running).carried.as_mut().unwrap();
+    carried.node.as_mut().unwrap().owner.clone_from(&owner);
+    let mut in_flight = free();
+    samples::announce(&mut in_flight, PlanType::Reprovision, 3, None);
+    in_flight.status.as_mut().unwrap().plan.as_mut().unwrap().owner = Some(owner);
+    samples::host_status(&mut in_flight).carried = Some(CarriedStatus::default());
+    for (name, inventory) in [("its node", &running), ("its plan", &in_flight)] {
+        let outcome = outcome(&demand, Some(inventory), &read());
+        let Some(Effect::Claim { claim, .. }) = outcome.effect else { panic!("{name}: {outcome:?}") };
+        assert_eq!(claim.generation, 2, "{name}: the plan belongs to the claim");
+    }
+    for change in [
+        |i: &mut MachineInventory| samples::annotate(i, annotation::PAUSED, ""),
+        |i: &mut MachineInventory| samples::annotate(i, annotation::QUARANTINED, ""),
+        |i: &mut MachineInventory| {
+            let session = samples::host_status(i).session.as_mut().unwrap();
+            session.ended = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+        },
+    ] {
+        let mut inventory = running.clone();
+        change(&mut inventory);
+        let outcome = outcome(&demand, Some(&inventory), &read());
+        assert_eq!((outcome.effect.as_ref(), reason(&outcome)), (None, Some(Reason::HostCarriesNode)));
+    }
+}
+
+/// The host stated before its first plan that it carries nothing.
+#[test]
+fn plan_in_flight_binds_the_machine() {
+    let mut inventory = free();
+    samples::announce(&mut inventory, PlanType::Reprovision, 1, None);
+    samples::host_status(&mut inventory).carried = Some(CarriedStatus::default());
+    let outcome = outcome(&samples::demand(), Some(&inventory), &read());
+    assert_eq!((outcome.effect.as_ref(), reason(&outcome)), (None, Some(Reason::HostCarriesNode)));
+}
+
+#[test]
+fn paused_host_is_not_changed() {
+    let mut inventory = running_host();
+    samples::annotate(&mut inventory, annotation::PAUSED, "");
+    let demand = samples::running(samples::demand());
+    for demand in [demand.clone(), samples::deleted(demand)] {
+        let outcome = outcome(&demand, Some(&inventory), &read());
+        assert_eq!((outcome.effect.as_ref(), reason(&outcome)), (None, Some(Reason::Paused)));
     }
 }

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::demand::BootstrapEdit;
+use crate::host::facts;
 use crate::plan::PlanRecordError;
 use crate::provider_id::ProviderId;
 use coordinator_api::names::annotation;
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proto::plan::Checksum;
 
 #[test]
 fn provisioning_waits_for_each_input() {
@@ -94,7 +96,22 @@ fn assignment_is_shown_at_once() {
     assert_eq!((phase(&outcome), reason(&outcome)), (Some(Phase::Reprovisioning), Some(Reason::PlanRunning)));
     let state = outcome.state.as_ref().unwrap();
     assert_eq!(state.plan_checksum.as_deref(), Some(plan.checksum.as_str()));
-    assert!(state.bootstrap_hash.is_some());
+    let hash = Checksum::of(samples::bootstrap().expose()).to_string();
+    assert_eq!(state.bootstrap_hash, Some(hash));
+}
+
+/// A crash between the announcement and the status of the machine loses no hash.
+#[test]
+fn announced_plan_tells_its_bootstrap_hash() {
+    let mut inventory = claimed();
+    let assigned = outcome(&samples::demand(), Some(&inventory), &read());
+    let Assignment { plan, bootstrap_hash, .. } = assignment(&assigned);
+    let status = inventory.status.as_mut().unwrap();
+    facts::record_announcement(status, plan, bootstrap_hash.as_ref(), NOW);
+    let followed = outcome(&samples::demand(), Some(&inventory), &read());
+    let state = followed.state.unwrap();
+    assert_eq!(state.bootstrap_hash, assigned.state.unwrap().bootstrap_hash);
+    assert!(state.bootstrap_hash.is_some() && followed.effect.is_none());
 }
 
 #[test]
@@ -156,10 +173,7 @@ fn stored_record_is_announced_when_same() {
     let stored = |plan| Secrets { plan: Some(plan), ..read() };
     let again =
         outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(first.plan.clone())));
-    assert_eq!(
-        assignment(&again),
-        &Assignment { plan: first.plan.clone(), bytes: None, lost: None, resolved: None }
-    );
+    assert_eq!(assignment(&again), &Assignment { bytes: None, ..first.clone() });
     let (foreign, _) = render(&samples::reprovision(), Generation(1), "another").unwrap();
     let other = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(Box::new(foreign))));
     let other = assignment(&other);

@@ -55,6 +55,29 @@ fn deleted_machine_is_cleaned_then_released() {
     assert_eq!(assignment(&outcome).plan.generation, Generation(2));
 }
 
+/// A crash after the announcement must not leave the request to the next failure.
+#[test]
+fn announced_clean_ends_its_request() {
+    let demand = Demand { retry_clean: true, ..samples::deleted(samples::running(samples::demand())) };
+    let announced = outcome(&demand, Some(&with_plan(PlanType::Clean, None)), &Secrets::default());
+    assert_eq!(announced.effect, Some(Effect::ForgetRetry));
+}
+
+/// The network of the host cannot be rendered, and the host is lost.
+#[test]
+fn invalid_network_does_not_hold_a_dead_host() {
+    let demand = samples::deleted(samples::running(samples::demand()));
+    let demand = Demand { abandon_after: Some(Duration::from_mins(10)), ..demand };
+    let secrets = Secrets { plan: Some(StoredPlan::Empty), ..Secrets::default() };
+    let mut inventory = running_host();
+    inventory.spec.network = serde_json::from_value(serde_json::json!({ "config": "no mapping" })).unwrap();
+    samples::host_status(&mut inventory).session.as_mut().unwrap().ended = Some(Time(NOW));
+    let held = outcome_at(&demand, Some(&inventory), &secrets, seconds(301));
+    assert_eq!((reason(&held), held.wake), (Some(Reason::NetworkInvalid), Wake::At(seconds(600))));
+    let given_up = outcome_at(&demand, Some(&inventory), &secrets, seconds(600));
+    assert_eq!(given_up.effect, Some(Effect::Abandon { node: None }));
+}
+
 /// A claim without a plan ends on the host's word, never on an empty status.
 #[test]
 fn unused_claim_needs_the_hosts_statement() {

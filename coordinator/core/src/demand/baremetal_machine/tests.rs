@@ -39,6 +39,7 @@ impl World {
             cluster: self.cluster.as_ref(),
             roster: self.roster.as_ref(),
             inventory: Some(&self.inventory),
+            owned_hosts: &[],
             catalog: Some(&self.catalog),
             now: jiff::Timestamp::UNIX_EPOCH,
         };
@@ -192,6 +193,9 @@ fn blockers_name_cause_and_reason() {
 fn hold_without_owner_names_what_makes_machines() {
     let mut world = world();
     world.owner = None;
+    let message = world.read().hold.unwrap().problem.text();
+    assert!(message.contains("Machine worker-1, which the owner reference names"), "{message}");
+    world.machine.metadata.owner_references = None;
     let message = world.read().hold.unwrap().problem.text();
     assert!(message.contains("a MachineDeployment or a control plane"), "{message}");
 }

@@ -14,19 +14,32 @@ use crate::plan::{PlanEnd, plan_type};
 use crate::problem::Problem;
 use crate::text::truncate_text;
 
-/// A plan record was written: the streams send it.
-pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan, now: Timestamp) {
+/// A plan record was written: the streams send it. The hash of its bootstrap data is part of the
+/// announcement, so that the status of the machine has it even if the coordinator is killed before
+/// that status is written.
+pub fn record_announcement(
+    status: &mut MachineInventoryStatus,
+    plan: &Plan,
+    bootstrap_hash: Option<&Checksum>,
+    now: Timestamp,
+) {
     set_plan(status, plan, Some(Time(now)));
+    if let Some(plan) = &mut status.plan {
+        plan.bootstrap_hash = bootstrap_hash.map(ToString::to_string);
+    }
 }
 
 fn set_plan(status: &mut MachineInventoryStatus, plan: &Plan, announced: Option<Time>) {
     let old = status.plan.take().unwrap_or_default();
+    let checksum = plan.checksum.to_string();
     status.plan = Some(PlanStatus {
         secret_ref: old.secret_ref,
-        checksum: Some(plan.checksum.to_string()),
+        bootstrap_hash: old.bootstrap_hash.filter(|_| old.checksum.as_ref() == Some(&checksum)),
+        checksum: Some(checksum),
         id: Some(plan.id.to_string()),
         kind: Some(plan_type(plan.kind)),
         generation: Some(plan.generation.to_status()),
+        owner: written_node(plan).map(|node| node.owner).filter(|owner| !owner.is_empty()),
         announced,
         ..PlanStatus::default()
     });
@@ -107,17 +120,21 @@ pub fn record_plan_end(
     carried.node = carried_after(plan, state, carried.node.take());
 }
 
-fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> Option<CarriedNode> {
-    let written = plan.steps.iter().find_map(|step| match step {
+/// The node that the plan makes of the host.
+fn written_node(plan: &Plan) -> Option<CarriedNode> {
+    plan.steps.iter().find_map(|step| match step {
         Step::WriteNodeIdentity(node) => Some(CarriedNode {
             provider_id: node.provider_id.clone(),
             uuid: node.uuid.clone(),
             owner: node.owner.clone(),
         }),
         _ => None,
-    });
+    })
+}
+
+fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> Option<CarriedNode> {
     match (plan.kind, state) {
-        (Kind::Reprovision, PlanState::Applied) => written,
+        (Kind::Reprovision, PlanState::Applied) => written_node(plan),
         (Kind::Clean, PlanState::Applied) => None,
         (Kind::Reprovision | Kind::Clean | Kind::Custom, _) => before,
     }

@@ -198,7 +198,7 @@ fn newer_plan() -> Plan {
 
 fn report_step(status: &mut MachineInventoryStatus) {
     let plan = newer_plan();
-    facts::record_announcement(status, &plan, NOW);
+    facts::record_announcement(status, &plan, Some(&plan.checksum), NOW);
     facts::record_step(status, &plan, 0, u32::MAX, &text());
 }
 
@@ -212,7 +212,7 @@ fn stored_size(status: MachineInventoryStatus) -> usize {
     let mut inventory = with_status(status);
     inventory.spec.observed_network = Some(ObservedNetwork::default());
     samples::annotate(&mut inventory, annotation::AGENT_VERSION, "2");
-    project_conditions(&mut inventory, None, NOW);
+    project_conditions(&mut inventory, Told::Kept, NOW);
     serde_json::to_vec(&inventory.status).unwrap().len()
 }
 

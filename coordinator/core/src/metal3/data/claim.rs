@@ -79,6 +79,14 @@ pub fn decide_claim<'a>(
             let reference = ObjectRef::within(&Namespace::of(claim), &data.name_any());
             report(claim, Metal3DataClaimStatus { rendered_data: Some(reference), error_message: None })
         }
+        // Its index is free and its name is not: no other choice would help.
+        Some(data) if data.spec.index != index => {
+            let (name, stated) = (data.name_any(), data.spec.index);
+            refuse(
+                claim,
+                format!("Metal3Data {name} has the index {stated}, which does not fit its name: delete it"),
+            )
+        }
         Some(_) => ClaimStep::Choose,
     }
 }

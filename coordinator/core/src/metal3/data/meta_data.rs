@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coordinator_api::metal3::data_template::{KeyIndex, KeyInterface, MetaDataSpec};
 use coordinator_api::object::Namespace;
 
-use super::{DataError, Sources};
+use super::{DataError, Sources, pool_of_key};
 use crate::metal3::host;
 use crate::provider_id::ProviderId;
 
@@ -22,18 +22,22 @@ pub fn render_meta_data(
         data.insert(item.key.clone(), interface_mac(item, sources)?);
     }
     for item in &spec.ip_addresses_from_ip_pool {
-        data.insert(item.key.clone(), sources.address(&item.key, &item.name)?.address.clone());
+        data.insert(item.key.clone(), sources.address(&item.key, &pool_of_key(item)?)?.address.clone());
     }
     for item in &spec.prefixes_from_ip_pool {
-        let prefix = sources.address(&item.key, &item.name)?.prefix;
+        let prefix = sources.address(&item.key, &pool_of_key(item)?)?.prefix;
         data.insert(item.key.clone(), prefix.map_or_else(String::new, |prefix| prefix.to_string()));
     }
     for item in &spec.gateways_from_ip_pool {
-        let gateway = sources.address(&item.key, &item.name)?.gateway.as_deref();
+        let gateway = sources.address(&item.key, &pool_of_key(item)?)?.gateway.as_deref();
         data.insert(item.key.clone(), gateway.unwrap_or("").to_owned());
     }
     for item in &spec.dns_servers_from_ip_pool {
-        data.insert(item.key.clone(), sources.address(&item.key, &item.name)?.dns_servers.join(","));
+        let pool = pool_of_key(item)?;
+        if !pool.is_metal3() {
+            return Err(DataError::NoDnsServers { item: item.key.clone(), pool });
+        }
+        data.insert(item.key.clone(), sources.address(&item.key, &pool)?.dns_servers.join(","));
     }
     for item in &spec.indexes {
         data.insert(item.key.clone(), render_index(item, sources.index));

@@ -8,7 +8,7 @@ use coordinator_api::metal3::data_template::{
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::{DataError, Sources};
+use super::{DataError, PoolId, Sources};
 use crate::network::is_mac;
 
 /// Renders network data: links, networks and services, each a list.
@@ -106,7 +106,7 @@ fn render_networks(spec: &NetworkDataSpec, sources: &Sources<'_>) -> Result<Vec<
 }
 
 /// The pool of a static network.
-pub(super) fn pool_of(layer: &StaticNetwork, sources: &Sources<'_>) -> Result<String, DataError> {
+pub(super) fn pool_of(layer: &StaticNetwork, sources: &Sources<'_>) -> Result<PoolId, DataError> {
     sources.pool(
         &layer.id,
         layer.from_pool_annotation.as_ref(),
@@ -160,7 +160,7 @@ fn parse(id: &str, text: &str) -> Result<IpAddr, DataError> {
 }
 
 /// The pool of a gateway; `None` if the route names its gateway, or has none.
-pub(super) fn gateway_pool(route: &RouteSpec, sources: &Sources<'_>) -> Result<Option<String>, DataError> {
+pub(super) fn gateway_pool(route: &RouteSpec, sources: &Sources<'_>) -> Result<Option<PoolId>, DataError> {
     let gateway = &route.gateway;
     let is_pool = gateway.from_pool_annotation.is_some()
         || gateway.from_pool_ref.is_some()
@@ -183,7 +183,7 @@ fn render_gateway(id: &str, route: &RouteSpec, sources: &Sources<'_>) -> Result<
 fn render_services(id: &str, services: &Services, sources: &Sources<'_>) -> Result<Vec<Value>, DataError> {
     let mut servers = services.dns.clone();
     if let Some(pool) = &services.dns_from_ip_pool {
-        servers.extend(sources.address(id, pool)?.dns_servers.clone());
+        servers.extend(sources.address(id, &PoolId::of_metal3(pool))?.dns_servers.clone());
     }
     Ok(servers.into_iter().map(|address| json!({ "type": "dns", "address": address })).collect())
 }

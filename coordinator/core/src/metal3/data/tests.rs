@@ -45,14 +45,14 @@ fn address(address: &str, prefix: i32, gateway: &str, dns: &[&str]) -> IPAddress
     }
 }
 
-fn addresses() -> BTreeMap<String, IPAddressSpec> {
+fn addresses() -> BTreeMap<PoolId, IPAddressSpec> {
     [
         ("pool-1", address("10.0.0.5", 24, "10.0.0.1", &["10.0.0.53", "10.0.0.54"])),
         ("pool-2", address("10.2.0.5", 16, "10.2.0.1", &[])),
         ("pool-wrong", address("10.6.0.5", 64, "10.6.0.1", &[])),
         ("pool6-1", address("2001:db8::5", 64, "2001:db8::1", &["2001:db8::53"])),
     ]
-    .map(|(name, address)| (name.to_owned(), address))
+    .map(|(name, address)| (PoolId::of_metal3(name), address))
     .into()
 }
 
@@ -152,6 +152,38 @@ fn user_defined_key_replaces_provider_id() {
 }
 
 #[test]
+fn labels_and_annotations_are_of_the_named_object() {
+    const OBJECTS: [&str; 3] = ["machine", "metal3machine", "baremetalhost"];
+    let (mut machine, mut metal3_machine, mut host) = (machine(), metal3_machine(), host());
+    for (maps, object) in [
+        (&mut machine.metadata, OBJECTS[0]),
+        (&mut metal3_machine.metadata, OBJECTS[1]),
+        (&mut host.metadata, OBJECTS[2]),
+    ] {
+        maps.labels = Some([("rack".to_owned(), format!("label of {object}"))].into());
+        maps.annotations = Some([("rack".to_owned(), format!("annotation of {object}"))].into());
+    }
+    let labels =
+        OBJECTS.map(|object| json!({ "key": format!("l-{object}"), "object": object, "label": "rack" }));
+    let annotations =
+        OBJECTS.map(|object| json!({ "key": format!("a-{object}"), "object": object, "annotation": "rack" }));
+    let template = template(json!({ "metaData": { "fromLabels": labels, "fromAnnotations": annotations } }));
+    let (spec, addresses) = (template.spec.meta_data.unwrap(), addresses());
+    let sources = Sources {
+        machine: &machine,
+        metal3_machine: &metal3_machine,
+        host: &host,
+        index: 3,
+        addresses: &addresses,
+    };
+    let data = render_meta_data(&spec, &sources).unwrap();
+    for object in OBJECTS {
+        assert_eq!(data[&format!("l-{object}")], format!("label of {object}"));
+        assert_eq!(data[&format!("a-{object}")], format!("annotation of {object}"));
+    }
+}
+
+#[test]
 fn every_documented_item_of_network_data_is_rendered() {
     let spec = documented().spec.network_data.unwrap();
     let data = with_sources(&host(), |sources| render_network_data(&spec, sources)).unwrap();
@@ -186,7 +218,7 @@ fn every_documented_item_of_network_data_is_rendered() {
 #[test]
 fn one_address_of_each_pool_is_claimed() {
     let pools = with_sources(&host(), |sources| list_pools(&documented().spec, sources)).unwrap();
-    assert_eq!(pools.into_iter().collect::<Vec<_>>(), ["pool-1", "pool-2", "pool6-1"]);
+    assert_eq!(pools.into_iter().collect::<Vec<_>>(), ["pool-1", "pool-2", "pool6-1"].map(PoolId::of_metal3));
 }
 
 #[test]
@@ -206,10 +238,7 @@ fn rendered_network_data_is_what_hosts_are_given() {
 fn what_cannot_be_rendered_names_the_item() {
     let mac = |mac: Value| json!({ "networkData": { "links": { "ethernets": [{ "type": "phy", "id": "card", "macAddress": mac }] } } });
     let net = |net: Value| json!({ "networkData": { "networks": { "ipv4": [net] } } });
-    let mut bare = host();
-    bare.spec.boot_mac_address = None;
-    bare.status = None;
-    for (want, spec) in [
+    assert_refused(vec![
         (
             "no interface \"eth9\"",
             json!({ "metaData": { "fromHostInterfaces": [{ "key": "k", "interface": "eth9" }] } }),
@@ -232,12 +261,6 @@ fn what_cannot_be_rendered_names_the_item() {
                 json!({ "id": "n", "link": "l", "fromPoolAnnotation": { "object": "machine", "annotation": "absent" } }),
             ),
         ),
-        (
-            "only IPPool of ipam.metal3.io",
-            net(
-                json!({ "id": "n", "link": "l", "fromPoolRef": { "name": "p", "apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool" } }),
-            ),
-        ),
         ("no IP address", net(json!({ "id": "n", "link": "l", "ipAddressFromIPPool": "pool6-1" }))),
         (
             "no IP address",
@@ -255,7 +278,36 @@ fn what_cannot_be_rendered_names_the_item() {
             "has its own field in the template",
             json!({ "networkData": { "links": { "bonds": [{ "id": "b", "bondMode": "802.3ad", "parameters": { "mode": "x" } }] } } }),
         ),
-    ] {
+    ]);
+}
+
+#[test]
+fn pool_of_another_provider_is_named() {
+    let net = |net: Value| json!({ "networkData": { "networks": { "ipv4": [net] } } });
+    assert_refused(vec![
+        (
+            "Subnets p of ipam.metal3.io is of no kind of pools",
+            net(json!({ "id": "n", "link": "l", "fromPoolRef": { "name": "p", "kind": "Subnets" } })),
+        ),
+        (
+            "InClusterIPPool p of ipam.cluster.x-k8s.io has no DNS servers",
+            json!({ "metaData": { "dnsServersFromIPPool": [{ "key": "k", "name": "p", "apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool" }] } }),
+        ),
+        (
+            "no address of pool InClusterIPPool p of ipam.cluster.x-k8s.io was claimed",
+            net(
+                json!({ "id": "n", "link": "l", "fromPoolRef": { "name": "p", "apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool" } }),
+            ),
+        ),
+    ]);
+}
+
+/// Each data template is refused for a host without card and boot MAC.
+fn assert_refused(cases: Vec<(&str, Value)>) {
+    let mut bare = host();
+    bare.spec.boot_mac_address = None;
+    bare.status = None;
+    for (want, spec) in cases {
         let error =
             with_sources(&bare, |sources| render_data(&template(spec), sources)).unwrap_err().to_string();
         assert!(error.contains(want), "{want}: {error}");

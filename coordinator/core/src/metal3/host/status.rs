@@ -14,8 +14,8 @@ use kube::ResourceExt;
 use super::image::{resolve_wanted, wanted_image};
 use super::{named_inventory, reboot, unsupported_fields};
 use crate::assignment::State;
-use crate::cluster;
 use crate::host::HostRecord;
+use crate::pause;
 use crate::pool::{Availability, host_availability};
 use crate::problem::{Blocker, Severity};
 
@@ -35,7 +35,7 @@ pub fn project_status(
     let record = inventory.and_then(HostRecord::parse);
     let blocker = state.and_then(|state| state.blocker.as_ref());
     if blocker.is_some_and(|blocker| blocker.condition == Type::Paused) {
-        let shown = [cluster::paused_condition(true)];
+        let shown = [pause::paused_condition(true)];
         conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
         return keep_unshown(host, status);
     }
@@ -60,7 +60,7 @@ pub fn project_status(
     }
     let message = error.or_else(|| find_unshown(blocker, host.status.as_ref()));
     status.error_message = message.unwrap_or_default();
-    let mut shown = vec![cluster::paused_condition(false), ignored_condition(host)];
+    let mut shown = vec![pause::paused_condition(false), ignored_condition(host)];
     shown.extend(updates.iter().cloned());
     let rebooted = reboot::project_reboot(host, record.as_ref(), now);
     if rebooted.is_none() {
@@ -106,7 +106,7 @@ fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
     let fields =
         [("spec.bootMode", &host.spec.boot_mode), ("spec.inspectionMode", &host.spec.inspection_mode)];
     let fields = fields.into_iter().filter_map(|(field, value)| value.as_ref().map(|_| field));
-    let fields = fields.chain(unsupported_fields(host)).map(str::to_owned);
+    let fields = fields.chain(unsupported_fields(host)).map(str::to_owned).chain(other_hardware(host));
     let requests = host.annotations().keys().filter(|key| key.starts_with(INSPECT));
     let requests = requests.map(|key| format!("the annotation {key}"));
     let ignored: Vec<_> =
@@ -117,6 +117,22 @@ fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
     let message = format!("without effect, because only its agent controls the host: {}", ignored.join(", "));
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
         .with_next_action("remove the fields and annotations, and set spec.online to true")
+}
+
+/// Statements about the hardware that the host itself does not make.
+fn other_hardware(host: &BareMetalHost) -> impl Iterator<Item = String> {
+    let spec = &host.spec;
+    let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
+    let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let profile = named(&spec.hardware_profile).map(|_| "spec.hardwareProfile".to_owned());
+    let found = hardware.and_then(|hardware| hardware.cpu.as_ref()).map(|cpu| &cpu.arch);
+    let architecture = named(&spec.architecture).zip(found).filter(|(named, found)| named != *found);
+    let architecture = architecture.map(|(_, found)| format!("spec.architecture (the host is {found})"));
+    let nics = hardware.map_or(&[][..], |hardware| &hardware.nics);
+    let mac = named(&spec.boot_mac_address).filter(|_| !nics.is_empty());
+    let mac = mac.filter(|mac| !nics.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac)));
+    let mac = mac.map(|mac| format!("spec.bootMACAddress (no card of the host has {mac})"));
+    [profile, architecture, mac].into_iter().flatten()
 }
 
 /// Another image beside a running node, if it is not supported.

@@ -12,6 +12,8 @@ fn pool(value: Value) -> Pool {
     Pool::parse(&spec(value)).unwrap()
 }
 
+const NO_HOST: HostUse<'static> = HostUse { used_by: &|_| None, node_of: &|_| None };
+
 /// What `count` claims get, one after the other.
 fn give(pool: &Pool, count: usize) -> Vec<String> {
     let mut taken: Vec<IpAddr> = vec![];
@@ -20,7 +22,7 @@ fn give(pool: &Pool, count: usize) -> Vec<String> {
             &format!("claim-{number}"),
             None,
             |address| taken.contains(&address),
-            |_| None,
+            &NO_HOST,
         ) {
             Ok(address) => taken.push(address),
             Err(refusal) => {
@@ -132,7 +134,7 @@ fn pre_allocations_and_requests_are_honoured() {
         ("kept and requested", "kept", Some("10.0.0.1"), None, Ok(address("10.0.0.1"))),
     ] {
         let is_taken = |address: IpAddr| taken.is_some_and(|taken| address.to_string() == taken);
-        assert_eq!(pool.choose_address(claim, requested, is_taken, |_| None), want, "{name}");
+        assert_eq!(pool.choose_address(claim, requested, is_taken, &NO_HOST), want, "{name}");
     }
 }
 
@@ -153,10 +155,19 @@ fn addresses_that_other_hosts_use_are_left_out() {
         ("asked for", "other", Some("10.0.0.2"), used(&["10.0.0.2"]), Ok(address("10.0.0.2"))),
         ("kept for it", "kept", None, used(&["10.0.0.1"]), Ok(address("10.0.0.1"))),
     ] {
-        assert_eq!(pool.choose_address(claim, requested, |_| false, used_by), want, "{name}");
+        let hosts = HostUse { used_by: &used_by, ..NO_HOST };
+        assert_eq!(pool.choose_address(claim, requested, |_| false, &hosts), want, "{name}");
     }
-    let none = pool.choose_address("other", None, |_| true, used(&["10.0.0.2"]));
+    let by_host = used(&["10.0.0.2"]);
+    let hosts = HostUse { used_by: &by_host, ..NO_HOST };
+    let none = pool.choose_address("other", None, |_| true, &hosts);
     assert_eq!(none, Err(Refusal::Exhausted), "claims have them");
+    let by_node = used(&["10.0.0.1", "10.0.0.2"]);
+    let hosts = HostUse { used_by: &by_node, node_of: &by_node };
+    for (claim, requested, text) in [("kept", None, "10.0.0.1"), ("other", Some("10.0.0.2"), "10.0.0.2")] {
+        let refused = Refusal::UsedByNode { address: address(text), host: "host-1".into() };
+        assert_eq!(pool.choose_address(claim, requested, |_| false, &hosts), Err(refused), "{claim}");
+    }
 }
 
 #[test]
@@ -220,4 +231,34 @@ fn address_names_are_those_of_metal3() {
     for (address, want) in [("192.168.0.15", "abcpref-192-168-0-15"), ("2001:db8::", "abcpref-2001-db8")] {
         assert_eq!(address_name("abcpref", address.parse().unwrap()), want);
     }
+}
+
+#[test]
+fn routers_and_dns_servers_get_no_claim() {
+    let spec = |pre_allocations: serde_json::Value| {
+        pool(json!({
+            "pools": [
+                { "start": "10.0.0.1", "end": "10.0.0.4", "gateway": "10.0.0.1", "dnsServers": ["10.0.0.3"] },
+            ],
+            "preAllocations": pre_allocations,
+        }))
+    };
+    assert_eq!(give(&spec(json!({})), 9), ["10.0.0.2", "10.0.0.4"]);
+    let [router, server] = ["10.0.0.1", "10.0.0.3"].map(|text| text.parse::<IpAddr>().unwrap());
+    for address in [router, server] {
+        let asked = spec(json!({})).choose_address("c", Some(&address.to_string()), |_| false, &NO_HOST);
+        assert_eq!(asked, Err(Refusal::NotAvailable(address)));
+    }
+    let named = spec(json!({ "dns": "10.0.0.3" })).choose_address("dns", None, |_| false, &NO_HOST);
+    assert_eq!(named, Ok(server), "an operator knows the host");
+}
+
+#[test]
+fn invalid_entries_stop_no_other_claim() {
+    let (usable, error) = Pool::parse_usable(&spec(json!({
+        "pools": [{ "start": "10.0.0.9", "end": "10.0.0.1" }, { "start": "10.0.1.1", "end": "10.0.1.2" }],
+        "preAllocations": { "lost": "10.9.9.9", "kept": "10.0.1.1" },
+    })));
+    assert!(error.unwrap().to_string().contains("spec.pools[0] is empty"), "the first one is named");
+    assert_eq!(give(&usable, 9), ["10.0.1.2"]);
 }

@@ -13,21 +13,22 @@ use coordinator_api::object::Namespace;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
-use crate::cluster::is_paused;
+use super::{Outcome, Situation, Step, choice, is_candidate, is_consumer, is_pinned, named_host, node};
 use crate::demand::version_missing;
 use crate::image_catalog;
 use crate::metal3::data::{META_DATA, NETWORK_DATA};
 use crate::metal3::host::{IMAGE_URL, resolve_image};
+use crate::pause::is_paused;
 use crate::problem::{Blocker, Problem};
 
 /// The missing precondition for the choice of a host.
 pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option<Blocker> {
-    if let Some(problem) = find_waiting(situation, owner) {
-        return Some(Blocker::waiting_for(Type::AssociateBareMetalHost, problem));
+    // Told first, because no wait makes such a field supported.
+    if let Some(problem) = find_unsupported(situation) {
+        return Some(Blocker::failed_with(Type::AssociateBareMetalHost, problem));
     }
-    match find_unsupported(situation) {
-        Some(problem) => Some(Blocker::failed_with(Type::AssociateBareMetalHost, problem)),
+    match find_waiting(situation, owner) {
+        Some(problem) => Some(Blocker::waiting_for(Type::AssociateBareMetalHost, problem)),
         None => choose_image(situation, owner).err(),
     }
 }
@@ -61,10 +62,9 @@ fn find_unsupported(situation: &Situation<'_>) -> Option<Problem> {
         (&spec.user_data, "spec.userData"),
     ];
     let own = Namespace::of(situation.machine);
-    let (_, field) = references.into_iter().find(|(reference, _)| {
-        let namespace = reference.as_ref().and_then(|reference| reference.namespace.as_deref());
-        namespace.is_some_and(|namespace| !namespace.is_empty() && own != namespace)
-    })?;
+    let (_, field) = references
+        .into_iter()
+        .find(|(reference, _)| reference.as_ref().is_some_and(|secret| secret.is_outside(&own)))?;
     let message = format!("{field}.namespace is not the namespace of this object");
     Some(Problem::new(Reason::FieldUnsupported, message, "remove the field"))
 }
@@ -180,7 +180,7 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
     let machine = situation.machine;
     let reuse = choice::reuse_value(owner);
     if !is_candidate(host) || !choice::is_reusable(host.labels(), reuse.as_deref()) {
-        return Outcome::of_step(Step::Unchoose);
+        return if is_pinned(machine) { await_pinned(host) } else { Outcome::of_step(Step::Unchoose) };
     }
     let consumer = Consumer {
         api_version: Some("infrastructure.cluster.x-k8s.io/v1beta1".to_owned()),
@@ -198,6 +198,21 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
         "spec": { "consumerRef": consumer },
     });
     change_host(change, EventReason::HostAssociated)
+}
+
+/// A host that an operator named is waited for, also while it registers, is paused or has an error.
+fn await_pinned(host: &BareMetalHost) -> Outcome {
+    let state = describe_state(host);
+    let message = match &host.spec.consumer_ref {
+        Some(consumer) => format!("{state}, and {} {} uses it", consumer.kind, consumer.name),
+        None => state,
+    };
+    let action = format!(
+        "wait until it is available, or remove the annotation {} to have another host chosen",
+        names::HOST_OF_MACHINE
+    );
+    let problem = Problem::new(Reason::HostNotAvailable, message, action);
+    Outcome::of_blocker(Blocker::waiting_for(Type::AssociateBareMetalHost, problem))
 }
 
 /// The cleaning mode of the template, if the machine has another one. A changed template applies to

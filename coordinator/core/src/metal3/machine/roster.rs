@@ -227,20 +227,21 @@ impl HostRoster {
         let ends = kept.into_values().map(|facts| facts.kept_until);
         let ends: Vec<_> = ends.filter(|end| end.is_none_or(|end| wish.now < end)).collect();
         let reason = Reason::NoHostAvailable;
-        let count = ends.len();
+        let count = format!("{} hosts", ends.len());
         let problem = if let Some(ends) = ends.into_iter().collect::<Option<Vec<_>>>() {
             let end = ends.into_iter().max()?;
             let message = format!(
-                "{count} hosts are kept for this machine until {end} and not available yet; after that another host is chosen"
+                "hosts are kept for this machine and not available yet, until the time in their annotation {}; after that another host is chosen",
+                names::KEPT_UNTIL
             );
-            Problem::of_cause(reason, message)
+            Problem::of_cause(reason, message).with_detail(format!("{count}, until {end}"))
         } else {
-            let message = format!("{count} hosts are kept for this machine and not available yet");
+            let message = "hosts are kept for this machine and not available yet";
             let action = format!(
                 "see the state of the host, or remove its label {} to choose another host",
                 names::NODE_REUSE
             );
-            Problem::new(reason, message, action)
+            Problem::new(reason, message, action).with_detail(count)
         };
         Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, problem)))
     }
@@ -267,7 +268,7 @@ impl HostRoster {
         found.map(String::as_str)
     }
 
-    /// Counts the hosts by the cause of their exclusion.
+    /// Counts the hosts by the cause of their exclusion. The counts are for the Event alone.
     fn explain(&self, wish: &Wish<'_>) -> Problem {
         let counts = if wish.selector.is_empty() { self.count_all(wish) } else { self.count_selected(wish) };
         let counts: Vec<_> = counts
@@ -283,8 +284,9 @@ impl HostRoster {
                 "create one that names a MachineInventory",
             );
         }
-        let message = format!("no BareMetalHost can be chosen: {}", counts.join(", "));
-        Problem::new(Reason::NoHostAvailable, message, "free one, or create another")
+        let message = "no BareMetalHost can be chosen";
+        let problem = Problem::new(Reason::NoHostAvailable, message, "free one, or create another");
+        problem.with_detail(counts.join(", "))
     }
 
     fn count_all(&self, wish: &Wish<'_>) -> BTreeMap<&'static str, usize> {

@@ -15,7 +15,7 @@ use super::node::is_found;
 use super::provision::find_given;
 use super::{Situation, is_consumer};
 use crate::assignment::NodesRead;
-use crate::cluster;
+use crate::pause;
 use crate::problem::{Blocker, Severity};
 
 /// The status. `failure` is an effect that the API server rejected.
@@ -29,7 +29,14 @@ pub fn project_status(
     let before = machine.status.clone().unwrap_or_default();
     let mut status = before.clone();
     let is_paused = blocker.is_some_and(|blocker| blocker.condition == Type::Paused);
-    let mut shown = vec![cluster::paused_condition(is_paused)];
+    let mut shown = vec![pause::paused_condition(is_paused)];
+    let has_ready = conditions::find_condition(&before.conditions, Type::Ready).is_some();
+    // Cluster API and `kubectl wait` read the condition of a new object too.
+    shown.extend(
+        blocker
+            .filter(|_| is_paused && !has_ready)
+            .map(|blocker| blocker.problem.condition_false(Type::Ready)),
+    );
     if !is_paused {
         project_machine(&mut status, situation);
         if asked_prefixes(situation.infrastructure).is_none() {
@@ -127,6 +134,10 @@ fn project_conditions(
     if let Some(blocker) = blocker.filter(|blocker| blocker.condition != Type::Ready) {
         updates.retain(|update| update.kind != blocker.condition);
         updates.push(blocker.problem.condition_false(blocker.condition));
+    }
+    let is_associated = updates.iter().any(|update| update.kind == Type::AssociateBareMetalHost);
+    if !is_associated && machine.spec.provider_id.is_none() && machine.metadata.deletion_timestamp.is_none() {
+        updates.push(ConditionUpdate { kind: Type::AssociateBareMetalHost, ..ready.clone() });
     }
     updates.extend(repeat_older(&updates));
     if let Some(failure) = failure {

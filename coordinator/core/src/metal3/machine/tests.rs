@@ -27,7 +27,16 @@ fn machine() -> Metal3Machine {
 
 fn chosen() -> Metal3Machine {
     let mut machine = machine();
-    machine.annotations_mut().insert(names::HOST_OF_MACHINE.into(), "fleet/bmh-1".into());
+    for key in [names::HOST_OF_MACHINE, names::CHOSEN_HOST] {
+        machine.annotations_mut().insert(key.into(), "fleet/bmh-1".into());
+    }
+    machine
+}
+
+/// An operator named the host.
+fn pinned() -> Metal3Machine {
+    let mut machine = chosen();
+    machine.annotations_mut().remove(names::CHOSEN_HOST);
     machine
 }
 
@@ -39,6 +48,7 @@ fn deleted(mut machine: Metal3Machine) -> Metal3Machine {
 /// With the owner reference that Cluster API writes.
 fn owned(mut machine: Metal3Machine) -> Metal3Machine {
     machine.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "cluster.x-k8s.io/v1beta2".into(),
         kind: "Machine".into(),
         name: "m-1".into(),
         uid: "u".into(),
@@ -174,6 +184,8 @@ fn a4_machine_goes_from_choice_to_provider_id() {
             "Unchoose",
         ),
         ("chosen, not available", chosen(), Some(host(json!({}), "inspecting")), "Unchoose"),
+        ("pinned, not available", pinned(), Some(host(json!({}), "inspecting")), "HostNotAvailable"),
+        ("pinned", pinned(), Some(host(json!({}), "available")), "HostAssociated"),
         ("claimed", chosen(), Some(used(false, "available")), "ImageSet"),
         ("being written", chosen(), Some(used(true, "provisioning")), "HostNotProvisioned"),
         (
@@ -190,6 +202,14 @@ fn a4_machine_goes_from_choice_to_provider_id() {
         ),
     ] {
         assert_eq!(name(&decide(&world(machine, host))), want, "{what}");
+    }
+    for mut machine in [pinned(), chosen()] {
+        machine.metadata.finalizers = None;
+        assert_eq!(
+            name(&decide(&world(machine, Some(host(json!({}), "available"))))),
+            "Hold",
+            "first of all"
+        );
     }
     let mut provided = chosen();
     provided.spec.provider_id = Some("metal3://uid".into());

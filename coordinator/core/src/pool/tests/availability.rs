@@ -77,7 +77,7 @@ const AVAILABILITIES: [(&str, Change, Availability); 23] = {
         ("approved", |i| samples::annotate(i, annotation::APPROVAL, "Approved"), Availability::Available),
         (
             "managed disks",
-            |i| i.spec.storage = Some(serde_json::json!({ "volumes": [] })),
+            |i| i.spec.storage = Some(serde_json::json!({ "volumes": [{ "name": "data" }] })),
             Unavailable(Exclusion::ManagedDisks),
         ),
         (
@@ -164,5 +164,24 @@ fn member_of_deleted_machine_comes_back() {
         let availabilities = [Holder::Keeps, Holder::Releases(Timestamp::UNIX_EPOCH), Holder::Missing]
             .map(|holder| member_availability("workers", Some(&record), holder));
         assert_eq!(availabilities, want, "{name}");
+    }
+}
+
+/// A host without managed disks has the field too.
+#[test]
+fn only_volumes_keep_a_host_from_machines() {
+    use serde_json::json;
+    for (storage, want) in [
+        (json!({}), false),
+        (json!(null), false),
+        (json!({ "volumes": [] }), false),
+        (json!({ "volumes": null, "retryNonce": "7" }), false),
+        (json!({ "volumes": [{ "name": "data" }] }), true),
+        (json!({ "volume": [] }), true),
+        (json!("data"), true),
+    ] {
+        let mut inventory = samples::inventory("host-1");
+        inventory.spec.storage = Some(storage.clone());
+        assert_eq!(samples::record(&inventory).has_storage, want, "{storage}");
     }
 }

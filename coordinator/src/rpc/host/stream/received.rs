@@ -1,6 +1,7 @@
 //! Messages from the host on the stream.
 
 use coordinator_core::host::facts;
+use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use tokio::time::Instant;
 use wire::host_message;
@@ -22,6 +23,9 @@ impl Attachment {
     }
 
     pub(super) async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
+        if !self.take_token(Call::Message) {
+            return Err(RpcError::RateLimited);
+        }
         match message.message {
             Some(host_message::Message::Acknowledgement(acknowledgement)) => {
                 self.take_report_token()?;
@@ -49,7 +53,12 @@ impl Attachment {
                 self.agent_updates.note_state(state);
                 Ok(())
             }
-            Some(host_message::Message::Hello(_)) | None => Ok(()),
+            Some(host_message::Message::Hello(_)) => {
+                let detail = "a stream has one Hello";
+                Err(RpcError::from_refusal(Refusal::BadRequest, detail))
+            }
+            // A message of a newer agent.
+            None => Ok(()),
         }
     }
 

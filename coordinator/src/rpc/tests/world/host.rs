@@ -13,11 +13,20 @@ use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
 pub(in crate::rpc::tests) struct Host {
     name: String,
     pub(super) key: KeyPair,
+    /// Text of a keyfile that it reports.
+    keyfile: Option<String>,
 }
 
 impl Host {
     pub(in crate::rpc::tests) fn new(name: &str) -> Self {
-        Self { name: name.into(), key: KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap() }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        Self { name: name.into(), key, keyfile: None }
+    }
+
+    /// A host with a keyfile of this many bytes.
+    pub(in crate::rpc::tests) fn with_keyfile(self, bytes: usize) -> Self {
+        let text = format!("[connection]\nid=a\ntype=ethernet\n#{}\n", "x".repeat(bytes));
+        Self { keyfile: Some(text), ..self }
     }
 
     pub(in crate::rpc::tests) fn inventory_name(&self) -> String {
@@ -49,7 +58,10 @@ impl Host {
                 }],
                 ..Default::default()
             }),
-            observed_network: Some(Self::network("192.0.2.1/24")),
+            observed_network: Some(wire::ObservedNetwork {
+                connections: self.keyfile.iter().map(|text| ("a".to_owned(), text.clone())).collect(),
+                ..Self::network("192.0.2.1/24")
+            }),
             boot_id: LIVE_BOOT.into(),
             tpm_quote: None,
         }

@@ -145,6 +145,13 @@ impl Link {
         self.half.as_ref().unwrap().send(message).await.unwrap();
     }
 
+    /// Sends a message, if the stream is still open.
+    pub(in crate::rpc::tests) async fn try_send(&self, message: wire::host_message::Message) {
+        let message = wire::HostMessage { message: Some(message) };
+        // A stream that has ended takes no more messages.
+        let _ = self.half.as_ref().unwrap().send(message).await;
+    }
+
     pub(in crate::rpc::tests) async fn report_step(&mut self, report: wire::StepReport) -> Answer<()> {
         self.host.report_step(report).await.map(|_| ())
     }

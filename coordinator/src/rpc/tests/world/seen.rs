@@ -62,7 +62,14 @@ impl World {
 
     /// Asserts that `kubectl describe KIND NAME` shows an Event with this reason, and with
     /// these words of its cause and action.
-    pub(in crate::rpc::tests) fn expect_event(&self, kind: &str, name: &str, reason: &str, words: &str) {
+    pub(in crate::rpc::tests) async fn expect_event(
+        &self,
+        kind: &str,
+        name: &str,
+        reason: &str,
+        words: &str,
+    ) {
+        self.flush_events().await;
         let about = self.fake.look_at_events(kind, name);
         let is_it = |event: &Value| {
             event["reason"] == reason && event["message"].as_str().unwrap_or_default().contains(words)

@@ -60,6 +60,7 @@ impl Case<'_> {
             "metadata": {
                 "name": "m3m", "namespace": "fleet",
                 "annotations": { "metal3.io/BareMetalHost": "fleet/bmh-1" },
+                "finalizers": ["metal3machine.infrastructure.cluster.x-k8s.io"],
             },
             "spec": { "image": { "url": "oci://registry.example/os:v1" }, "providerID": self.provider_id },
         }))
