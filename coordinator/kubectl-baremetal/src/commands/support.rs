@@ -3,8 +3,10 @@
 mod redact;
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
 
 use coordinator_api::explain::Attention;
 use flate2::Compression;
@@ -30,7 +32,7 @@ pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments
     let now = Timestamp::now();
     let path = &arguments.file;
     let failed = || Failure::file(format!("write {}", path.display()));
-    let file = File::create(path).map_err(failed())?;
+    let file = create_private(path).map_err(failed())?;
     let seconds = u64::try_from(now.as_second()).unwrap_or(0);
     let mut bundle = Bundle::new(BufWriter::new(file), seconds);
     let mut count = 0;
@@ -55,6 +57,14 @@ pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments
         "Secrets are not read, and fields that may hold one are redacted: look before you send it"
     );
     Ok(Exit::Done)
+}
+
+/// A file that its owner alone may read: names and addresses of a fleet are of use to an attacker.
+fn create_private(path: &Path) -> io::Result<File> {
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // The mode above is that of a new file alone.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn to_clean_yaml(object: &impl Serialize) -> Result<String, Failure> {

@@ -1,5 +1,6 @@
 //! The bundle for reports holds no value of any Secret.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -37,6 +38,8 @@ pub(super) async fn check_bundle(story: &Story<'_>) -> anyhow::Result<()> {
     let file = environment.directory.path().join("support.tar.gz");
     let line = format!("support -A --file {}", file.display());
     story.plugin.expect(&line, DONE, &["Secrets are not read"]).await?;
+    let mode = std::fs::metadata(&file)?.permissions().mode() & 0o777;
+    ensure!(mode == 0o600, "the bundle has mode {mode:o}");
     let text = unpack(&file).await?;
     let parts = [
         "kind: MachineInventory",
