@@ -39,7 +39,9 @@ pub struct MachineRegistrationSpec {
     /// random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_name: Option<String>,
-    /// Labels of the inventory; the values are templates.
+    /// Labels of the inventory; the values are templates. They follow the facts of the host
+    /// until a plan is written for it. Pools select by labels, so that they are the
+    /// operator's from then on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_labels: BTreeMap<String, String>,
     /// Annotations of the inventory; the values are templates.

@@ -144,8 +144,11 @@ pub fn refresh_inventory(
     let mut now = Draft::default();
     now.take_metadata(registration, facts, class, &values);
     let spec = &registration.spec;
+    // Pools select by labels. Root on a host that was given to a tenant could state the facts of another
+    // pool, so that its labels are the operator's from then on.
+    let labels = if was_claimed(inventory) { Texts::new() } else { now.labels };
     let refresh = Refresh {
-        labels: select_changed(now.labels, inventory.labels(), &spec.machine_inventory_labels),
+        labels: select_changed(labels, inventory.labels(), &spec.machine_inventory_labels),
         annotations: select_changed(
             now.annotations,
             inventory.annotations(),
@@ -157,6 +160,12 @@ pub fn refresh_inventory(
 }
 
 type Texts = BTreeMap<String, String>;
+
+/// A plan was written for the host.
+fn was_claimed(inventory: &MachineInventory) -> bool {
+    let plan = inventory.status.as_ref().and_then(|status| status.plan.as_ref());
+    inventory.claim().is_some() || plan.is_some_and(|plan| plan.generation.is_some())
+}
 
 fn select_changed(new: Texts, old: &Texts, templates: &Texts) -> Texts {
     let changed = new.into_iter().filter(|(key, text)| {
@@ -206,6 +215,23 @@ mod tests {
         let values = template_values(&registration, &facts(), [7; 32]);
         draft.take_metadata(&registration, &facts(), KeyClass::Emulated, &values);
         draft
+    }
+
+    #[test]
+    fn labels_of_a_claimed_host_are_the_operators() {
+        let registration = registration(
+            &json!({ "machineInventoryLabels": { "rack": "${System Data/Host/Name}", "zone": "b" } }),
+        );
+        let refreshed = |status: Value| {
+            let mut inventory = inventory(&json!({ "zone": "a" }), &json!({}));
+            inventory.status = serde_json::from_value(status).unwrap();
+            refresh_inventory(&registration, &inventory, &facts()).unwrap()
+        };
+        assert_eq!(refreshed(json!({})).labels["zone"], "b");
+        let plan = json!({ "plan": { "id": "clean-1", "generation": 1 } });
+        let claimed = refreshed(plan);
+        assert_eq!(claimed.labels, Texts::new());
+        assert!(!claimed.annotations.is_empty(), "what the host states is shown");
     }
 
     #[test]
