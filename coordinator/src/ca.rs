@@ -17,6 +17,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SigningKey as _,
     SubjectPublicKeyInfo,
 };
+use ring::hmac;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::OffsetDateTime;
@@ -76,6 +77,8 @@ pub struct Authority {
     der: CertificateDer<'static>,
     trusted: Vec<CertificateDer<'static>>,
     issuer: Issuer<'static, KeyPair>,
+    /// Makes the codes in the tokens of installed hosts.
+    host_codes: hmac::Key,
 }
 
 impl std::fmt::Debug for Authority {
@@ -175,7 +178,9 @@ impl Authority {
         let issuer = Issuer::from_ca_cert_der(&der, key)
             .map_err(|error| CaError::stored(format!("certificate: {error}")))?;
         let own = first_certificate(certificate).to_owned();
-        Ok(Self { certificate: own, certificates: certificate.to_owned(), der, trusted: all, issuer })
+        let host_codes = derive_host_codes(issuer.key());
+        let certificates = certificate.to_owned();
+        Ok(Self { certificate: own, certificates, der, trusted: all, issuer, host_codes })
     }
 
     /// All certificates that hosts trust, PEM, for seed ISOs.
@@ -230,6 +235,16 @@ impl Authority {
         self.issuer.key().sign(message).map_err(CaError::sign("sign the agent"))
     }
 
+    /// The code of a message for an installed host, HMAC-SHA256.
+    pub fn make_host_code(&self, message: &[u8]) -> Vec<u8> {
+        hmac::sign(&self.host_codes, message).as_ref().to_vec()
+    }
+
+    /// Compares a code in a time that reveals nothing about it.
+    pub fn verify_host_code(&self, message: &[u8], code: &[u8]) -> bool {
+        hmac::verify(&self.host_codes, message, code).is_ok()
+    }
+
     /// Signs a client certificate; the answer is the chain, PEM, leaf first.
     pub fn sign_host(
         &self,
@@ -247,6 +262,12 @@ impl Authority {
         let certificate = params.signed_by(&public_key, &self.issuer).map_err(failed)?;
         Ok(format!("{}{}", certificate.pem(), self.certificate))
     }
+}
+
+/// A key of its own, so that no code tells anything about the key that signs.
+fn derive_host_codes(key: &KeyPair) -> hmac::Key {
+    let root = hmac::Key::new(hmac::HMAC_SHA256, &key.serialize_der());
+    hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&root, b"tokens of installed hosts").as_ref())
 }
 
 fn first_certificate(pem: &str) -> &str {

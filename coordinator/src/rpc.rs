@@ -4,6 +4,7 @@
 mod attestation;
 mod failure;
 pub mod host;
+mod host_token;
 pub mod identity;
 pub mod plan_notifications;
 mod rate_limits;

@@ -58,6 +58,8 @@ pub struct Challenge {
     /// The TPM that must answer.
     pub tpm: Option<Opened>,
     pub registration: Key,
+    /// The host showed the token that its installed disk keeps.
+    pub is_installed: bool,
 }
 
 struct Inner {

@@ -27,6 +27,8 @@ pub struct Registered {
     pub certificate: Certificate,
     /// The next task of the live system.
     pub next: Next,
+    /// The registration URL for the installed disk; empty from a former coordinator.
+    pub installed_url: String,
 }
 
 /// The response violates the contract.
@@ -63,7 +65,7 @@ async fn register<N: Transport + NetworkObserver>(
         None => None,
     };
     // No client certificate is shown, because the token opens the registration and the key proves
-    // the identity.
+    // the identity. An installed host has a token that admits this host alone.
     let session = tls::connect_tls(caller.config, caller.network, None).await?;
     let response = prove_identity(root, caller, system, session, attestor).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
@@ -72,6 +74,7 @@ async fn register<N: Transport + NetworkObserver>(
         inventory: format!("{}/{}", response.inventory_namespace, response.inventory_name),
         certificate,
         next: response.next.ok_or_else(|| invalid_answer("no next action"))?,
+        installed_url: response.installed_url,
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proto::v1alpha1::complete_response::Next;
 
 use crate::client::calls::Caller;
-use crate::client::config;
+use crate::client::config::{self, Config};
 use crate::client::registration::{Registered, register_once};
 use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
@@ -56,11 +56,12 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     ));
     let registered = until_registered(root, caller, &mut console).await;
     console.print_message(&format!("registered as {}", registered.inventory));
+    let installed = choose_installed_config(&config, &registered.installed_url)?;
     let live = Live {
         root,
         system,
         mounts,
-        caller,
+        caller: Caller { config: &installed, ..caller },
         console,
         certificate: registered.certificate,
         inventory: registered.inventory,
@@ -74,6 +75,14 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
         (None, Next::BootDisk(_)) => disk_missing(live).await?,
     }
     Ok(())
+}
+
+/// The configuration for the installed disk, which must not admit another host.
+fn choose_installed_config(config: &Config, installed_url: &str) -> Result<Config, Failure> {
+    match installed_url {
+        "" => Ok(config.clone()),
+        url => config.moved_to(url, &config.authority),
+    }
 }
 
 /// The identity of the installed system, if there is one, so that the host keeps it; else the

@@ -322,6 +322,7 @@ impl Registration for Coordinator {
             inventory_name: "host-1".to_owned(),
             certificate_chain: self.sign(&request.certificate_request, "live"),
             next: self.memory().next.clone(),
+            installed_url: String::new(),
         };
         self.told(|memory| memory.registrations.push(request));
         Ok(Response::new(response))

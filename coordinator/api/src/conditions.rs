@@ -48,7 +48,7 @@ pub enum Type {
     /// `MachineInventory`, `BareMetalHost`: the requested reboot has happened; present while
     /// the annotation asks for the reboot.
     Rebooted,
-    /// `MachineInventory`: the host attached by the newest URL, token and authorities.
+    /// `MachineInventory`: the host attached by the newest URL and authorities.
     CoordinatorKnown,
     /// `MachineInventory`: the host runs the agent version that the annotation names; present
     /// while the annotation exists.

@@ -19,8 +19,9 @@ use super::failures::show_condition;
 use super::reconciled::{Failure, Reconciled};
 use crate::clock::time_until;
 use crate::key::Key;
+use crate::store::registration::AUTHORITIES_SECRET;
 use crate::store::registration_token::{self, Token};
-use crate::store::{StoreError, status};
+use crate::store::{StoreError, secret, status};
 
 impl Reconciled for MachineRegistration {
     async fn reconcile(registration: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
@@ -44,7 +45,8 @@ impl Reconciled for MachineRegistration {
             stored.token
         };
         let now = context.clock.now();
-        let updates = registration_conditions(&registration, now);
+        let are_vendors_named = names_vendors(&registration, &context).await?;
+        let updates = registration_conditions(&registration, are_vendors_named, now);
         let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
         let mut projected = with_conditions(&registration, &updates, &context);
         projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
@@ -102,6 +104,7 @@ async fn show_duplicate(
 /// The conditions that show whether hosts can register, and which fields have no effect.
 pub(crate) fn registration_conditions(
     registration: &MachineRegistration,
+    are_vendors_named: bool,
     now: Timestamp,
 ) -> [ConditionUpdate; 5] {
     let unsupported = check_registration(registration);
@@ -115,9 +118,16 @@ pub(crate) fn registration_conditions(
         None => condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register"),
     };
     let refusal = admission::shown_refusal(registration, now).map(|(refusal, _)| refusal);
-    let admission = admission::admission_condition(registration);
+    let admission = admission::admission_condition(registration, are_vendors_named);
     let ignored = fields_ignored(&unsupported.ignored);
     [pause::paused_condition(false), ready, ignored, admission, admission::refusal_condition(refusal)]
+}
+
+/// The Secret with the CAs of TPM vendors exists, where the condition depends on it.
+async fn names_vendors(registration: &MachineRegistration, context: &Context) -> Result<bool, StoreError> {
+    let namespace = registration.namespace().filter(|_| admission::relies_on_tpms(registration));
+    let Some(namespace) = namespace else { return Ok(false) };
+    secret::read_secret(&context.client, &namespace, AUTHORITIES_SECRET).await.map(|found| found.is_some())
 }
 
 fn with_conditions(

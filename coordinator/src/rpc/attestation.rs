@@ -16,10 +16,9 @@ use super::{Context, RpcError};
 use crate::ca::Peer;
 use crate::credential::make_credential;
 use crate::store::StoreError;
+use crate::store::registration::AUTHORITIES_SECRET;
 use crate::tls::{Challenge, Session};
 
-/// Secret with the CAs of TPM vendors, one of which must have certified the TPM of a new host.
-const AUTHORITIES_SECRET: &str = "tpm-ca";
 const AUTHORITIES_KEY: &str = "tls.crt";
 
 impl From<AttestationError> for RpcError {

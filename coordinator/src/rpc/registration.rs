@@ -34,7 +34,7 @@ use super::attestation::{open_challenge, verify_tpm};
 use super::host::parse_network;
 use super::identity::{Call, check_boot_id, tls_session};
 use super::refresh::refresh_registered;
-use super::{Context, RpcError, refuse_shut_out};
+use super::{Context, RpcError, host_token, refuse_shut_out};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::key::{Key, Namespace, ObjectName};
 use crate::store::registration as store;
@@ -106,6 +106,8 @@ struct MatchedRegistration {
     registration: Option<Arc<MachineRegistration>>,
     /// An inventory has the key of the host.
     is_known: bool,
+    /// The token is the one that the installed disk of the host keeps.
+    is_installed: bool,
 }
 
 /// Checks the bounds of the contract, because templates cost time for each fact.
@@ -150,22 +152,40 @@ impl RegistrationService {
         self.context.caches.registrations.get(key).filter(|found| is_ready(found))
     }
 
+    /// The registration with that token.
+    fn find_by_token(&self, token: &str) -> Option<Arc<MachineRegistration>> {
+        let key = self.context.caches.tokens.find_object(token)?;
+        self.ready_registration(&key)
+    }
+
+    /// The registration of the token that an installed host keeps.
+    fn find_by_host_token(&self, token: &str, tpm_hash: &str) -> Option<Arc<MachineRegistration>> {
+        let found = self.ready_registration(&host_token::find_registration(token)?)?;
+        host_token::is_genuine(&self.context.authority, &found, tpm_hash, token).then_some(found)
+    }
+
     /// The registration with that token, or the registration of the inventory that has the key, because
     /// a replaced token must not lock a known host out.
     fn match_registration(&self, token: &str, tpm_hash: String) -> Option<MatchedRegistration> {
-        let by_token = self.context.caches.tokens.find_object(token);
-        if let Some(found) = by_token.and_then(|key| self.ready_registration(&key)) {
+        let by_token = self.find_by_token(token);
+        let is_installed = by_token.is_none();
+        if let Some(found) = by_token.or_else(|| self.find_by_host_token(token, &tpm_hash)) {
             let namespace = Namespace::of(&*found);
             let key = HostKey { tpm_hash, namespace: namespace.clone() };
             let is_known = self.context.cached_inventory(&key).is_some();
-            return Some(MatchedRegistration { namespace, registration: Some(found), is_known });
+            return Some(MatchedRegistration {
+                namespace,
+                registration: Some(found),
+                is_known,
+                is_installed,
+            });
         }
         let known = self.context.find_known(&tpm_hash)?;
         let namespace = Namespace::of(&*known);
         let name = known.annotations().get(annotation::REGISTRATION);
         let registration =
             name.and_then(|name| self.ready_registration(&ObjectRef::new(name).within(&namespace)));
-        Some(MatchedRegistration { namespace, registration, is_known: true })
+        Some(MatchedRegistration { namespace, registration, is_known: true, is_installed: false })
     }
 
     async fn begin_registration(
@@ -209,6 +229,7 @@ impl RegistrationService {
                 matched.namespace,
                 matched.registration.map_or_else(|| "".into(), |found| ObjectName::of(&*found)),
             ),
+            is_installed: matched.is_installed,
         });
         Ok(wire::BeginResponse { nonce: nonce.to_vec(), tpm_challenge })
     }
@@ -284,6 +305,11 @@ impl RegistrationService {
         if !self.context.rate_limits.take_token(&key, Call::Complete, Instant::now()) {
             return Err(RpcError::RateLimited);
         }
+        // Without it nothing would tell the first boot of the installed system from this one.
+        let is_new = self.context.cached_inventory(&key).is_none();
+        if is_new && request.boot_id.is_empty() && !challenge.is_installed {
+            return refuse_call(Refusal::BadRequest, "a live system states its boot when it registers");
+        }
         let network = request.observed_network.map(|network| parse_network(network, &key.tpm_hash));
         if let Some(Err(error)) = network.as_ref().map(network::check_size) {
             return Err(RpcError::refused_with(Refusal::BadRequest, error.to_string(), error.next_action()));
@@ -310,11 +336,14 @@ impl RegistrationService {
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
         let next = install::next_step(&self.context, registration, &inventory).await?;
         tracing::info!(namespace = key.namespace.as_str(), name, remote = %session.remote(), "host registered");
+        let installed_url = registration
+            .and_then(|found| host_token::render_url(&self.context.authority, found, &key.tpm_hash));
         Ok(wire::CompleteResponse {
             inventory_namespace: key.namespace.to_string(),
             inventory_name: name,
             certificate_chain,
             next: Some(next),
+            installed_url: installed_url.unwrap_or_default(),
         })
     }
 }

@@ -18,6 +18,9 @@ use serde_json::json;
 use super::{StoreError, TRIES, host, is_conflict, open_api, plan_record};
 use crate::key::Namespace;
 
+/// Secret with the CAs of TPM vendors, one of which must have certified the TPM of a new host.
+pub const AUTHORITIES_SECRET: &str = "tpm-ca";
+
 const KIND: &str = "MachineInventory";
 const SECRET: &str = "Secret";
 

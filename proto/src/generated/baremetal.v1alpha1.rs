@@ -901,6 +901,10 @@ pub struct CompleteResponse {
     /// PEM of the client certificate and its issuer.
     #[prost(string, tag = "4")]
     pub certificate_chain: ::prost::alloc::string::String,
+    /// The registration URL for the installed disk. Its last part admits this host
+    /// alone, by its key. Empty: a former coordinator, the host keeps its URL.
+    #[prost(string, tag = "7")]
+    pub installed_url: ::prost::alloc::string::String,
     /// Next step of the live system.
     #[prost(oneof = "complete_response::Next", tags = "5, 6")]
     pub next: ::core::option::Option<complete_response::Next>,

@@ -14,6 +14,7 @@ use coordinator_api::capi;
 use coordinator_api::conditions::{Reason, Type, find_condition, is_true};
 use coordinator_api::inventory::{AllocationState, MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::{BaremetalMachine, Phase};
+use coordinator_api::registration::MachineRegistration;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -22,7 +23,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::environment::{Environment, Management};
-use crate::host::{GuestHost, Host, Image};
+use crate::host::{self, GuestHost, Host, Image};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -280,11 +281,21 @@ impl<'a> Lifecycle<'a> {
         .await
     }
 
+    /// They admit any host, and no disk ever holds one.
+    async fn list_registration_tokens(&self) -> anyhow::Result<Vec<host::Secret>> {
+        let registrations = self.api::<MachineRegistration>().list(&ListParams::default()).await?;
+        let tokens = registrations.items.into_iter().filter_map(|found| found.status?.registration_token);
+        Ok(tokens.map(|text| host::Secret { what: "the token of the registration", text }).collect())
+    }
+
     /// The machine goes: the host is cleaned and released.
     pub async fn scale_down(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and released");
         let token = self.environment.workload.bootstrap_token();
-        let secrets = self.host.note_secrets(token).await?;
+        let mut secrets = self.host.note_secrets(token).await?;
+        if !secrets.is_empty() {
+            secrets.extend(self.list_registration_tokens().await?);
+        }
         self.scale(json!({ "spec": { "replicas": 0 } })).await?;
         self.await_release(inventory).await?;
         self.host.check_clean(token, &secrets).await?;

@@ -15,39 +15,117 @@ fn shows(reason: Reason) -> impl Fn(&World) -> bool {
     }
 }
 
+/// The configuration on the installed disk.
+fn read_config(world: &World) -> String {
+    std::fs::read_to_string(world.host("host-1").disk().state().config()).unwrap()
+}
+
+/// The last part of the URL in a configuration.
+fn token_in(config: &str) -> String {
+    let (_, rest) = config.split_once("/elemental/registration/").unwrap();
+    rest.lines().next().unwrap().trim().to_owned()
+}
+
+/// The token of the registration, which admits any host.
+fn registration_token(world: &World) -> String {
+    let object = world.get_object("machineregistrations.elemental.cattle.io", "hosts").unwrap();
+    object["status"]["registrationToken"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Files of the host's disk that hold the text.
+fn find_on_disk(world: &World, text: &str) -> Vec<std::path::PathBuf> {
+    let disk = world.host("host-1").disk();
+    // The state is on a partition of its own.
+    let mut directories = vec![disk.join("/"), disk.state().path().to_owned()];
+    let mut found = vec![];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let (path, kind) = entry.map(|entry| (entry.path(), entry.file_type().unwrap())).unwrap();
+            if kind.is_dir() {
+                directories.push(path);
+            } else if kind.is_file()
+                && std::fs::read(&path).unwrap().windows(text.len()).any(|part| part == text.as_bytes())
+            {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
 // Fault: the token is rotated, then a coordinator with the former one is restored, while a host is attached.
-// Shown: condition `CoordinatorKnown` of the MachineInventory; the host takes either, and is not visited.
+// Shown: condition `CoordinatorKnown` of the MachineInventory; the host takes the URL that follows from either, and
+// never holds a token that admits another host.
 #[tokio::test(start_paused = true)]
 async fn attached_hosts_follow_a_rotated_token() {
     let world = World::with_hosts(&["host-1"]).await;
-    let token = |world: &World| {
-        let object = world.get_object("machineregistrations.elemental.cattle.io", "hosts").unwrap();
-        object["status"]["registrationToken"].as_str().unwrap_or_default().to_owned()
-    };
-    let has = |token: &str| {
-        let token = token.to_owned();
-        move |world: &World| {
-            let config = std::fs::read_to_string(world.host("host-1").disk().state().config()).unwrap();
-            config.contains(&token) && shows(Reason::SettingsCurrent)(world)
-        }
-    };
-    let former = token(&world);
-    world.wait_until("the host has the token of its ISO", has(&former)).await;
+    world.wait_until("the host is known", shows(Reason::SettingsCurrent)).await;
+    let (former, kept) = (registration_token(&world), read_config(&world));
+    assert_eq!(find_on_disk(&world, &former), Vec::<std::path::PathBuf>::new(), "after the install");
+    assert!(!find_on_disk(&world, &token_in(&kept)).is_empty(), "the search finds what is there");
     let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
     world.patch("MachineRegistration", "hosts", rotate).await;
-    world
-        .wait_until("there is another token", |world| {
-            ![String::new(), former.clone()].contains(&token(world))
-        })
-        .await;
-    let rotated = token(&world);
-    world.wait_until("the host has it", has(&rotated)).await;
+    let is_rotated = |world: &World| ![String::new(), former.clone()].contains(&registration_token(world));
+    world.wait_until("there is another token", is_rotated).await;
+    let has_other = |world: &World| read_config(world) != kept && shows(Reason::SettingsCurrent)(world);
+    world.wait_until("the host has another URL", has_other).await;
+    let (rotated, changed) = (registration_token(&world), read_config(&world));
     world.restart_coordinator();
-    world.wait_until("it keeps it", has(&rotated)).await;
+    world.wait_idle().await;
+    assert_eq!(read_config(&world), changed, "it keeps it");
+    for token in [&rotated, &former] {
+        assert_eq!(find_on_disk(&world, token), Vec::<std::path::PathBuf>::new());
+    }
     world.patch("MachineRegistration", "hosts", json!({ "spec": { "token": former } })).await;
-    world.wait_until("the host has the former one", has(&former)).await;
+    let has_former = |world: &World| read_config(world) == kept && shows(Reason::SettingsCurrent)(world);
+    world.wait_until("the host has the former URL", has_former).await;
     world.expect_nothing("machineinventory/host-1").await;
-    assert!(!world.log().contains(&rotated) && !world.log().contains(&former), "a token is never logged");
+    let shown = [&rotated, &former, &token_in(&kept)].map(|token| world.log().contains(&**token));
+    assert_eq!(shown, [false; 3], "a token is never logged");
+    world.check_invariants().await;
+}
+
+// Fault: root on an installed host copies what its disk holds, and another machine registers with it.
+// Shown: host console and log of the coordinator: `UnknownToken`; nothing is written.
+// Seen: console
+#[tokio::test(start_paused = true)]
+async fn an_installed_host_admits_no_other_one() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    let stolen = read_config(&world);
+    world.boot_host("thief", "hosts");
+    world.host("thief").insert(&stolen);
+    world.wait_until("it is refused", |world| world.log().contains("UnknownToken")).await;
+    world.advance_time(Duration::from_mins(10)).await;
+    assert_eq!(world.fake.look_at_all("machineinventories.elemental.cattle.io").len(), 1);
+    world.check_invariants().await;
+}
+
+// Fault: the MachineInventory of an attached host vanishes, as after the restore of a backup that is older.
+// Shown: nothing: the host is registered again without its ISO, by the token that admits it alone.
+#[tokio::test(start_paused = true)]
+async fn a_lost_host_registers_again() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.fake.take_out("machineinventories.elemental.cattle.io", scenarios::NAMESPACE, "host-1");
+    // The host registers when its certificates have ended, so that a restored inventory is taken until then.
+    world.host_mut("host-1").power_off();
+    for certificate in ["live.pem", "installed.pem"] {
+        let path = world.host("host-1").disk().state().identity().join(certificate);
+        let _ = std::fs::remove_file(path);
+    }
+    world.host_mut("host-1").power_on();
+    // Its name is that of the template now.
+    let is_back = |world: &World| {
+        let found = world.fake.look_at_all("machineinventories.elemental.cattle.io");
+        let conditions = found.iter().flat_map(|host| host["status"]["conditions"].as_array().cloned());
+        let is_ready =
+            |condition: serde_json::Value| condition["type"] == "Ready" && condition["status"] == "True";
+        conditions.flatten().any(is_ready)
+    };
+    world.wait_until("the host is registered again", is_back).await;
+    assert_eq!(world.host("host-1").installs(), 1);
+    let found = world.fake.look_at_all("machineinventories.elemental.cattle.io");
+    let name = found[0]["metadata"]["name"].as_str().unwrap();
+    world.expect_nothing(&format!("machineinventory/{name}")).await;
     world.check_invariants().await;
 }
 
@@ -66,7 +144,7 @@ async fn unreachable_url_is_refused_by_attached_hosts() {
         .expect_why(
             "machineinventory/host-1",
             Reason::SettingsAnnounced,
-            "newer URL, token or authorities were sent",
+            "newer URL or authorities were sent",
             "the host confirms them when it attaches again",
         )
         .await;

@@ -229,12 +229,12 @@ reasons! {
         "the agent of the host was asked to reboot it, and the host is not back yet"
         "none: an orderly shutdown is forced after three minutes; if the host stays away, look at its console";
     fine RebootDone "the host attached from another boot; the request is done until its annotation is written again";
-    fine SettingsCurrent "the host attached by the newest URL, token and authorities of the coordinator";
+    fine SettingsCurrent "the host attached by the newest URL and authorities of the coordinator";
     wait SettingsAnnounced
-        "newer URL, token or authorities were sent to the host"
+        "newer URL or authorities were sent to the host"
         "none: the host confirms them when it attaches again";
     act SettingsRefused
-        "the host could not attach by the newer URL, token or authorities and kept its former ones"
+        "the host could not attach by the newer URL or authorities and kept its former ones"
         "make the new URL reachable from the host with a certificate that the new authorities sign";
     fine AgentAsWanted "the host attached with the agent version that the annotation agent-version names";
     wait AgentUpdateWaiting
@@ -318,7 +318,10 @@ reasons! {
     act SoftwareKeysApproved
         "hosts may prove a key in a file and wait for no approval: the registration URL alone admits a host"
         "set spec.approval: Manual, or demand a TPM by emulate-tpm: false; or limit the token by spec.tokenExpiresAt and spec.maxHosts";
-    fine AdmissionGuarded "new hosts wait for an operator, or prove a TPM";
+    act UnverifiedTpmsApproved
+        "hosts prove a TPM that no named vendor has certified, as a program can, and wait for no approval: the registration URL alone admits a host"
+        "put the CAs of the TPM vendors into the Secret tpm-ca and change the MachineRegistration, or set spec.approval: Manual; or limit the token by spec.tokenExpiresAt and spec.maxHosts";
+    fine AdmissionGuarded "new hosts wait for an operator, or prove a TPM of a named vendor";
     act HostRefused
         "a host with the token of this registration was refused; the message names code and host"
         "as the message says; the codes are in docs/reference/events.md";

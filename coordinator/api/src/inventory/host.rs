@@ -96,7 +96,7 @@ pub enum AgentUpdateState {
     Unavailable,
 }
 
-/// The URL, token and authorities by which a host reaches the coordinator.
+/// The URL and authorities by which a host reaches the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorStatus {

@@ -184,13 +184,13 @@ fn coordinator_condition(inventory: &MachineInventory) -> Option<ConditionUpdate
         CoordinatorSettingsState::Announced => condition_false(
             Type::CoordinatorKnown,
             Reason::SettingsAnnounced,
-            "newer URL, token or authorities were sent to the host",
+            "newer URL or authorities were sent to the host",
         )
         .with_next_action("wait until it has attached by them"),
         CoordinatorSettingsState::Refused => condition_false(
             Type::CoordinatorKnown,
             Reason::SettingsRefused,
-            format!("the host keeps the former URL, token and authorities: {}", known.message),
+            format!("the host keeps the former URL and authorities: {}", known.message),
         ),
     })
 }

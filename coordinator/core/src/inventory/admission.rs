@@ -149,8 +149,21 @@ pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
     }
 }
 
-/// The condition about a registration whose token alone admits a host.
-pub fn admission_condition(registration: &MachineRegistration) -> ConditionUpdate {
+/// TPMs admit hosts of this registration without an operator, so that their vendors count.
+pub fn relies_on_tpms(registration: &MachineRegistration) -> bool {
+    !needs_approval(registration) && !emulates_tpm(registration)
+}
+
+/// The condition about a registration whose token alone admits a host. `are_vendors_named`: the Secret
+/// with the CAs of TPM vendors exists.
+pub fn admission_condition(registration: &MachineRegistration, are_vendors_named: bool) -> ConditionUpdate {
+    if relies_on_tpms(registration) && !are_vendors_named {
+        let message = "the registration URL alone admits a host, because a program can play a TPM that no vendor has certified, and hosts are approved automatically";
+        return condition_true(Type::AdmissionOpen, Reason::UnverifiedTpmsApproved, message)
+            .with_next_action(
+                "put the CAs of the TPM vendors into the Secret tpm-ca, or set spec.approval to Manual",
+            );
+    }
     if emulates_tpm(registration) && !needs_approval(registration) {
         let message = "the registration URL alone admits a host, because hosts may prove their identity by a key in a file and are approved automatically";
         return condition_true(Type::AdmissionOpen, Reason::SoftwareKeysApproved, message)
@@ -263,18 +276,21 @@ mod tests {
     }
 
     #[test]
-    fn automatic_approval_of_software_keys_is_warned_of() {
-        for (approval, emulate, want) in [
-            ("Automatic", true, Reason::SoftwareKeysApproved),
-            ("Manual", true, Reason::AdmissionGuarded),
-            ("Automatic", false, Reason::AdmissionGuarded),
+    fn admission_by_a_token_alone_is_warned_of() {
+        for (approval, emulate, are_vendors_named, want) in [
+            ("Automatic", true, false, Reason::SoftwareKeysApproved),
+            ("Automatic", true, true, Reason::SoftwareKeysApproved),
+            ("Manual", true, false, Reason::AdmissionGuarded),
+            ("Manual", false, false, Reason::AdmissionGuarded),
+            ("Automatic", false, false, Reason::UnverifiedTpmsApproved),
+            ("Automatic", false, true, Reason::AdmissionGuarded),
         ] {
             let elemental = json!({ "registration": { "emulate-tpm": emulate } });
             let spec = json!({ "approval": approval, "config": { "elemental": elemental } });
             assert_eq!(
-                admission_condition(&registration(&spec, &json!({}))).reason,
+                admission_condition(&registration(&spec, &json!({})), are_vendors_named).reason,
                 want,
-                "{approval} {emulate}"
+                "{approval} {emulate} {are_vendors_named}"
             );
         }
     }

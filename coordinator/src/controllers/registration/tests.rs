@@ -258,6 +258,10 @@ async fn token_expiry_is_shown_when_it_comes() {
 #[tokio::test(start_paused = true)]
 async fn open_admission_is_warned_of() {
     let setting = registered().await;
+    assert_eq!(read_condition(&setting, "hosts", "AdmissionOpen"), pair("True", "UnverifiedTpmsApproved"));
+    setting.create("Secret", "tpm-ca", json!({ "data": { "tls.crt": "" } })).await;
+    setting.patch("MachineRegistration", "hosts", json!({ "spec": { "maxHosts": 7 } })).await;
+    setting.settle().await;
     assert_eq!(read_condition(&setting, "hosts", "AdmissionOpen"), pair("False", "AdmissionGuarded"));
     let elemental = json!({ "registration": { "emulate-tpm": true } });
     for (approval, want) in

@@ -11,7 +11,7 @@ use proto::proof;
 use proto::v1alpha1 as wire;
 
 use super::statement::Statement;
-use crate::rpc::{Context, RpcError};
+use crate::rpc::{Context, RpcError, host_token};
 
 /// The settings that the host should have; `None` while its registration is not ready.
 pub(super) fn find_wanted(
@@ -20,9 +20,10 @@ pub(super) fn find_wanted(
 ) -> Option<wire::CoordinatorSettings> {
     let name = inventory.annotations().get(annotation::REGISTRATION)?;
     let key = ObjectRef::new(name).within(&inventory.namespace()?);
-    let url = context.caches.registrations.get(&key)?.status.as_ref()?.registration_url.clone()?;
+    let registration = context.caches.registrations.get(&key)?;
+    let tpm_hash = inventory.spec.tpm_hash.as_deref()?;
     Some(wire::CoordinatorSettings {
-        registration_url: url,
+        registration_url: host_token::render_url(&context.authority, &registration, tpm_hash)?,
         authorities: context.authority.certificates().to_owned(),
     })
 }

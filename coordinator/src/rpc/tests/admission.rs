@@ -49,6 +49,40 @@ async fn new_host_waits_for_approval() {
     assert!(matches!(done.next, Some(wire::complete_response::Next::Install(_))));
 }
 
+// Fault: a program registers a new host and leaves out the boot, with which the first boot of its installed system is
+// compared.
+// Shown: host console: `BadRequest`; nothing is written.
+#[tokio::test]
+async fn a_new_host_states_its_boot() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    for (boot_id, is_installed) in [("", false), ("", true)] {
+        let token = if is_installed { world.host_token("token", &host) } else { "token".to_owned() };
+        let nonce = link.begin(&host, &token).await.unwrap();
+        let mut request = host.complete(&nonce, &link.exporter);
+        request.boot_id = boot_id.into();
+        let registered = link.complete(request).await;
+        let refused = registered.err().map(|status| refusal(&status).unwrap());
+        assert_eq!(refused, (!is_installed).then_some(Refusal::BadRequest));
+        assert_eq!(world.inventory("m-a").is_some(), is_installed);
+    }
+}
+
+/// The token that an installed disk keeps is of no use to another host.
+#[tokio::test]
+async fn a_host_token_admits_its_host_alone() {
+    let world = World::start().await;
+    let (host, thief) = (Host::new("a"), Host::new("b"));
+    let registered = world.connect(None).await.register(&host, "token").await.unwrap();
+    let kept = registered.installed_url.rsplit_once('/').unwrap().1.to_owned();
+    assert_eq!(kept, world.host_token("token", &host));
+    assert!(!registered.installed_url.ends_with("/token"));
+    assert_eq!(register(&world, 0, &thief, &kept).await, Some(Refusal::UnknownToken));
+    assert!(world.inventory("m-b").is_none());
+    assert_eq!(register(&world, 0, &host, &kept).await, None);
+}
+
 /// With another key it is another host to an operator.
 #[tokio::test]
 async fn replaced_key_waits_for_approval() {

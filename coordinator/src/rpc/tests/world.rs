@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use coordinator_api::inventory::MachineInventory;
+use coordinator_api::registration::MachineRegistration;
 use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -38,6 +39,7 @@ use crate::lease::replica::ReplicaLife;
 use crate::listener;
 use crate::metrics::Metrics;
 use crate::rpc::host::end_lost_sessions;
+use crate::rpc::host_token::render_url;
 use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::RegistrationTokens;
 use crate::rpc::{Caches, Context, Replica, SessionTiming};
@@ -207,6 +209,14 @@ impl World {
 
     pub(super) fn metrics(&self) -> String {
         self.metrics.encode_text().unwrap()
+    }
+
+    /// The token that the installed disk of the host keeps.
+    pub(super) fn host_token(&self, registration: &str, host: &Host) -> String {
+        let found = self.fake.look(REGISTRATIONS, "fleet", registration).unwrap();
+        let found: MachineRegistration = serde_json::from_value(found).unwrap();
+        let url = render_url(&self.authority, &found, &host.hash()).unwrap();
+        url.rsplit_once('/').unwrap().1.to_owned()
     }
 
     pub(super) fn inventory(&self, name: &str) -> Option<Value> {

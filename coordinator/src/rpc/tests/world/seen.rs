@@ -85,7 +85,7 @@ fn parse(object: Value) -> DynamicObject {
 /// No controller runs here: what it makes of a registration.
 fn with_conditions(mut object: Value, now: Timestamp) -> Value {
     let registration: MachineRegistration = serde_json::from_value(object.clone()).unwrap();
-    let updates = registration_conditions(&registration, now);
+    let updates = registration_conditions(&registration, false, now);
     let mut conditions = registration.status.unwrap_or_default().conditions;
     set_conditions(&mut conditions, &updates, registration.metadata.generation, now);
     object["status"]["conditions"] = json!(conditions);
