@@ -116,7 +116,7 @@ async fn a_lost_host_registers_again() {
     // Its name is that of the template now.
     let is_back = |world: &World| {
         let found = world.fake.look_at_all("machineinventories.elemental.cattle.io");
-        let conditions = found.iter().flat_map(|host| host["status"]["conditions"].as_array().cloned());
+        let conditions = found.iter().filter_map(|host| host["status"]["conditions"].as_array().cloned());
         let is_ready =
             |condition: serde_json::Value| condition["type"] == "Ready" && condition["status"] == "True";
         conditions.flatten().any(is_ready)
