@@ -9,7 +9,7 @@ mod inventories;
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::{KeyClass, LiveTpm};
+use coordinator_api::inventory::{KeyClass, LiveTpm, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::attestation::Opened;
@@ -164,6 +164,17 @@ impl RegistrationService {
         host_token::is_genuine(&self.context.authority, &found, tpm_hash, token).then_some(found)
     }
 
+    /// The inventory with that key. An installed host names its namespace, also by a token that was
+    /// rotated since, because anyone may create an inventory with its hash in another namespace.
+    fn find_known(&self, token: &str, tpm_hash: &str) -> Option<Arc<MachineInventory>> {
+        let named = host_token::find_registration(token).and_then(|found| found.namespace);
+        let of_named = named.and_then(|namespace| {
+            let key = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: namespace.as_str().into() };
+            self.context.cached_inventory(&key)
+        });
+        of_named.or_else(|| self.context.find_known(tpm_hash))
+    }
+
     /// The registration with that token, or the registration of the inventory that has the key, because
     /// a replaced token must not lock a known host out.
     fn match_registration(&self, token: &str, tpm_hash: String) -> Option<MatchedRegistration> {
@@ -180,7 +191,7 @@ impl RegistrationService {
                 is_installed,
             });
         }
-        let known = self.context.find_known(&tpm_hash)?;
+        let known = self.find_known(token, &tpm_hash)?;
         let namespace = Namespace::of(&*known);
         let name = known.annotations().get(annotation::REGISTRATION);
         let registration =

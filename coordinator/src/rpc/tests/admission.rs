@@ -1,6 +1,7 @@
 //! Which hosts are taken: approval, quota, expiry, revocation.
 
 use coordinator_api::names::annotation;
+use fake_apiserver::OwnerReferences;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::Value;
@@ -81,6 +82,31 @@ async fn a_host_token_admits_its_host_alone() {
     assert_eq!(register(&world, 0, &thief, &kept).await, Some(Refusal::UnknownToken));
     assert!(world.inventory("m-b").is_none());
     assert_eq!(register(&world, 0, &host, &kept).await, None);
+}
+
+// Fault: a tenant creates a MachineInventory with the hash of a host of another namespace, and the token of that host
+// was rotated while the host was away.
+// Shown: nothing: the host names its own namespace.
+#[tokio::test]
+async fn a_copied_hash_shuts_no_host_out() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    register(&world, 0, &host, "token").await;
+    let kept = world.host_token("token", &host);
+    let stale = format!("{}{}", &kept[..kept.len() - 2], "00");
+    assert_eq!(register(&world, 0, &host, &stale).await, None, "its key is known");
+    world.settled("m-a").await;
+    let mut copy = world.inventory("m-a").unwrap();
+    copy["metadata"]["namespace"] = "other".into();
+    world.fake.put_back(copy, OwnerReferences::Drop).unwrap();
+    let is_ambiguous = async || {
+        let refused = register(&world, 0, &host, "a token that was rotated").await;
+        refused == Some(Refusal::UnknownToken)
+    };
+    while !is_ambiguous().await {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(register(&world, 0, &host, &stale).await, None);
 }
 
 /// With another key it is another host to an operator.
