@@ -100,7 +100,7 @@ pub enum AgentUpdateState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorStatus {
-    /// SHA-256 of the settings by which the host attached.
+    /// SHA-256 of the settings by which the host attached, without its own token.
     pub checksum: String,
     /// State of the newest settings.
     pub state: CoordinatorSettingsState,

@@ -114,22 +114,22 @@ pub struct Attach<'a> {
     pub hardware: Option<&'a HardwareStatus>,
     /// `None` where its agent is older: a report follows.
     pub network: Option<&'a ObservedNetwork>,
-    /// The state of its settings, if it is known.
-    pub settings: Option<CoordinatorSettingsState>,
+    /// The state of its settings, if it is known, and the checksum that is shown.
+    pub settings: Option<(CoordinatorSettingsState, &'a str)>,
     pub now: Timestamp,
 }
 
 /// The installed system attached. Its statement fills gaps of the status: a plan that
 /// was lost with the status is announced again.
 pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
-    let HostStatement { system, agent_version, carried, installed, settings, agent_update: _ } =
+    let HostStatement { system, agent_version, carried, installed, settings: _, agent_update: _ } =
         attach.statement;
     let host = status.host.get_or_insert_default();
     record_running_system(host, system);
     host.agent_version = truncate_text(agent_version);
     record_hardware(host, attach.hardware);
-    if let Some(state) = attach.settings {
-        host.coordinator = Some(settings_status(state, settings, ""));
+    if let Some((state, checksum)) = attach.settings {
+        host.coordinator = Some(settings_status(state, checksum, ""));
     }
     let is_same = host.session.as_ref().is_some_and(|session| {
         session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id

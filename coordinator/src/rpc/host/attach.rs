@@ -228,7 +228,8 @@ async fn record_session(
     let key = Key::of(&*inventory);
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
-    let settings = settings::compare_settings(context, &inventory, statement);
+    let compared = settings::compare_settings(context, &inventory, statement);
+    let settings = compared.as_ref().map(|(state, checksum)| (*state, checksum.as_str()));
     let (hardware, network) = (reported.hardware.as_ref(), reported.network.as_ref());
     let attach = Attach { namespace, name, replica, statement: stated, hardware, network, settings, now };
     let written = context.update_status(inventory, |status| {

@@ -33,20 +33,42 @@ pub(super) fn checksum(settings: &wire::CoordinatorSettings) -> String {
     proof::settings(&settings.registration_url, &settings.authorities)
 }
 
-/// Compares the settings of the statement with the wanted ones.
+/// The checksum that the status shows: the last part of the URL is of one host, and all hosts of a
+/// registration that have the same settings show the same. It changes when the host has attached.
+fn shown_checksum(
+    inventory: &MachineInventory,
+    wanted: Option<&wire::CoordinatorSettings>,
+    statement: &Statement,
+    state: CoordinatorSettingsState,
+) -> String {
+    let current = wanted.filter(|_| state == CoordinatorSettingsState::Current);
+    let address = current.and_then(|wanted| Some((wanted.registration_url.rsplit_once('/')?.0, wanted)));
+    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+    match address {
+        Some((address, wanted)) => proof::settings(address, &wanted.authorities),
+        None => host
+            .and_then(|host| host.coordinator.as_ref())
+            .map_or_else(|| statement.stated.settings.clone(), |known| known.checksum.clone()),
+    }
+}
+
+/// Compares the settings of the statement with the wanted ones, and gives the checksum for the status.
 pub(super) fn compare_settings(
     context: &Context,
     inventory: &MachineInventory,
     statement: &Statement,
-) -> Option<CoordinatorSettingsState> {
+) -> Option<(CoordinatorSettingsState, String)> {
     let wanted = find_wanted(context, inventory)?;
     let stated = &statement.stated.settings;
-    let is_current = *stated == checksum(&wanted);
-    (!stated.is_empty()).then_some(if is_current {
+    if stated.is_empty() {
+        return None;
+    }
+    let state = if *stated == checksum(&wanted) {
         CoordinatorSettingsState::Current
     } else {
         CoordinatorSettingsState::Announced
-    })
+    };
+    Some((state, shown_checksum(inventory, Some(&wanted), statement, state)))
 }
 
 /// The status has the state of the host's settings.
@@ -78,8 +100,10 @@ pub(super) async fn record(
         Err(error) if error.is_inventory_gone() => return Ok(()),
         read => read?,
     };
+    let wanted = find_wanted(context, &inventory);
+    let checksum = shown_checksum(&inventory, wanted.as_ref(), statement, state);
     let written = context.update_status(inventory, |status| {
-        facts::record_settings(status, state, &statement.stated.settings, message);
+        facts::record_settings(status, state, &checksum, message);
     });
     written.await.map(drop)
 }

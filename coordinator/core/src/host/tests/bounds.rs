@@ -125,7 +125,7 @@ fn attached_status() -> MachineInventoryStatus {
         statement: &statement,
         hardware: Some(&hardware),
         network: None,
-        settings: Some(CoordinatorSettingsState::Announced),
+        settings: Some((CoordinatorSettingsState::Announced, &statement.settings)),
         now: NOW,
     };
     let mut status = MachineInventoryStatus::default();
