@@ -7,6 +7,7 @@
 
 pub mod agent_file;
 pub mod base_image;
+mod bounded;
 pub mod ca;
 pub mod client;
 pub mod clock;

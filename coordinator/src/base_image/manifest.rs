@@ -1,15 +1,14 @@
 //! Resolves a reference to the layers of the image for the platform of the hosts.
 
-use std::fmt;
-
 use coordinator_core::seed_image::platform::Platform;
 use oci_spec::image::{Descriptor, Digest, DigestAlgorithm, ImageIndex, ImageManifest, Os};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
 
 use super::BaseImageError;
 use super::registry::Registry;
+use crate::bounded::Items;
 
 /// Largest size of a manifest, an index or a configuration. Registries accept no larger ones.
 const DOCUMENT_SIZE: usize = 4 << 20;
@@ -37,38 +36,8 @@ pub(super) enum Document {
 /// The fields by which documents differ, without a value in memory.
 #[derive(Deserialize)]
 struct Fields {
-    manifests: Option<Entries>,
-    layers: Option<Entries>,
-}
-
-/// A list of at most [`ENTRIES`] descriptors.
-struct Entries;
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Counter;
-
-        impl<'de> Visitor<'de> for Counter {
-            type Value = Entries;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "at most {ENTRIES} descriptors")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Entries, A::Error> {
-                let mut count = 0;
-                while sequence.next_element::<IgnoredAny>()?.is_some() {
-                    count += 1;
-                    if count > ENTRIES {
-                        return Err(A::Error::invalid_length(count, &self));
-                    }
-                }
-                Ok(Entries)
-            }
-        }
-
-        deserializer.deserialize_seq(Counter)
-    }
+    manifests: Option<Items<IgnoredAny, ENTRIES>>,
+    layers: Option<Items<IgnoredAny, ENTRIES>>,
 }
 
 #[derive(Deserialize)]

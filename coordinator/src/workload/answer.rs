@@ -1,9 +1,6 @@
 //! Answers of workload clusters, whose control planes are not trusted: an answer is read up to a bound
 //! and decoded into types that keep no more than is used, and an error is cut to its code and reason.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use http::Response;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -11,8 +8,9 @@ use kube::core::Status;
 use kube::core::request::Error as BuildError;
 use kube::{Client, Error};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeOwned;
 
+use crate::bounded::Text;
 use crate::client::WORKLOAD_BYTES;
 
 /// Most bytes of an error, of which only the reason is read.
@@ -87,121 +85,4 @@ fn read_reason(body: &[u8]) -> Option<String> {
     let Text(reason) = serde_json::from_slice::<Reason>(body).ok()?.reason?;
     let is_word = !reason.is_empty() && reason.bytes().all(|byte| byte.is_ascii_alphabetic());
     is_word.then_some(reason)
-}
-
-/// A text of at most `MOST` bytes.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Text<const MOST: usize>(pub(super) String);
-
-impl<'de, const MOST: usize> Deserialize<'de> for Text<MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor<const MOST: usize>;
-
-        impl<const MOST: usize> Visitor<'_> for TextVisitor<MOST> {
-            type Value = Text<MOST>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "a text of at most {MOST} bytes")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                if text.len() > MOST {
-                    return Err(E::invalid_length(text.len(), &self));
-                }
-                Ok(Text(text.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// A list of at most `MOST` items. Decoding ends at the first item above the bound.
-#[derive(Debug)]
-pub(super) struct Items<T, const MOST: usize>(pub(super) Vec<T>);
-
-impl<T, const MOST: usize> Default for Items<T, MOST> {
-    fn default() -> Self {
-        Self(vec![])
-    }
-}
-
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Items<T, MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ItemsVisitor<T, const MOST: usize>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for ItemsVisitor<T, MOST> {
-            type Value = Items<T, MOST>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "at most {MOST} items")
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Items(vec![]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
-                let mut items = vec![];
-                while let Some(item) = sequence.next_element()? {
-                    if items.len() == MOST {
-                        return Err(A::Error::invalid_length(MOST + 1, &self));
-                    }
-                    items.push(item);
-                }
-                Ok(Items(items))
-            }
-        }
-
-        deserializer.deserialize_any(ItemsVisitor(PhantomData))
-    }
-}
-
-/// A map of at most `MOST` entries.
-#[derive(Debug)]
-pub(super) struct Entries<K, V, const MOST: usize>(pub(super) Vec<(K, V)>);
-
-impl<K, V, const MOST: usize> Default for Entries<K, V, MOST> {
-    fn default() -> Self {
-        Self(vec![])
-    }
-}
-
-impl<'de, K, V, const MOST: usize> Deserialize<'de> for Entries<K, V, MOST>
-where
-    K: Deserialize<'de>,
-    V: Deserialize<'de>,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<K, V, const MOST: usize>(PhantomData<(K, V)>);
-
-        impl<'de, K, V, const MOST: usize> Visitor<'de> for EntriesVisitor<K, V, MOST>
-        where
-            K: Deserialize<'de>,
-            V: Deserialize<'de>,
-        {
-            type Value = Entries<K, V, MOST>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "at most {MOST} entries")
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Entries(vec![]))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = vec![];
-                while let Some(entry) = map.next_entry()? {
-                    if entries.len() == MOST {
-                        return Err(A::Error::invalid_length(MOST + 1, &self));
-                    }
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_any(EntriesVisitor(PhantomData))
-    }
 }

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::WorkloadClients;
-use super::answer::{Text, read_answer, send_request};
+use super::answer::{read_answer, send_request};
+use crate::bounded::Text;
 use crate::key::Key;
 use crate::store::{StoreError, is_not_found};
 

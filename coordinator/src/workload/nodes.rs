@@ -6,8 +6,9 @@ use kube::{Client, Error};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::answer::{AnswerError, Entries, Items, Text, read_answer};
+use super::answer::{AnswerError, read_answer};
 use super::node_request;
+use crate::bounded::{Entries, Items, Text};
 
 /// Nodes of a page. A Node that lists its images has some 30 KiB.
 const PAGE: usize = 50;

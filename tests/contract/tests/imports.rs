@@ -144,6 +144,7 @@ const ROOMS: [(&str, &[&str]); 7] = [
     (
         "coordinator/src",
         &[
+            "bounded",
             "ca",
             "clock",
             "credential",
