@@ -64,53 +64,48 @@ pub(crate) fn list_services(variables: impl Iterator<Item = (OsString, OsString)
 #[error("cannot resolve {0}")]
 pub(crate) struct UnknownHost(String, #[source] io::Error);
 
-/// Networks that no object may name, in IPv4: this network, link-local with the metadata services of most
-/// clouds, IETF protocols with that of Oracle, Alibaba's metadata service, Azure's wire server, reserved.
-const REFUSED_V4: [([u8; 4], u8); 6] = [
-    ([0, 0, 0, 0], 8),
-    ([169, 254, 0, 0], 16),
-    ([192, 0, 0, 0], 24),
-    ([100, 100, 100, 200], 32),
-    ([168, 63, 129, 16], 32),
-    ([240, 0, 0, 0], 4),
-];
-
-/// The same in IPv6: addresses that carry one of IPv4 (compatible, Teredo, 6to4), link-local, and the
-/// metadata services of AWS, Google and Scaleway.
-const REFUSED_V6: [([u16; 8], u8); 7] = [
-    ([0, 0, 0, 0, 0, 0, 0, 0], 96),
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32),
-    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
-    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
-    ([0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0], 32),
-    ([0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0], 32),
-    ([0xfd00, 0x0042, 0, 0, 0, 0, 0, 0x0042], 128),
+/// Networks that no object may name.
+const REFUSED: [IpNet; 13] = [
+    // This network, link-local with the metadata services of most clouds, IETF protocols with that of
+    // Oracle, Alibaba's metadata service, Azure's wire server, reserved.
+    v4([0, 0, 0, 0], 8),
+    v4([169, 254, 0, 0], 16),
+    v4([192, 0, 0, 0], 24),
+    v4([100, 100, 100, 200], 32),
+    v4([168, 63, 129, 16], 32),
+    v4([240, 0, 0, 0], 4),
+    // Addresses that carry one of IPv4 (compatible, Teredo, 6to4), link-local, and the metadata services
+    // of AWS, Google and Scaleway.
+    v6([0, 0, 0, 0, 0, 0, 0, 0], 96),
+    v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 32),
+    v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
+    v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+    v6([0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0], 32),
+    v6([0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0], 32),
+    v6([0xfd00, 0x0042, 0, 0, 0, 0, 0, 0x0042], 128),
 ];
 
 /// Prefixes under which a NAT64 gateway translates the last four bytes to an address of IPv4.
-const NAT64: [([u16; 8], u8); 2] =
-    [([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96), ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48)];
+const NAT64: [IpNet; 2] =
+    [v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96), v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48)];
 
-fn is_in_v6(networks: &[([u16; 8], u8)], address: Ipv6Addr) -> bool {
-    let address = u128::from(address);
-    networks.iter().any(|(network, length)| {
-        let network = u128::from(Ipv6Addr::from(*network));
-        (address ^ network) >> (128 - u32::from(*length).min(128)) == 0 || address == network
-    })
+const fn v4(octets: [u8; 4], length: u8) -> IpNet {
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::from_octets(octets)), length)
 }
 
-fn is_in_v4(networks: &[([u8; 4], u8)], address: Ipv4Addr) -> bool {
-    let address = u32::from(address);
-    networks.iter().any(|(network, length)| {
-        (u64::from(address) ^ u64::from(u32::from_be_bytes(*network))) >> (32 - u32::from(*length)) == 0
-    })
+const fn v6(segments: [u16; 8], length: u8) -> IpNet {
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::from_segments(segments)), length)
+}
+
+fn holds(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// The address to which a NAT64 gateway sends.
 fn find_translated(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, d] = v6.octets();
-    is_in_v6(&NAT64, v6).then_some(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+    holds(&NAT64, address).then_some(IpAddr::V4(Ipv4Addr::from_octets([a, b, c, d])))
 }
 
 /// Flags for the API servers of workload clusters.
@@ -186,12 +181,8 @@ impl Targets {
             // A gateway that is allowed still leads to what is refused.
             return is_allowed && self.allows_address(translated);
         }
-        let is_special = match address {
-            IpAddr::V4(v4) => is_in_v4(&REFUSED_V4, v4),
-            IpAddr::V6(v6) => is_in_v6(&REFUSED_V6, v6),
-        };
         is_allowed
-            || !(is_special
+            || !(holds(&REFUSED, address)
                 || address.is_loopback()
                 || address.is_multicast()
                 || is_in_networks(&self.0.refused, address))
