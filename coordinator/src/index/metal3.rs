@@ -22,9 +22,9 @@ use coordinator_api::metal3::names;
 use coordinator_core::metal3::data::{group_of_data, group_of_template};
 use coordinator_core::metal3::ipam::{ClaimKind, chosen_address, is_ours};
 use coordinator_core::metal3::machine::{HostRoster, HostWish};
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 
-use clusters::Clusters;
+use clusters::{Clusters, OfCluster};
 use host_addresses::{HostAddresses, HostFacts};
 pub(crate) use hosts::{cluster_of_infrastructure, template_of_machine};
 use seen::Seen;
@@ -137,35 +137,35 @@ impl Metal3Index {
     pub(crate) fn apply_ip_claim(&self, claim: &IPClaim, presence: Presence) -> Triggers {
         let key = Key::of(claim);
         let pool = key.in_namespace_of(&claim.spec.pool.name);
-        let facts = (presence == Presence::Exists).then(|| (pool, chosen_address(claim)));
-        let mut inner = self.write_inner();
-        inner.clusters.apply_member(claim, presence);
-        let data = claim.labels().get(names::DATA_NAME).map(|name| key.in_namespace_of(name));
-        inner.claims_by_data.set_group(&key, data.as_ref().filter(|_| facts.is_some()));
-        let objects = inner.orphaned_addresses(&key, presence);
-        let woken = inner.addresses.update_claim(&key, facts);
-        claim_subjects(woken)
-            .chain([(Kind::IPClaim, key)])
-            .chain(of_kind(Kind::Metal3Data, data))
-            .chain(of_kind(Kind::IPAddress, objects))
-            .collect()
+        self.apply_claim(claim, &key, Some(pool), presence)
     }
 
-    /// A claim of Cluster API on one of our pools.
+    /// A claim of Cluster API, which may be on one of our pools.
     pub(crate) fn apply_address_claim(&self, claim: &IPAddressClaim, presence: Presence) -> Triggers {
         let key = Key::of(claim);
+        let pool = is_ours(claim).then(|| key.in_namespace_of(&claim.spec.pool_ref.name));
+        self.apply_claim(claim, &slot_of_address_claim(&key), pool, presence)
+    }
+
+    /// A claim has its `slot` among the claims of both kinds. `pool` is one of ours.
+    fn apply_claim<K: OfCluster + ResourceExt>(
+        &self,
+        claim: &K,
+        slot: &Key,
+        pool: Option<Key>,
+        presence: Presence,
+    ) -> Triggers {
+        let key = Key::of(claim);
         let exists = presence == Presence::Exists;
-        let pool = key.in_namespace_of(&claim.spec.pool_ref.name);
-        let facts = (exists && is_ours(claim)).then(|| (pool, chosen_address(claim)));
+        let facts = pool.filter(|_| exists).map(|pool| (pool, chosen_address(claim)));
+        let data = claim.labels().get(names::DATA_NAME).map(|name| key.in_namespace_of(name));
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
-        let slot = slot_of_address_claim(&key);
-        let data = claim.labels().get(names::DATA_NAME).map(|name| key.in_namespace_of(name));
-        inner.claims_by_data.set_group(&slot, data.as_ref().filter(|_| exists));
-        let objects = inner.orphaned_addresses(&slot, presence);
-        let woken = inner.addresses.update_claim(&slot, facts);
+        inner.claims_by_data.set_group(slot, data.as_ref().filter(|_| exists));
+        let objects = inner.orphaned_addresses(slot, presence);
+        let woken = inner.addresses.update_claim(slot, facts);
         claim_subjects(woken)
-            .chain([(Kind::IPAddressClaim, key)])
+            .chain([(K::KIND, key)])
             .chain(of_kind(Kind::Metal3Data, data))
             .chain(of_kind(Kind::IPAddress, objects))
             .collect()

@@ -26,7 +26,7 @@ pub use claim::{
     ClaimStep, data_name, decide_claim, group_of_data, group_of_template, labels_of_template,
     project_template,
 };
-pub use foreign::{foreign_claim, read_foreign_address};
+pub use foreign::{claim_labels, claim_name, foreign_claim, read_foreign_address};
 pub use meta_data::render_meta_data;
 pub use network_data::render_network_data;
 pub use pool_id::PoolId;

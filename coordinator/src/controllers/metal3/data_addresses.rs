@@ -6,7 +6,7 @@ use coordinator_api::capi_ipam::{IPAddress as GivenAddress, IPAddressClaim};
 use coordinator_api::metal3::data::Metal3Data;
 use coordinator_api::metal3::ipam::{IPAddress, IPAddressSpec, IPClaim, IPClaimSpec};
 use coordinator_api::metal3::{ObjectRef, names};
-use coordinator_core::metal3::data::{PoolId, foreign_claim, read_foreign_address};
+use coordinator_core::metal3::data::{PoolId, claim_labels, claim_name, foreign_claim, read_foreign_address};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
@@ -59,7 +59,7 @@ async fn claim_own(
     pool: &str,
 ) -> Result<Result<IPAddressSpec, String>, StoreError> {
     let key = Key::of(data);
-    let name = format!("{}-{pool}", key.name);
+    let name = claim_name(data, pool);
     let Some(claim) = context.cache.get::<IPClaim>(&key.in_namespace_of(&name)) else {
         let claim = new_claim(data, &name, pool);
         if let Some(existing) = metal3::create(&context.client, &key.namespace, &claim).await?
@@ -83,10 +83,7 @@ async fn claim_own(
 fn new_claim(data: &Metal3Data, name: &str, pool: &str) -> IPClaim {
     let pool_ref = ObjectRef { name: pool.to_owned(), ..ObjectRef::default() };
     let mut claim = IPClaim::new(name, IPClaimSpec { pool: pool_ref });
-    let mut labels = data.labels().clone();
-    labels.insert(names::DATA_NAME.to_owned(), data.name_any());
-    labels.insert(names::POOL_NAME.to_owned(), pool.to_owned());
-    claim.metadata.labels = Some(labels);
+    claim.metadata.labels = Some(claim_labels(data, pool));
     claim
 }
 

@@ -6,7 +6,7 @@ use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataClaim
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::names;
-use coordinator_core::metal3::data::{ClaimStep, decide_claim, group_of_template};
+use coordinator_core::metal3::data::{ClaimStep, data_name, decide_claim, group_of_template};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
@@ -39,10 +39,9 @@ impl Reconciled for Metal3DataClaim {
             context.cache.get::<Metal3DataTemplate>(&key.in_namespace_of(&claim.spec.template.name));
         let own = context.metal3.data_of_claim(&key).and_then(|data| context.cache.get::<Metal3Data>(&data));
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
-        let known = chosen.zip(template.as_ref()).and_then(|(index, template)| {
-            let name = coordinator_core::metal3::data::data_name(template, index);
-            context.cache.get::<Metal3Data>(&key.in_namespace_of(&name))
-        });
+        let chosen_data = chosen.zip(template.as_ref()).map(|(index, template)| data_name(template, index));
+        let known =
+            chosen_data.as_ref().and_then(|name| context.cache.get::<Metal3Data>(&key.in_namespace_of(name)));
         let step = decide_claim(&claim, template.as_deref(), own.as_deref(), |name| {
             known.as_deref().filter(|data| data.name_any() == name)
         });
@@ -62,11 +61,8 @@ impl Reconciled for Metal3DataClaim {
             ClaimStep::Release(name) => release_data(&context, &claim, &name).await?,
             ClaimStep::RemoveFinalizer => {
                 let rendered = claim.status.as_ref().and_then(|status| status.rendered_data.as_ref());
-                let derived = chosen.zip(template.as_ref());
-                let derived = derived
-                    .map(|(index, template)| coordinator_core::metal3::data::data_name(template, index));
                 // The cache may not have seen the data yet.
-                for name in derived.iter().chain(rendered.map(|rendered| &rendered.name)) {
+                for name in chosen_data.iter().chain(rendered.map(|rendered| &rendered.name)) {
                     if find_data(&context, &claim, name).await?.is_some() {
                         return Err(StoreError::Changed { kind: "Metal3Data", name: name.clone() }.into());
                     }

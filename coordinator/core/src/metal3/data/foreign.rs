@@ -1,5 +1,7 @@
 //! Addresses of pools of other providers, by the contract of Cluster API.
 
+use std::collections::BTreeMap;
+
 use coordinator_api::capi_ipam::{IPAddress, IPAddressClaim, IPAddressClaimSpec};
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::metal3::data::Metal3Data;
@@ -10,17 +12,27 @@ use kube::ResourceExt as _;
 
 use super::PoolId;
 
+/// Name of the claim of data on a pool of either kind.
+pub fn claim_name(data: &Metal3Data, pool: &str) -> String {
+    format!("{}-{pool}", data.name_any())
+}
+
+/// Labels of such a claim: those of the data, and the names of both.
+pub fn claim_labels(data: &Metal3Data, pool: &str) -> BTreeMap<String, String> {
+    let mut labels = data.labels().clone();
+    labels.insert(names::DATA_NAME.to_owned(), data.name_any());
+    labels.insert(names::POOL_NAME.to_owned(), pool.to_owned());
+    labels
+}
+
 /// The claim of data on a pool of another provider.
 pub fn foreign_claim(data: &Metal3Data, pool: &PoolId) -> IPAddressClaim {
     let spec = IPAddressClaimSpec {
         cluster_name: data.labels().get(label::CLUSTER_NAME).cloned(),
         pool_ref: pool.reference(),
     };
-    let mut claim = IPAddressClaim::new(&format!("{}-{}", data.name_any(), pool.name), spec);
-    let mut labels = data.labels().clone();
-    labels.insert(names::DATA_NAME.to_owned(), data.name_any());
-    labels.insert(names::POOL_NAME.to_owned(), pool.name.clone());
-    claim.metadata.labels = Some(labels);
+    let mut claim = IPAddressClaim::new(&claim_name(data, &pool.name), spec);
+    claim.metadata.labels = Some(claim_labels(data, &pool.name));
     claim
 }
 
