@@ -82,9 +82,7 @@ async fn try_forbidden_write(secrets: &Api<Secret>) -> Answer {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use fake_apiserver::{FakeApi, Matching, OwnerReferences, Refusal, Rules};
-    use serde::Deserialize as _;
-    use serde_json::Value;
+    use fake_apiserver::{FakeApi, Matching, OwnerReferences, Refusal, Rules, read_policies};
     use tokio::time::timeout;
 
     use super::*;
@@ -110,11 +108,8 @@ pub(crate) mod tests {
 
     /// The policies as they are in the file, without a change for the namespace.
     pub(crate) fn install_policies(fake: &FakeApi) {
-        for document in serde_norway::Deserializer::from_str(RIGHTS) {
-            let document = Value::deserialize(document).unwrap();
-            if document["apiVersion"] == "admissionregistration.k8s.io/v1" {
-                fake.put_back(document, OwnerReferences::Drop).unwrap();
-            }
+        for policy in read_policies(RIGHTS) {
+            fake.put_back(policy, OwnerReferences::Drop).unwrap();
         }
     }
 

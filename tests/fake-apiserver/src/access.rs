@@ -123,6 +123,19 @@ impl Access {
     }
 }
 
+fn read_documents(stream: &str) -> impl Iterator<Item = Result<Value, serde_norway::Error>> {
+    serde_norway::Deserializer::from_str(stream).map(Value::deserialize)
+}
+
+/// The admission policies of a stream of YAML documents, with their bindings.
+///
+/// # Panics
+/// When the stream is not YAML.
+pub fn read_policies(stream: &str) -> Vec<Value> {
+    let documents = read_documents(stream).map(Result::unwrap);
+    documents.filter(|document| document["apiVersion"] == "admissionregistration.k8s.io/v1").collect()
+}
+
 #[derive(Default)]
 struct Manifests {
     cluster_roles: Vec<ClusterRole>,
@@ -134,8 +147,8 @@ struct Manifests {
 impl Manifests {
     fn parse(stream: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let mut manifests = Self::default();
-        for document in serde_norway::Deserializer::from_str(stream) {
-            let document = Value::deserialize(document)?;
+        for document in read_documents(stream) {
+            let document = document?;
             match document["kind"].as_str() {
                 Some("ClusterRole") => manifests.cluster_roles.push(serde_json::from_value(document)?),
                 Some("Role") => manifests.roles.push(serde_json::from_value(document)?),

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 
-pub use access::Rules;
+pub use access::{Rules, read_policies};
 pub use beneath::OwnerReferences;
 pub use clock::Clock;
 pub use faults::{End, Fault, Faults, Outage, Refusal, Side, Stopped};

@@ -5,9 +5,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{LazyLock, Mutex};
 
-use fake_apiserver::{FakeApi, GarbageCollection, Kind, OwnerReferences, Rules};
+use fake_apiserver::{FakeApi, GarbageCollection, Kind, OwnerReferences, Rules, read_policies};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{COORDINATOR, World};
@@ -79,13 +78,6 @@ fn serve_kinds(front_doors: FrontDoors, cluster_api: &str) -> FakeApi {
     }
     fake.garbage_collection(GarbageCollection::Immediate);
     fake
-}
-
-/// The policies of manifests, and their bindings.
-fn read_policies(manifests: &str) -> Vec<Value> {
-    let documents = serde_norway::Deserializer::from_str(manifests);
-    let documents = documents.map(|document| Value::deserialize(document).unwrap());
-    documents.filter(|document| document["apiVersion"] == "admissionregistration.k8s.io/v1").collect()
 }
 
 /// Every write of an agent is flushed: on a disk that is all the time there is.
