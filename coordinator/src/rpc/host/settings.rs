@@ -2,7 +2,7 @@
 //! other ones.
 
 use coordinator_api::conditions::join_text;
-use coordinator_api::inventory::{CoordinatorSettingsState, MachineInventory};
+use coordinator_api::inventory::{CoordinatorSettingsState, CoordinatorStatus, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_core::host::facts;
 use kube::ResourceExt as _;
@@ -41,15 +41,14 @@ fn shown_checksum(
     statement: &Statement,
     state: CoordinatorSettingsState,
 ) -> String {
-    let current = wanted.filter(|_| state == CoordinatorSettingsState::Current);
-    let address = current.and_then(|wanted| Some((wanted.registration_url.rsplit_once('/')?.0, wanted)));
-    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
-    match address {
-        Some((address, wanted)) => proof::settings(address, &wanted.authorities),
-        None => host
-            .and_then(|host| host.coordinator.as_ref())
-            .map_or_else(|| statement.stated.settings.clone(), |known| known.checksum.clone()),
+    if state == CoordinatorSettingsState::Current
+        && let Some(wanted) = wanted
+        && let Some((address, _)) = wanted.registration_url.rsplit_once('/')
+    {
+        return proof::settings(address, &wanted.authorities);
     }
+    let known = find_shown(inventory);
+    known.map_or_else(|| statement.stated.settings.clone(), |known| known.checksum.clone())
 }
 
 /// Compares the settings of the statement with the wanted ones, and gives the checksum for the status.
@@ -71,10 +70,9 @@ pub(super) fn compare_settings(
     Some((state, shown_checksum(inventory, Some(&wanted), statement, state)))
 }
 
-/// The status has the state of the host's settings.
-pub(super) fn is_shown(inventory: &MachineInventory) -> bool {
-    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
-    host.is_some_and(|host| host.coordinator.is_some())
+/// The state of the host's settings that the status has.
+pub(super) fn find_shown(inventory: &MachineInventory) -> Option<&CoordinatorStatus> {
+    inventory.status.as_ref()?.host.as_ref()?.coordinator.as_ref()
 }
 
 /// Records that the host did not take the settings.

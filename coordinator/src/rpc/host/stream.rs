@@ -138,7 +138,7 @@ impl Attachment {
             has_sent_reboot: false,
             registrations: context.caches.tokens.subscribe(),
             settings: statement.stated.settings.clone(),
-            shows_settings: settings::is_shown(&inventory),
+            shows_settings: settings::find_shown(&inventory).is_some(),
             agent_updates: AgentUpdates::new(&statement),
             retry: None,
             progress: StepProgress::new(context.timing),
