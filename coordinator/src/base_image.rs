@@ -97,8 +97,9 @@ impl Wanted {
     }
 
     /// Key of the pointer to the base. The key contains the pull Secret, because only the registry
-    /// decides who may see an image: an image fetched with credentials is not found without them. It contains the Secret with
-    /// the authority, because who brings one may stand between the coordinator and the server.
+    /// decides who may see an image: an image fetched with credentials is not found without them. It
+    /// contains the Secret with the authority, because who brings one may stand between the coordinator
+    /// and the server.
     fn pointer_key(&self, source: &BaseSource) -> String {
         let key = match (source, &self.pull_secret) {
             (BaseSource::Image(image), Some(name)) => format!("{image} {}/{name}", self.namespace),

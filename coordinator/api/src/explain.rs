@@ -35,3 +35,17 @@ pub struct Explanation {
     /// Next action of an operator.
     pub action: &'static str,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_begin_with_none_unless_an_operator_acts() {
+        for reason in Reason::all() {
+            let Explanation { attention, cause, action } = reason.explanation();
+            assert!(!cause.is_empty() && !action.is_empty(), "{reason:?}");
+            assert_eq!(action.starts_with("none"), attention != Attention::Act, "{reason:?}: {action}");
+        }
+    }
+}

@@ -265,8 +265,9 @@ impl<'a> Gathered<'a> {
         is_over && !self.is_paused && end_duty(self.record.load_balancer.as_ref(), 0).is_some()
     }
 
-    /// Decides. An error comes with the condition of the request that failed. A decision that follows from the absence of a machine is made again on an answer of
-    /// the API server, because the cache may be stale.
+    /// Decides. An error comes with the condition of the request that failed. A decision that follows from
+    /// the absence of a machine is made again on an answer of the API server, because the cache may be
+    /// stale.
     async fn decide_outcome(
         &mut self,
         context: &Context,

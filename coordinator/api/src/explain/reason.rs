@@ -486,17 +486,3 @@ reasons! {
         "the MachineHealthCheck counts a Machine as unhealthy that has no host yet"
         "see the conditions of the Metal3Machine; a longer nodeStartupTimeoutSeconds gives it more time";
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn actions_begin_with_none_unless_an_operator_acts() {
-        for reason in Reason::all() {
-            let Explanation { attention, cause, action } = reason.explanation();
-            assert!(!cause.is_empty() && !action.is_empty(), "{reason:?}");
-            assert_eq!(action.starts_with("none"), attention != Attention::Act, "{reason:?}: {action}");
-        }
-    }
-}
