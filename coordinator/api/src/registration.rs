@@ -54,7 +54,7 @@ pub struct MachineRegistrationSpec {
     /// The token, which is the last part of the registration URL. No two registrations
     /// have the same token. Absent: a random token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 16, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub token: Option<String>,
     /// Ours: admission of new hosts. With `Manual` they wait for an operator, who sets the
     /// annotation `baremetal.cluster.io/approval` of the `MachineInventory`.

@@ -196,15 +196,35 @@ async fn registration_without_a_spec_can_be_used() {
 #[tokio::test(start_paused = true)]
 async fn token_of_the_spec_is_used() {
     let setting = registered().await;
-    setting.patch("MachineRegistration", "hosts", json!({ "spec": { "token": "rack-7" } })).await;
+    let token = "rack-7-of-the-hall";
+    setting.patch("MachineRegistration", "hosts", json!({ "spec": { "token": token } })).await;
     setting.settle().await;
-    assert_eq!((read_shown(&setting).token, read_token(&setting)), ("rack-7".into(), "rack-7".into()));
+    assert_eq!((read_shown(&setting).token, read_token(&setting)), (token.into(), token.into()));
     let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
     setting.patch("MachineRegistration", "hosts", rotate).await;
     setting.settle().await;
-    assert_eq!(read_token(&setting), "rack-7");
+    assert_eq!(read_token(&setting), token);
     let events = setting.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "TokenFixed"), "{events:?}");
+}
+
+#[tokio::test]
+async fn token_that_can_be_guessed_is_refused() {
+    let setting = Setting::leading().await;
+    let client = setting.fake.client("operator");
+    let api: kube::Api<MachineRegistration> = kube::Api::namespaced(client, NAMESPACE);
+    for (token, is_taken) in
+        [("a", false), ("rack-7-of-a-hall", true), ("rack-7-of-hall-", false), ("rack-7-of-halls", false)]
+    {
+        let registration = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineRegistration",
+            "metadata": { "name": token.trim_end_matches('-') }, "spec": { "token": token },
+        });
+        let created = api
+            .create(&kube::api::PostParams::default(), &serde_json::from_value(registration).unwrap())
+            .await;
+        assert_eq!(created.is_ok(), is_taken, "{token}: {created:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
