@@ -6,9 +6,9 @@ use aes::cipher::KeyIvInit as _;
 use cfb_mode::Encryptor;
 use proto::tpm::{CREDENTIAL_BYTES, RSA_BYTES};
 use ring::hmac;
-use rsa::rand_core::CryptoRngCore;
+use rsa::rand_core::TryCryptoRng;
 use rsa::sha2::Sha256;
-use rsa::{BigUint, Oaep, RsaPublicKey};
+use rsa::{BoxedUint, Oaep, PublicKey};
 
 /// Bytes of the seed, equal to those of the hash of the padding.
 const SEED_BYTES: usize = 32;
@@ -30,17 +30,17 @@ pub struct Credential {
 /// it also holds the key with that name.
 ///
 /// # Errors
-/// When the modulus is not valid.
+/// When the modulus is not valid, or `random` fails.
 pub fn make_credential(
     modulus: &[u8; RSA_BYTES],
     name: &[u8],
     secret: &[u8; CREDENTIAL_BYTES],
-    random: &mut impl CryptoRngCore,
+    random: &mut impl TryCryptoRng,
 ) -> Result<Credential, rsa::Error> {
-    let key = RsaPublicKey::new(BigUint::from_bytes_be(modulus), EXPONENT.into())?;
+    let key = PublicKey::new(BoxedUint::from_be_slice_vartime(modulus), EXPONENT.into())?;
     let mut seed = [0; SEED_BYTES];
-    random.fill_bytes(&mut seed);
-    let padding = Oaep::new_with_label::<Sha256, _>("IDENTITY\0");
+    random.try_fill_bytes(&mut seed).map_err(|_| rsa::Error::Rng)?;
+    let padding = Oaep::<Sha256>::new_with_label(*b"IDENTITY\0");
     let encrypted_secret = key.encrypt(random, padding, &seed)?;
     let identity = encrypt_identity(&seed, name, secret);
     let integrity = derive_key(&seed, b"INTEGRITY\0", &[], HASH_BITS);

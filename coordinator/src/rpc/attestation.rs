@@ -6,11 +6,11 @@ use coordinator_core::attestation::boot::{describe_live_tpm, verify_boot};
 use coordinator_core::attestation::{AttestationError, Opened};
 use coordinator_core::host::HostRecord;
 use coordinator_core::inventory::classify_tpm;
+use getrandom::SysRng;
 use proto::proof;
 use proto::tpm::{CREDENTIAL_BYTES, PCRS};
 use proto::v1alpha1 as wire;
 use ring::rand::SecureRandom as _;
-use rsa::rand_core::OsRng;
 
 use super::{Context, RpcError};
 use crate::ca::Peer;
@@ -35,7 +35,7 @@ pub(super) fn open_challenge(
     let mut credential = [0; CREDENTIAL_BYTES];
     ring::rand::SystemRandom::new().fill(&mut credential).map_err(|_| RpcError::Randomness)?;
     let opened = Opened::parse(keys, public_key, credential)?;
-    let made = make_credential(opened.endorsement.modulus(), &opened.key.name, &credential, &mut OsRng)
+    let made = make_credential(opened.endorsement.modulus(), &opened.key.name, &credential, &mut SysRng)
         .map_err(|_| AttestationError::Malformed { what: "the endorsement key" })?;
     let challenge = wire::TpmChallenge {
         credential: made.id_object,

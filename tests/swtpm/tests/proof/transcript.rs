@@ -8,12 +8,12 @@ use coordinator_api::inventory::LiveTpm;
 use coordinator_core::attestation::boot::describe_live_tpm;
 use coordinator_core::attestation::{AttestationError, AttestationKey, EndorsementKey, Opened};
 use coordinator_core::inventory::classify_tpm;
+use getrandom::SysRng;
 use jiff::Timestamp;
 use proto::proof::{Exporter, Nonce, tpm_binding};
 use proto::tpm::PCRS;
 use proto::v1alpha1::{TpmChallenge, TpmKeys, TpmQuote};
 use ring::hmac;
-use rsa::rand_core::OsRng;
 
 const CREDENTIAL: [u8; 32] = [0x5a; 32];
 
@@ -36,7 +36,7 @@ pub(crate) struct Transcript {
 pub(crate) fn challenge(keys: &TpmKeys, credential: &[u8; 32]) -> TpmChallenge {
     let endorsement = EndorsementKey::parse(&keys.endorsement_key).unwrap();
     let name = AttestationKey::parse(&keys.attestation_key).unwrap().name;
-    let made = make_credential(endorsement.modulus(), &name, credential, &mut OsRng).unwrap();
+    let made = make_credential(endorsement.modulus(), &name, credential, &mut SysRng).unwrap();
     TpmChallenge { credential: made.id_object, encrypted_secret: made.encrypted_secret, pcrs: PCRS.to_vec() }
 }
 
