@@ -72,7 +72,7 @@ fn list_keys(data: &MetaData) -> Vec<(&str, &str)> {
 /// meta-data as a Secret holds it: a map of texts, in YAML or JSON. `None` for
 /// anything else.
 pub fn parse_meta_data(text: &str) -> Option<BTreeMap<String, String>> {
-    let Value::Object(map) = serde_norway::from_str(text).ok()? else { return None };
+    let Value::Object(map) = crate::yaml::from_yaml(text).ok()? else { return None };
     map.into_iter().map(|(key, value)| Some((key, scalar_text(value)?))).collect()
 }
 

@@ -1,4 +1,5 @@
-//! YAML that YAML 1.1 and YAML 1.2 read alike.
+//! YAML of operators is read within the budgets of the parser, and YAML is written that YAML 1.1 and YAML
+//! 1.2 read alike.
 //!
 //! cloud-init reads YAML 1.1, in which `52:54:00:00:00:01` is a number to the base of sixty,
 //! `0644` is octal, `no` is false and `2026-01-01` is a date. Therefore every text that is not
@@ -7,7 +8,15 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_norway::{Error, Number, Value};
+
+/// Reads one document of a text that somebody else wrote. Depth, nodes, aliases and their copies are bounded.
+pub(crate) fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
+    // `no` is a word, as for YAML 1.2. An error does not quote the text.
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options)
+}
 
 /// Renders a document in block style; maps keep the order of `value`.
 pub(crate) fn to_yaml(value: &impl Serialize) -> Result<String, Error> {
@@ -115,6 +124,21 @@ mod tests {
             assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
             assert_eq!(serde_norway::from_str::<String>(&quoted).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn hostile_documents_end_at_a_budget() {
+        let bomb = (0..30).fold("a0: &a0 [x]\n".to_owned(), |text, level| {
+            format!("{text}a{next}: &a{next} [*a{level}, *a{level}]\n", next = level + 1)
+        });
+        let nested = ["[".repeat(100), "]".repeat(100)].concat();
+        let many = format!("[{}]", "0,".repeat(300_000));
+        for text in [&bomb, &nested, &many] {
+            assert!(from_yaml::<serde_json::Value>(text).is_err(), "{}", &text[..40]);
+        }
+        let read: serde_json::Value = from_yaml("{a: no, b: 0644, c: 1e3, d: [~, true]}").unwrap();
+        assert_eq!(read["a"], "no");
+        assert_eq!(read["d"], json!([null, true]));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::{
     NetworkError, bad_value, bond, check_name, interface_path, missing_value, parse_address, parse_mac,
     parse_vlan_id,
 };
+use crate::yaml::from_yaml;
 
 /// Types of links that are network cards for cloud-init.
 const PHYSICAL: [&str; 9] = ["bridge", "dvs", "hw_veb", "hyperv", "ovs", "tap", "vhostuser", "vif", "phy"];
@@ -78,7 +79,7 @@ pub(super) fn parse_network_data(
     text: &str,
     observed: Option<&ObservedNetwork>,
 ) -> Result<Network, NetworkError> {
-    let document: Document = serde_norway::from_str(text).map_err(|error| {
+    let document: Document = from_yaml(text).map_err(|error| {
         let cause = error.to_string();
         bad_value("networkData", &cause, "OpenStack network_data with links, networks and services")
     })?;
@@ -283,7 +284,7 @@ services:
     #[test]
     fn metal3_data_is_written_in_both_languages() {
         let network = network_data(DATA, Some(&observed())).unwrap();
-        let config: Value = serde_norway::from_str(network.network_config.as_deref().unwrap()).unwrap();
+        let config: Value = from_yaml(network.network_config.as_deref().unwrap()).unwrap();
         assert_eq!(config["ethernets"]["enp1s0"]["match"]["macaddress"], "52:54:00:00:00:0a");
         assert_eq!(config["ethernets"]["enp2s0"]["match"]["macaddress"], "52:54:00:00:00:0b");
         let bond = &config["bonds"]["bond0"];

@@ -68,7 +68,7 @@ fn find_macs(inventory: &MachineInventory, network: &HostNetwork) -> BTreeSet<St
     let reported = inventory.spec.observed_network.iter().flat_map(|network| &network.interfaces);
     let cards = reported.filter(|interface| interface.is_card());
     let config = network.network_config.as_deref().unwrap_or("");
-    let config: Value = serde_norway::from_str(config).unwrap_or(Value::Null);
+    let config: Value = crate::yaml::from_yaml(config).unwrap_or(Value::Null);
     let ethernets = config.get("network").unwrap_or(&config).get("ethernets").and_then(Value::as_object);
     let configured = ethernets.into_iter().flat_map(|ethernets| ethernets.values());
     let configured = configured.filter_map(|card| card.get("match")?.get("macaddress")?.as_str());
