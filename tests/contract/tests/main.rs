@@ -7,6 +7,7 @@
     reason = "clippy exempts only functions marked as tests"
 )]
 
+mod advisories;
 mod documents;
 mod former_release;
 mod generated;
