@@ -29,11 +29,11 @@ use kube::core::Request;
 use kube::{Client, Resource as _};
 use proto::plan::{Checksum, Secret};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::egress::{Targets, WorkloadTargets};
 use crate::key::Key;
+use crate::permits::{Permit, Permits};
 use crate::store::{StoreError, is_not_found, secret};
 use crate::telemetry::chain;
 use answer::send_request;
@@ -47,11 +47,16 @@ const SECRET_SUFFIX: &str = "-kubeconfig";
 const SECRET_KEY: &str = "value";
 /// Number of kept clients; the least recently used client is removed first.
 const CLIENTS: usize = 64;
-/// Questions to workload clusters at a time. A question above the limit is asked later, so that clusters
-/// that do not answer take at most this many reconciles.
+/// Questions to workload clusters at a time, one of a cluster. A question above the limit is asked later,
+/// so that clusters that do not answer take at most this many reconciles.
 const QUESTIONS: usize = 8;
+/// The time for which a question waits for other questions to a cluster that answered the last one, because
+/// its machines join at the same time. It is short, because the reconcile that waits takes a place too.
+const TURN: Duration = Duration::from_millis(500);
 /// The time for which a cluster that did not answer is not asked again.
 const SILENCE: Duration = Duration::from_secs(30);
+/// The deadline of the first page of a list, so that a silent cluster gives its place back soon.
+const PAGE_DEADLINE: Duration = Duration::from_secs(5);
 /// The deadline of all pages of a list together.
 const LIST_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -68,7 +73,7 @@ struct Inner {
     endpoints: Mutex<HashMap<Key, Asked>>,
     /// The host that the Lease of each workload cluster names.
     holders: Mutex<HashMap<Key, String>>,
-    questions: Semaphore,
+    questions: Permits<Key>,
 }
 
 struct Known {
@@ -76,6 +81,8 @@ struct Known {
     client: Client,
     used: Instant,
     failure: Option<(Instant, Problem)>,
+    /// The last list was read.
+    has_answered: bool,
 }
 
 impl Default for WorkloadClients {
@@ -98,7 +105,7 @@ impl WorkloadClients {
             known: Mutex::default(),
             endpoints: Mutex::default(),
             holders: Mutex::default(),
-            questions: Semaphore::new(QUESTIONS),
+            questions: Permits::new(QUESTIONS, 1),
         }))
     }
 
@@ -120,11 +127,18 @@ impl WorkloadClients {
         if let Some(problem) = self.recent_failure(&cluster) {
             return Ok(NodesRead::Unavailable(problem));
         }
-        let Ok(_question) = self.0.questions.try_acquire() else {
+        let Some(_question) = self.take_turn(&cluster).await else {
             return Ok(NodesRead::Unavailable(busy_problem(&cluster)));
         };
+        // The question before this one may have failed.
+        if let Some(problem) = self.recent_failure(&cluster) {
+            return Ok(NodesRead::Unavailable(problem));
+        }
         let error = match timeout(LIST_DEADLINE, find_nodes(&client, search)).await {
-            Ok(Ok(nodes)) => return Ok(NodesRead::Read(nodes)),
+            Ok(Ok(nodes)) => {
+                self.note_answer(&cluster);
+                return Ok(NodesRead::Read(nodes));
+            }
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("its Nodes were not listed within {} s", LIST_DEADLINE.as_secs()),
         };
@@ -268,10 +282,25 @@ impl WorkloadClients {
     fn keep_client(&self, cluster: &Key, kubeconfig: Checksum, client: &Client) {
         let mut known = self.lock_known();
         let now = Instant::now();
-        known.insert(cluster.clone(), Known { kubeconfig, client: client.clone(), used: now, failure: None });
+        let client = client.clone();
+        let new = Known { kubeconfig, client, used: now, failure: None, has_answered: false };
+        known.insert(cluster.clone(), new);
         while known.len() > CLIENTS {
             let oldest = known.iter().min_by_key(|(_, known)| known.used).map(|(cluster, _)| cluster.clone());
             oldest.map(|oldest| known.remove(&oldest));
+        }
+    }
+
+    /// Waits for a place for a question; `None` if none is free soon.
+    async fn take_turn(&self, cluster: &Key) -> Option<Permit<Key>> {
+        let has_answered = self.lock_known().get(cluster).is_some_and(|known| known.has_answered);
+        let wait = if has_answered { TURN } else { Duration::ZERO };
+        timeout(wait, self.0.questions.acquire(cluster)).await.ok().flatten()
+    }
+
+    fn note_answer(&self, cluster: &Key) {
+        if let Some(known) = self.lock_known().get_mut(cluster) {
+            known.has_answered = true;
         }
     }
 
@@ -291,6 +320,7 @@ impl WorkloadClients {
         );
         if let Some(known) = self.lock_known().get_mut(cluster) {
             known.failure = Some((Instant::now() + SILENCE, problem.clone()));
+            known.has_answered = false;
         }
     }
 }
@@ -307,12 +337,12 @@ fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
     )
 }
 
-/// Other clusters take every place for questions.
+/// Other questions take every place, or that of the cluster.
 fn busy_problem(cluster: &Key) -> Problem {
     Problem::of_cause(
         Reason::WorkloadUnreachable,
         format!(
-            "the API server of Cluster {} is asked later, because {QUESTIONS} others are asked now",
+            "the API server of Cluster {} is asked later, because it or {QUESTIONS} others are asked now",
             cluster.name
         ),
     )

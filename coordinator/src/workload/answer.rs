@@ -1,6 +1,8 @@
 //! Answers of workload clusters, whose control planes are not trusted: an answer is read up to a bound
 //! and decoded into types that keep no more than is used, and an error is cut to its code and reason.
 
+use std::time::Duration;
+
 use http::Response;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -27,6 +29,8 @@ pub(super) enum AnswerError {
     TooLarge(usize),
     #[error("the answer of the API server is not usable at line {line}, column {column}")]
     Malformed { line: usize, column: usize },
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
     #[error("the API server lists more than {0}")]
     TooMany(&'static str),
 }

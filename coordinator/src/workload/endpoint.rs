@@ -80,8 +80,7 @@ impl WorkloadClients {
                 Err(problem) => return Ok(EndpointAnswer::Unasked(problem)),
             },
         };
-        // `acquire` only fails on a closed semaphore; this one is never closed.
-        let _question = self.0.questions.acquire().await.ok();
+        let _question = self.0.questions.acquire(cluster).await;
         let error = match timeout(DEADLINE, ask_ready(&client)).await {
             Ok(Ok(())) => return Ok(EndpointAnswer::Answered),
             Ok(Err(error)) => chain(&error),

@@ -5,9 +5,10 @@ use kube::api::ListParams;
 use kube::{Client, Error};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tokio::time::timeout;
 
 use super::answer::{AnswerError, read_answer};
-use super::node_request;
+use super::{LIST_DEADLINE, PAGE_DEADLINE, node_request};
 use crate::bounded::{Entries, Items, Text};
 
 /// Nodes of a page. A Node that lists its images has some 30 KiB.
@@ -105,7 +106,10 @@ async fn list_nodes(client: &Client, params: ListParams) -> Result<Vec<NodeFacts
     let mut params = ListParams { limit: u32::try_from(PAGE).ok(), ..params };
     let (mut found, mut read, mut kept) = (vec![], 0, 0);
     for _ in 0..PAGES {
-        let (mut page, bytes) = read_answer::<Page>(client, node_request().list(&params)).await?;
+        let reading = read_answer::<Page>(client, node_request().list(&params));
+        let deadline = if read == 0 { PAGE_DEADLINE } else { LIST_DEADLINE };
+        let answered = timeout(deadline, reading).await;
+        let (mut page, bytes) = answered.map_err(|_| AnswerError::Silent(deadline))??;
         let next = page.take_next();
         let nodes = page.into_facts();
         read += bytes;

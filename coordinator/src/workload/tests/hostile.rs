@@ -126,3 +126,40 @@ async fn unused_fields_of_honest_nodes_are_skipped() {
     let (setting, clients, _) = hostile(move |_| (StatusCode::OK, body.clone()));
     assert_eq!(read(&setting, &clients).await, Ok(50));
 }
+
+#[tokio::test(start_paused = true)]
+async fn silent_cluster_takes_one_place_for_seconds() {
+    let setting = Setting::new();
+    let clients = WorkloadClients::new(Arc::new(|kubeconfig| {
+        let is_silent = kubeconfig.expose() == b"silent";
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            // The honest one takes a moment, so that its questions meet.
+            let time = Duration::from_millis(if is_silent { 3_600_000 } else { 20 });
+            tokio::time::sleep(time).await;
+            Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(page("", "")))))
+        });
+        std::future::ready(Ok(Client::new(service, "default"))).boxed()
+    }));
+    setting.write_kubeconfig("silent", "silent").await;
+    setting.write_kubeconfig("honest", "k").await;
+    let management = setting.management.client("coordinator");
+    let ask = async |cluster: &str| {
+        let search = NodeSearch::new(cluster, UUID_LABEL, &["u-1".to_owned()]);
+        let read = clients.read_nodes(&management, "fleet", &search).await.unwrap();
+        (matches!(read, NodesRead::Read(_)), Instant::now())
+    };
+    let start = Instant::now();
+    let silent = futures::future::join_all((0..2 * QUESTIONS).map(|_| ask("silent")));
+    let honest = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let (is_first_read, first) = ask("honest").await;
+        let more = futures::future::join_all((0..QUESTIONS).map(|_| ask("honest"))).await;
+        (is_first_read && more.iter().all(|(is_read, _)| *is_read), first)
+    };
+    let (silent, (is_read, first)) = tokio::join!(silent, honest);
+    assert!(is_read, "machines of one cluster wait for each other");
+    assert!(first < start + Duration::from_secs(1), "a silent cluster has one place");
+    assert!(silent.iter().all(|(is_read, at)| !is_read && *at < start + Duration::from_secs(6)));
+    let again = Instant::now();
+    assert!(ask("silent").await.1 < again + Duration::from_secs(1), "it is not asked again soon");
+}
