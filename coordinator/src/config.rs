@@ -111,6 +111,10 @@ pub struct ConnectionLimits {
     /// Open connections of one address whose TLS handshake is not complete.
     #[arg(long, env = "SOURCE_HANDSHAKES", default_value = "64")]
     pub source_handshakes: usize,
+    /// New connections a minute from one address. Each host that is known at the
+    /// address adds four.
+    #[arg(long, env = "SOURCE_RATE", default_value = "1200")]
+    pub source_rate: usize,
     /// Connections without a client certificate from all addresses at which no host
     /// is known.
     #[arg(long, env = "ANONYMOUS_CONNECTIONS", default_value = "2048")]
@@ -152,6 +156,7 @@ impl Default for ConnectionLimits {
             source_connections: 1024,
             source_anonymous: 256,
             source_handshakes: 64,
+            source_rate: 1200,
             anonymous_connections: 2048,
             host_connections: 8,
             handshakes: 256,

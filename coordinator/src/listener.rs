@@ -20,6 +20,7 @@ use proto::v1alpha1::host_server::HostServer;
 use proto::v1alpha1::registration_server::RegistrationServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use crate::ca::{Authority, SERVER_LIFE};
@@ -144,7 +145,7 @@ fn start_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     (stream, remote): (S, SocketAddr),
     watcher: Watcher,
 ) {
-    match routes.admission.admit_connection(remote.ip()) {
+    match routes.admission.admit_connection(remote.ip(), Instant::now()) {
         Ok(connection) => {
             let (acceptor, routes) = (acceptor.clone(), routes.clone());
             tokio::spawn(async move {

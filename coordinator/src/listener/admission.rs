@@ -37,13 +37,15 @@ struct Counts {
     open: usize,
     anonymous: usize,
     handshakes: usize,
+    /// Connections without certificate that are in the reserve of the source.
+    reserved: usize,
 }
 
 #[derive(Default)]
 struct Table {
     sources: HashMap<Source, Counts>,
     hosts: HashMap<HostKey, usize>,
-    /// Connections without certificate, from sources without a known host.
+    /// Connections without certificate, those in the reserve of a source left out.
     unknown: usize,
     /// Registrations that are handled now.
     registrations: HashMap<Source, usize>,
@@ -63,6 +65,8 @@ pub(super) struct Admission {
     host_bytes: Buckets<HostKey>,
     /// Requests without a certificate.
     requests: Buckets<Source>,
+    /// New connections.
+    connections: Buckets<Source>,
 }
 
 /// The stage of a connection.
@@ -77,7 +81,8 @@ enum Stage {
 pub(super) struct Connection {
     admission: Arc<Admission>,
     source: Source,
-    is_known: bool,
+    /// The connection is in the reserve of its source.
+    is_reserved: bool,
     stage: Stage,
 }
 
@@ -91,6 +96,7 @@ impl Admission {
             host_requests: Buckets::default(),
             host_bytes: Buckets::default(),
             requests: Buckets::default(),
+            connections: Buckets::default(),
             limits,
             known,
             table: Mutex::default(),
@@ -110,11 +116,15 @@ impl Admission {
         self.known.count_hosts(source).saturating_mul(HOST_RESERVE)
     }
 
+    fn rate_of(&self, source: Source, limit: usize) -> Rate {
+        let count = limit.saturating_add(self.reserve_of(source));
+        Rate::per_minute(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
     /// Takes a request without a certificate from the budget of its source; `false` if none is left.
     pub(super) fn take_request(&self, remote: IpAddr, now: Instant) -> bool {
         let source = Source::from(remote);
-        let count = self.limits.source_requests.saturating_add(self.reserve_of(source));
-        let rate = Rate::per_minute(u32::try_from(count).unwrap_or(u32::MAX));
+        let rate = self.rate_of(source, self.limits.source_requests);
         self.requests.take_token(source, rate, now)
     }
 
@@ -155,10 +165,15 @@ impl Admission {
     }
 
     /// Counts a new connection, or returns the limit that it exceeds.
-    pub(super) fn admit_connection(self: &Arc<Self>, remote: IpAddr) -> Result<Connection, Failure> {
+    pub(super) fn admit_connection(
+        self: &Arc<Self>,
+        remote: IpAddr,
+        now: Instant,
+    ) -> Result<Connection, Failure> {
         let source = Source::from(remote);
         let reserve = self.reserve_of(source);
         let limits = &self.limits;
+        let rate = self.rate_of(source, limits.source_rate);
         let mut table = self.lock_table();
         let Table { sources, unknown, .. } = &mut *table;
         let default = Counts::default();
@@ -172,18 +187,25 @@ impl Admission {
                 return Err(failure);
             }
         }
-        if reserve == 0 {
-            if *unknown >= limits.anonymous_connections {
-                return Err(Failure::AnonymousConnections);
-            }
-            *unknown += 1;
+        let is_reserved = counts.reserved < reserve;
+        if !is_reserved && *unknown >= limits.anonymous_connections {
+            return Err(Failure::AnonymousConnections);
+        }
+        // Counted last, because a connection that a limit rejects costs no handshake.
+        if !self.connections.take_token(source, rate, now) {
+            return Err(Failure::SourceRate);
         }
         let counts = sources.entry(source).or_default();
+        if is_reserved {
+            counts.reserved += 1;
+        } else {
+            *unknown += 1;
+        }
         counts.open += 1;
         counts.anonymous += 1;
         counts.handshakes += 1;
         drop(table);
-        Ok(Connection { admission: self.clone(), source, is_known: reserve > 0, stage: Stage::Handshake })
+        Ok(Connection { admission: self.clone(), source, is_reserved, stage: Stage::Handshake })
     }
 }
 
@@ -207,7 +229,7 @@ impl Connection {
     /// Waits until another handshake may cost a signature.
     pub(super) async fn wait_handshake(&self) -> Option<SemaphorePermit<'_>> {
         let Admission { handshakes, reserved_handshakes, .. } = &*self.admission;
-        let turns = if self.is_known { reserved_handshakes } else { handshakes };
+        let turns = if self.is_reserved { reserved_handshakes } else { handshakes };
         turns.acquire().await.ok()
     }
 
@@ -230,7 +252,9 @@ impl Connection {
         *open += 1;
         counts.handshakes -= 1;
         counts.anonymous -= 1;
-        if !self.is_known {
+        if self.is_reserved {
+            counts.reserved -= 1;
+        } else {
             *unknown -= 1;
         }
         self.stage = Stage::Host(peer.key.clone());
@@ -244,13 +268,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut table = self.admission.lock_table();
         let Table { sources, hosts, unknown, .. } = &mut *table;
-        if let Stage::Host(key) = &self.stage {
-            decrement(hosts, key);
-        } else if !self.is_known {
-            *unknown -= 1;
-        }
         let Some(counts) = sources.get_mut(&self.source) else { return };
         counts.open -= 1;
+        match &self.stage {
+            Stage::Host(key) => decrement(hosts, key),
+            _ if self.is_reserved => counts.reserved -= 1,
+            _ => *unknown -= 1,
+        }
         match &self.stage {
             Stage::Handshake => {
                 counts.handshakes -= 1;

@@ -17,6 +17,8 @@ pub(super) enum Failure {
     SourceAnonymous,
     /// `--source-handshakes`.
     SourceHandshakes,
+    /// `--source-rate`.
+    SourceRate,
     /// `--anonymous-connections`.
     AnonymousConnections,
     /// `--host-connections`.
@@ -58,6 +60,9 @@ impl Failure {
             }
             Self::SourceHandshakes => {
                 "find out what connects from there; where many hosts share an address, raise --source-handshakes"
+            }
+            Self::SourceRate => {
+                "find out what connects from there; where many hosts share an address, raise --source-rate"
             }
             Self::AnonymousConnections => {
                 "find out what connects; where more new hosts register at a time, raise --anonymous-connections"

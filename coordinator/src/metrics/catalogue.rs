@@ -101,7 +101,7 @@ pub const CONNECTION_FAILURES: Entry = Entry {
     kind: Kind::Counter,
     labels: &[(
         "reason",
-        "`SourceConnections`, `SourceAnonymous`, `SourceHandshakes`, `AnonymousConnections`, \
+        "`SourceConnections`, `SourceAnonymous`, `SourceHandshakes`, `SourceRate`, `AnonymousConnections`, \
          `HostConnections`, `SourceRequests`, `SourceRegistrations`, `HostRequests`, `MessageTimeout`, `CallTimeout` (limits, \
          [flags.md](flags.md)), `HelloTimeout`, `HandshakeTimeout`, `HandshakeFailed`, `NoRequest`, `Idle`, \
          `Expired`",

@@ -118,6 +118,7 @@ impl Site {
                 "--source-connections=30000".to_owned(),
                 "--source-anonymous=30000".to_owned(),
                 "--source-handshakes=30000".to_owned(),
+                "--source-rate=1000000".to_owned(),
                 "--anonymous-connections=30000".to_owned(),
                 "--source-requests=1000000".to_owned(),
                 "--registrations=256".to_owned(),

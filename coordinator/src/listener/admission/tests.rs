@@ -46,7 +46,7 @@ fn stated(host: usize, address: IpAddr) -> MachineInventory {
 fn fill(admission: &Arc<Admission>, remote: IpAddr, peer: Option<&Peer>) -> (Vec<Connection>, Failure) {
     let mut open = vec![];
     loop {
-        let mut connection = match admission.admit_connection(remote) {
+        let mut connection = match admission.admit_connection(remote, Instant::now()) {
             Ok(connection) => connection,
             Err(failure) => return (open, failure),
         };
@@ -60,7 +60,7 @@ fn fill(admission: &Arc<Admission>, remote: IpAddr, peer: Option<&Peer>) -> (Vec
 fn silent(admission: &Arc<Admission>, remote: IpAddr) -> (Vec<Connection>, Failure) {
     let mut open = vec![];
     loop {
-        match admission.admit_connection(remote) {
+        match admission.admit_connection(remote, Instant::now()) {
             Ok(connection) => open.push(connection),
             Err(failure) => return (open, failure),
         }
@@ -105,29 +105,56 @@ fn fleet_returns_at_once_despite_a_flood() {
     }
     let held: usize = flood.iter().map(Vec::len).sum();
     assert_eq!(held, ConnectionLimits::default().anonymous_connections);
-    let hosts: Vec<_> =
-        (0..HOSTS).filter_map(|host| admission.admit_connection(address(host)).ok()).collect();
+    let hosts: Vec<_> = (0..HOSTS)
+        .filter_map(|host| admission.admit_connection(address(host), Instant::now()).ok())
+        .collect();
     assert_eq!(hosts.len(), HOSTS);
-    assert!(admission.admit_connection(address(HOSTS + 100)).is_err());
+    assert!(admission.admit_connection(address(HOSTS + 100), Instant::now()).is_err());
 }
 
 #[test]
 fn fleet_behind_one_address_returns_at_once() {
-    let shared = address(0);
-    for is_stated in [true, false] {
-        let (admission, known) = admission(ConnectionLimits::default());
-        for host in 0..HOSTS {
-            if is_stated {
-                known.apply_change(&stated(host, shared), Presence::Exists);
-            } else {
-                // They connect one after the other, and then all are cut.
-                let mut connection = admission.admit_connection(shared).ok().unwrap();
-                connection.end_handshake(Some(&peer(host)), Timestamp::UNIX_EPOCH).unwrap();
-            }
-        }
-        let hosts: Vec<_> = (0..HOSTS).filter_map(|_| admission.admit_connection(shared).ok()).collect();
-        assert_eq!(hosts.len(), HOSTS, "{is_stated}");
+    let (shared, start) = (address(0), Instant::now());
+    let (admission, _) = admission(ConnectionLimits::default());
+    // They connect one after the other, and then all are cut.
+    for host in 0..HOSTS {
+        let mut connection = admission.admit_connection(shared, start).ok().unwrap();
+        connection.end_handshake(Some(&peer(host)), Timestamp::UNIX_EPOCH).unwrap();
     }
+    let later = start + std::time::Duration::from_mins(1);
+    let hosts: Vec<_> = (0..HOSTS).filter_map(|_| admission.admit_connection(shared, later).ok()).collect();
+    assert_eq!(hosts.len(), HOSTS);
+}
+
+/// A token admits any number of hosts, and each states what it likes.
+#[test]
+fn statements_reserve_for_one_host_alone() {
+    let (admission, known) = admission(small());
+    for host in 0..100 {
+        known.apply_change(&stated(host, address(1)), Presence::Exists);
+    }
+    let (open, failure) = silent(&admission, address(1));
+    assert_eq!((open.len(), failure), (3 + HOST_RESERVE, Failure::SourceHandshakes));
+    assert_eq!(admission.lock_table().unknown, 3, "what exceeds the reserve counts as of an unknown host");
+    let (more, failure) = silent(&admission, address(2));
+    assert_eq!((more.len(), failure), (3, Failure::SourceHandshakes));
+    drop((open, more));
+    let table = admission.lock_table();
+    assert_eq!((table.sources.len(), table.unknown), (0, 0));
+}
+
+#[test]
+fn new_connections_of_a_source_have_a_rate() {
+    let (admission, start) = (admission(ConnectionLimits { source_rate: 60, ..small() }).0, Instant::now());
+    let admitted = |source, second| {
+        let now = start + std::time::Duration::from_secs(second);
+        let mut failures = (0..1000).map(|_| admission.admit_connection(address(source), now).err());
+        let count = failures.by_ref().take_while(Option::is_none).count();
+        assert_eq!(failures.next().flatten(), Some(Failure::SourceRate));
+        count
+    };
+    assert_eq!((admitted(1, 0), admitted(2, 0)), (60, 60));
+    assert_eq!((admitted(2, 2), admitted(2, 600)), (2, 60));
 }
 
 #[test]
@@ -144,7 +171,7 @@ async fn known_hosts_have_handshakes_of_their_own() {
     let (admission, known) = admission(ConnectionLimits { handshakes: 1, ..ConnectionLimits::default() });
     known.apply_change(&stated(1, address(1)), Presence::Exists);
     let [host, first, second] =
-        [1, 2, 3].map(|source| admission.admit_connection(address(source)).ok().unwrap());
+        [1, 2, 3].map(|source| admission.admit_connection(address(source), Instant::now()).ok().unwrap());
     let _held = first.wait_handshake().await.unwrap();
     assert!(futures::FutureExt::now_or_never(second.wait_handshake()).is_none(), "waits");
     assert!(futures::FutureExt::now_or_never(host.wait_handshake()).is_some());
