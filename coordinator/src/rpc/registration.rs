@@ -345,7 +345,8 @@ impl RegistrationService {
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
-        let next = install::next_step(&self.context, registration, &inventory).await?;
+        let can_install = !challenge.is_installed && !facts.disks.is_empty();
+        let next = install::next_step(&self.context, registration, &inventory, can_install).await?;
         tracing::info!(namespace = key.namespace.as_str(), name, remote = %session.remote(), "host registered");
         let installed_url = registration
             .and_then(|found| host_token::render_url(&self.context.authority, found, &key.tpm_hash));

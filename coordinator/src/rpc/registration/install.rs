@@ -17,18 +17,20 @@ use super::{Context, RpcError, inventories};
 use crate::store::secret::read_secret;
 
 /// An installed host boots its disk, unless an operator asks for a reinstall. Any other host is
-/// installed.
+/// installed, with access to the registry of the image if it runs a live system and has a disk (`can_install`).
 pub(super) async fn next_step(
     context: &Context,
     registration: Option<&MachineRegistration>,
     inventory: &MachineInventory,
+    can_install: bool,
 ) -> Result<Next, RpcError> {
     let is_installed = HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some());
     if is_installed && inventory::reinstall_device(inventory).is_none() {
         return Ok(Next::BootDisk(wire::BootDisk {}));
     }
     let Some(registration) = registration else { return Err(inventories::refuse_closed()) };
-    let registry = read_registry(context, registration).await?;
+    // The Secret is for hosts that pull the image: approved live systems that report a disk.
+    let registry = if can_install { read_registry(context, registration).await? } else { None };
     let install = inventory::install_message(registration, inventory, registry.as_ref()).map_err(|error| {
         let next = format!(
             "correct spec.config of the MachineRegistration {}, or spec.network of the MachineInventory, and boot the seed ISO again",

@@ -262,3 +262,47 @@ async fn registration_url_answers_with_its_file() {
     }
     assert_eq!(requests(&world.spent().await), (0, 0));
 }
+
+#[tokio::test]
+async fn registry_credentials_are_for_hosts_that_install() {
+    let world = World::start().await;
+    let secret = serde_json::from_value(serde_json::json!({
+        "type": "kubernetes.io/dockerconfigjson", "metadata": { "name": "pull", "namespace": "fleet" },
+        "stringData": { ".dockerconfigjson": r#"{"auths":{"registry.example":{"username":"u","password":"p"}}}"# },
+    }));
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(world.fake.client("operator"), "fleet");
+    secrets.create(&kube::api::PostParams::default(), &secret.unwrap()).await.unwrap();
+    for token in ["token", "token-manual"] {
+        world.fake.edit((REGISTRATIONS, "fleet", token), |registration| {
+            registration["metadata"]["annotations"] =
+                serde_json::json!({ annotation::REGISTRY_SECRET: "pull" });
+            registration["spec"]["config"]["elemental"]["install"] =
+                serde_json::json!({ "system-uri": "registry.example/os:v1" });
+        });
+    }
+    let registrations = &world.context().caches.registrations;
+    world
+        .until(|| registrations.state().iter().filter(|one| one.metadata.annotations.is_some()).count() == 2)
+        .await;
+    let host = Host::new("a");
+    let register = async |token: &str, disks: usize| {
+        let mut link = world.connect(None).await;
+        let nonce = link.begin(&host, token).await.unwrap();
+        let mut request = host.complete(&nonce, &link.exporter);
+        request.facts.as_mut().unwrap().disks =
+            vec![wire::Disk { name: "sda".into(), ..wire::Disk::default() }; disks];
+        match link.complete(request).await.map(|completed| completed.next) {
+            Ok(Some(wire::complete_response::Next::Install(install))) => Ok(install.registry.is_some()),
+            Ok(next) => panic!("{next:?}"),
+            Err(refused) => Err(refusal(&refused)),
+        }
+    };
+    assert_eq!(register("token-manual", 1).await, Err(Some(Refusal::ApprovalPending)));
+    world.annotate("m-a", annotation::APPROVAL, "Approved").await;
+    world.settled("m-a").await;
+    assert_eq!(register("token", 0).await, Ok(false), "no disk");
+    assert_eq!(register("token", 1).await, Ok(true));
+    let installed = world.host_token("token", &host);
+    assert_eq!(register(&installed, 1).await, Ok(false), "an installed system");
+}
