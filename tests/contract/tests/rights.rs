@@ -22,6 +22,7 @@ const USERS: &str = include_str!("../../../coordinator/config/users.yaml");
 const METAL3_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/rbac.yaml");
 const HOST_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/hosts.yaml");
 const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
+const CHART_VALUES: &str = include_str!("../../../coordinator/chart/values.yaml");
 const NAME: &str = "baremetal-coordinator";
 
 /// Rights whose requests need what a scenario does not have, an election or the
@@ -47,6 +48,26 @@ fn of_kind(text: &str, kind: &str) -> Value {
 
 fn strings(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().map(|one| one.as_str().unwrap())
+}
+
+/// A pod that a fault of the coordinator gave away reaches no metadata service of a cloud.
+#[test]
+fn network_policy_is_on_and_closes_metadata_services() {
+    let policy = of_kind(MANAGER, "NetworkPolicy");
+    let spec = &policy["spec"];
+    assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+    let deployment = of_kind(MANAGER, "Deployment");
+    assert_eq!(spec["podSelector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]);
+    let opened: Vec<_> = spec["ingress"].as_array().unwrap().iter().map(|rule| &rule["ports"]).collect();
+    assert_eq!(opened, [&json!([{ "port": "hosts" }]), &json!([{ "port": "health" }])]);
+    let [_, anywhere] = &spec["egress"].as_array().unwrap()[..] else { panic!("{policy}") };
+    let closed: BTreeSet<_> = strings(&anywhere["to"][1]["ipBlock"]["except"])
+        .chain(strings(&anywhere["to"][2]["ipBlock"]["except"]))
+        .collect();
+    let services = "100.100.100.200/32 168.63.129.16/32 169.254.0.0/16 192.0.0.0/24 fd00:42::42/128 fd00:ec2::/32 fd20:ce::/32 fe80::/10";
+    assert_eq!(closed, services.split(' ').collect());
+    let values = &documents(CHART_VALUES)[0];
+    assert_eq!(values["networkPolicy"]["enabled"], true);
 }
 
 /// One verb on one resource: `verb group/resource`, behind the namespace of a
