@@ -1,9 +1,10 @@
 //! The identity of this host: a P-256 key made from the system's randomness, and the certificates
 //! that the coordinator gave for it.
 //!
-//! The TLS client uses the key. On a host without TPM, the SHA-256 of its public part is also the
-//! identity; on a host that registered with a TPM, the endorsement key is the identity, and its
-//! public part is stored as well. The P-256 key never leaves the host: its files are 0600 in a 0700
+//! The TLS client uses the key, which is replaced at each clean and each install, because a tenant
+//! may have copied it. On a host that registered with a TPM, the endorsement key is the identity, and
+//! its public part is stored as well; on a host without TPM, the SHA-256 of the public part of its
+//! first key is the identity. The P-256 key never leaves the host: its files are 0600 in a 0700
 //! directory.
 
 mod certificate;
@@ -27,8 +28,12 @@ pub use certificate::{Certificate, Role};
 const KEY: &str = "key.pem";
 /// PKIX DER; the file exists only on a host whose identity is in its TPM.
 const ENDORSEMENT_KEY: &str = "endorsement-key.der";
-/// The PKIX form of every RSA key of a TPM is shorter.
-const ENDORSEMENT_KEY_BYTES: usize = 1024;
+/// PKIX DER; the file exists only on a host without TPM whose first key was replaced.
+const FIRST_KEY: &str = "first-key.der";
+/// A key that takes the place of the present one as soon as it has a certificate.
+const NEXT_KEY: &str = "next-key.pem";
+/// The PKIX form of every key of a host is shorter.
+const PUBLIC_KEY_BYTES: usize = 1024;
 
 /// The host's key, and the directory of its files.
 #[derive(Debug)]
@@ -36,23 +41,61 @@ pub struct Identity {
     key: KeyPair,
     /// PKIX DER; set if the identity is in the TPM.
     endorsement_key: Option<Vec<u8>>,
+    /// PKIX DER; set if another software key has replaced the first one, whose hash is the identity.
+    first_key: Option<Vec<u8>>,
     directory: PathBuf,
     /// The chain that this process received last and the time of its receipt, because the calendar
     /// clock may be wrong.
     received: Mutex<Option<(String, Instant)>>,
 }
 
+/// A key that has no certificate yet.
+#[derive(Debug)]
+pub struct NextKey(KeyPair);
+
+impl NextKey {
+    fn generate() -> Result<Self, Failure> {
+        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+            .map(Self)
+            .map_err(|error| cryptography_failure("make a key pair", &error))
+    }
+
+    /// Public part, PKIX DER.
+    pub fn public_key(&self) -> Vec<u8> {
+        self.0.subject_public_key_info()
+    }
+
+    /// A PKCS#10 request for the key, DER.
+    pub fn create_request(&self) -> Result<Vec<u8>, Failure> {
+        create_request(&self.0)
+    }
+}
+
 impl Identity {
     /// Loads the key of `directory`; `None` if there is none.
     pub fn load(directory: &Path) -> Result<Option<Self>, Failure> {
-        let path = directory.join(KEY);
-        let Some(pem) = durable::read_text(&path)? else { return Ok(None) };
-        let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256).map_err(|error| {
-            let message = format!("{} holds no P-256 key: {error}", path.display());
-            Failure::input_output(message, RESTORE)
-        })?;
-        let endorsement_key = read_endorsement_key(&directory.join(ENDORSEMENT_KEY))?;
-        Ok(Some(Self { key, endorsement_key, directory: directory.to_owned(), received: Mutex::default() }))
+        let Some(key) = read_key(&directory.join(KEY))? else { return Ok(None) };
+        let endorsement_key = read_public_key(&directory.join(ENDORSEMENT_KEY))?;
+        let first_key = read_public_key(&directory.join(FIRST_KEY))?;
+        let mut identity = Self::new(key, endorsement_key, first_key, directory);
+        // A power cut may come between the certificate of the next key and its place.
+        if let Some(next) = read_key(&directory.join(NEXT_KEY))? {
+            let former = std::mem::replace(&mut identity.key, next);
+            if identity.kept_certificates().next().is_none() {
+                identity.key = former;
+            }
+        }
+        Ok(Some(identity))
+    }
+
+    fn new(
+        key: KeyPair,
+        endorsement_key: Option<Vec<u8>>,
+        first_key: Option<Vec<u8>>,
+        directory: &Path,
+    ) -> Self {
+        let directory = directory.to_owned();
+        Self { key, endorsement_key, first_key, directory, received: Mutex::default() }
     }
 
     /// Like [`Identity::load_or_make`], for a host whose identity is the endorsement key with this
@@ -71,27 +114,85 @@ impl Identity {
         if let Some(identity) = Self::load(directory)? {
             return Ok(identity);
         }
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
-            .map_err(|error| cryptography_failure("make a key pair", &error))?;
-        let directory = directory.to_owned();
-        let identity = Self { key, endorsement_key: None, directory, received: Mutex::default() };
+        let identity = Self::new(NextKey::generate()?.0, None, None, directory);
         identity.write_file(KEY, identity.key.serialize_pem().as_bytes())?;
         Ok(identity)
     }
 
-    /// Stores the same identity in another directory.
+    /// Stores the same identity in another directory, with its certificates.
     pub fn copy_to(&self, directory: &Path) -> Result<Self, Failure> {
+        let copy = self.copy_names_to(directory)?;
+        copy.write_file(KEY, copy.key.serialize_pem().as_bytes())?;
+        for certificate in self.kept_certificates() {
+            copy.write_file(certificate.role.file_name(), certificate.chain.as_bytes())?;
+        }
+        Ok(copy)
+    }
+
+    /// Stores the same identity with one certificate in another directory, which may have a former key
+    /// of the host: at each moment the directory has a key with its certificate.
+    pub fn hand_over(&self, directory: &Path, certificate: &Certificate) -> Result<(), Failure> {
+        let copy = self.copy_names_to(directory)?;
+        copy.keep_next(certificate)
+    }
+
+    fn copy_names_to(&self, directory: &Path) -> Result<Self, Failure> {
         let pem = self.key.serialize_pem();
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|error| cryptography_failure("copy the key pair", &error))?;
-        let endorsement_key = self.endorsement_key.clone();
-        let copy = Self { key, endorsement_key, directory: directory.to_owned(), received: Mutex::default() };
-        match &copy.endorsement_key {
-            Some(endorsement_key) => copy.write_file(ENDORSEMENT_KEY, endorsement_key)?,
-            None => durable::remove(&copy.directory.join(ENDORSEMENT_KEY))?,
+        let copy = Self::new(key, self.endorsement_key.clone(), self.first_key.clone(), directory);
+        for (name, public_key) in [(ENDORSEMENT_KEY, &copy.endorsement_key), (FIRST_KEY, &copy.first_key)] {
+            match public_key {
+                Some(public_key) => copy.write_file(name, public_key)?,
+                None => durable::remove(&directory.join(name))?,
+            }
         }
-        copy.write_file(KEY, pem.as_bytes())?;
         Ok(copy)
+    }
+
+    /// Stores the key of `self` with its certificate, in place of another key.
+    fn keep_next(&self, certificate: &Certificate) -> Result<(), Failure> {
+        let pem = self.key.serialize_pem();
+        self.write_file(NEXT_KEY, pem.as_bytes())?;
+        self.keep_certificate(certificate)?;
+        self.write_file(KEY, pem.as_bytes())?;
+        durable::remove(&self.directory.join(NEXT_KEY))
+    }
+
+    /// A key that may replace the present one, in memory.
+    pub fn make_next(&self) -> Result<NextKey, Failure> {
+        NextKey::generate()
+    }
+
+    /// Replaces the key by one that has a certificate.
+    pub fn replace_key(&mut self, next: NextKey, certificate: &Certificate) -> Result<(), Failure> {
+        self.keep_first_key()?;
+        // The next key of an earlier time may be in use.
+        self.write_file(KEY, self.key.serialize_pem().as_bytes())?;
+        self.key = next.0;
+        self.keep_next(certificate)
+    }
+
+    /// Replaces a key whose certificate the coordinator refuses. A key without certificate is kept,
+    /// because an operator may be about to accept it.
+    pub fn abandon_key(&mut self) -> Result<(), Failure> {
+        if self.kept_certificates().next().is_none() {
+            return Ok(());
+        }
+        self.keep_first_key()?;
+        self.key = NextKey::generate()?.0;
+        durable::remove(&self.directory.join(NEXT_KEY))?;
+        self.write_file(KEY, self.key.serialize_pem().as_bytes())
+    }
+
+    /// Keeps the key whose hash is the identity of a host without TPM.
+    fn keep_first_key(&mut self) -> Result<(), Failure> {
+        if self.endorsement_key.is_none() && self.first_key.is_none() {
+            let first_key = self.public_key();
+            self.write_file(FIRST_KEY, &first_key)?;
+            self.first_key = Some(first_key);
+        }
+        Ok(())
     }
 
     /// Public part of the key of the TLS client, PKIX DER.
@@ -104,10 +205,15 @@ impl Identity {
         self.endorsement_key.as_deref()
     }
 
+    /// The first software key, PKIX DER, if another one has replaced it.
+    pub fn first_key(&self) -> Option<&[u8]> {
+        self.first_key.as_deref()
+    }
+
     /// `spec.tpmHash`.
     pub fn hash(&self) -> String {
-        match &self.endorsement_key {
-            Some(endorsement_key) => proof::identity(endorsement_key),
+        match self.endorsement_key.as_ref().or(self.first_key.as_ref()) {
+            Some(named) => proof::identity(named),
             None => proof::identity(&self.public_key()),
         }
     }
@@ -119,10 +225,7 @@ impl Identity {
 
     /// A PKCS#10 request for the key, DER. The coordinator picks the names.
     pub fn create_request(&self) -> Result<Vec<u8>, Failure> {
-        CertificateParams::default()
-            .serialize_request(&self.key)
-            .map(|request| request.der().to_vec())
-            .map_err(|error| cryptography_failure("request a certificate", &error))
+        create_request(&self.key)
     }
 
     pub fn private_key(&self) -> PrivateKeyDer<'static> {
@@ -189,9 +292,25 @@ fn cryptography_failure(attempt: &str, error: &rcgen::Error) -> Failure {
     Failure::input_output(describe_cause(&format!("cannot {attempt} with the identity key"), error), "")
 }
 
-fn read_endorsement_key(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+fn create_request(key: &KeyPair) -> Result<Vec<u8>, Failure> {
+    CertificateParams::default()
+        .serialize_request(key)
+        .map(|request| request.der().to_vec())
+        .map_err(|error| cryptography_failure("request a certificate", &error))
+}
+
+fn read_key(path: &Path) -> Result<Option<KeyPair>, Failure> {
+    let Some(pem) = durable::read_text(path)? else { return Ok(None) };
+    let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256).map_err(|error| {
+        let message = format!("{} holds no P-256 key: {error}", path.display());
+        Failure::input_output(message, RESTORE)
+    })?;
+    Ok(Some(key))
+}
+
+fn read_public_key(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     let key = durable::read(path)?;
-    if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > ENDORSEMENT_KEY_BYTES) {
+    if key.as_ref().is_some_and(|key| key.is_empty() || key.len() > PUBLIC_KEY_BYTES) {
         return Err(Failure::input_output(format!("{} holds no public key", path.display()), RESTORE));
     }
     Ok(key)

@@ -10,6 +10,7 @@ mod secret;
 
 use std::time::Duration;
 
+use coordinator_core::host::certified::KeyTime;
 use jiff::Timestamp;
 use proto::proof;
 use rcgen::{
@@ -101,6 +102,7 @@ pub struct Subject<'a> {
     /// Name of the inventory, as a hint.
     pub name: &'a str,
     pub role: Role,
+    pub key_time: KeyTime,
 }
 
 /// The public key of a certificate request, whose signature was verified.
@@ -245,6 +247,17 @@ impl Authority {
         hmac::verify(&self.host_codes, message, code).is_ok()
     }
 
+    /// The host of a client certificate that this authority signed, PEM, even if it has expired.
+    pub fn verify_former(&self, chain: &str) -> Option<Peer> {
+        let leaf = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).ok()?;
+        let is_signed = self.roots().any(|root| {
+            x509_parser::parse_x509_certificate(root)
+                .is_ok_and(|(_, root)| parsed.verify_signature(Some(root.public_key())).is_ok())
+        });
+        Peer::parse(&leaf).ok().filter(|_| is_signed)
+    }
+
     /// Signs a client certificate; the answer is the chain, PEM, leaf first.
     pub fn sign_host(
         &self,
@@ -257,6 +270,7 @@ impl Authority {
         let uri = peer::render_uri(subject).try_into().map_err(failed)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.distinguished_name.push(DnType::CommonName, subject.name);
+        params.distinguished_name.push(peer::key_time_attribute(), peer::render_key_time(subject.key_time));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let public_key = SubjectPublicKeyInfo::from_der(&key.0).map_err(failed)?;
         let certificate = params.signed_by(&public_key, &self.issuer).map_err(failed)?;

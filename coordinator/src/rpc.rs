@@ -24,6 +24,7 @@ use std::time::Duration;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus};
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
+use coordinator_core::host::certified::record_key;
 use coordinator_core::inventory::shut_out;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -33,7 +34,7 @@ use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
 
 use crate::agent_file::AgentFile;
-use crate::ca::{Authority, HostKey, Peer};
+use crate::ca::{Authority, HostKey, Peer, Role};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::lease::replica::ReplicaLife;
@@ -211,14 +212,40 @@ impl Context {
     /// the watch.
     async fn find_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         match self.cached_inventory(&peer.key) {
-            Some(cached) => refuse_barred(cached),
+            Some(cached) => self.refuse_former_key(peer, refuse_barred(cached)?),
             None => self.read_inventory(peer).await,
         }
     }
 
     /// The inventory of a host, from the API server.
     async fn read_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
-        refuse_barred(self.read_any_inventory(&peer.key, &peer.name_hint).await?)
+        self.refuse_former_key(
+            peer,
+            refuse_barred(self.read_any_inventory(&peer.key, &peer.name_hint).await?)?,
+        )
+    }
+
+    /// Refuses a certificate whose key was replaced.
+    fn refuse_former_key(
+        &self,
+        peer: &Peer,
+        inventory: Arc<MachineInventory>,
+    ) -> Result<Arc<MachineInventory>, RpcError> {
+        let refuses =
+            HostRecord::parse(&inventory).is_some_and(|record| record.refuses_key(peer.shown_key()));
+        if !refuses {
+            return Ok(inventory);
+        }
+        let error = refuse_key(&peer.public_key_hash);
+        self.show_host_refusal(&inventory, &error);
+        Err(error)
+    }
+
+    /// Shows the operator that a call of the host was refused.
+    fn show_host_refusal(&self, inventory: &MachineInventory, error: &RpcError) {
+        if let RpcError::Refused { refusal, detail, next_action } = error {
+            self.rejections.show_host_refusal(inventory, *refusal, (detail, next_action));
+        }
     }
 
     /// Like [`Self::read_inventory`], also for a host that is quarantined or not approved. `name` is
@@ -239,6 +266,23 @@ impl Context {
         Ok(store::host::update_status(&self.client, inventory, self.clock.now(), change).await?)
     }
 
+    /// Like [`Self::update_status`], for what the host of this certificate did: an installed system
+    /// replaces the keys before its own.
+    async fn update_host(
+        &self,
+        peer: &Peer,
+        inventory: Arc<MachineInventory>,
+        change: impl Fn(&mut MachineInventoryStatus),
+    ) -> Result<Arc<MachineInventory>, RpcError> {
+        let change = |status: &mut MachineInventoryStatus| {
+            change(status);
+            if peer.role == Role::Installed {
+                record_key(status, peer.shown_key());
+            }
+        };
+        self.update_status(inventory, change).await
+    }
+
     /// Converts a result for the host, and counts a refusal.
     fn to_status<T>(&self, result: Result<T, RpcError>) -> Result<T, tonic::Status> {
         result.map_err(|error| {
@@ -256,6 +300,11 @@ impl Context {
 
 fn describe_inventory(name: &str) -> String {
     format!("the inventory is {name}")
+}
+
+/// Refuses a key, which is named by its SHA-256.
+fn refuse_key(hash: &str) -> RpcError {
+    RpcError::from_refusal(Refusal::KeyReplaced, format!("the key is {hash}"))
 }
 
 fn refuse_barred(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {

@@ -51,8 +51,10 @@ pub enum TlsError {
 pub struct Challenge {
     /// The bytes that the host signs.
     pub nonce: Nonce,
-    /// Public key named in Begin, PKIX DER.
+    /// The identity named in Begin, PKIX DER.
     pub public_key: Vec<u8>,
+    /// The software key that signs, PKIX DER, and its last certificate.
+    pub software_key: Option<SoftwareKey>,
     /// The class of the key; that of a TPM is not proven yet.
     pub class: KeyClass,
     /// The TPM that must answer.
@@ -60,6 +62,15 @@ pub struct Challenge {
     pub registration: Key,
     /// The host showed the token that its installed disk keeps.
     pub is_installed: bool,
+}
+
+/// The key of a host without TPM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SoftwareKey {
+    /// The first key of the host, or the one that replaced it.
+    pub current: Vec<u8>,
+    /// The host of its last certificate, if the authority signed one.
+    pub evidence: Option<Peer>,
 }
 
 struct Inner {

@@ -82,6 +82,9 @@ refusals! {
     Quarantined
         "two live systems claim one identity"
         "switch one of the two hosts off, reinstall it, then remove the quarantine annotation";
+    KeyReplaced
+        "the key of the host's certificate was replaced by a newer one, or an operator took it away"
+        "if the host itself is refused, its key may have been stolen: `kubectl baremetal replace-key`, as docs/operations.md has it; else none, the key is of a former tenant";
     ApprovalPending
         "the host waits for an operator; its MachineInventory has the Event and the conditions"
         "approve the host: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved; the host continues by itself";

@@ -5,18 +5,20 @@ use proto::proof::{self, Exporter};
 use proto::v1alpha1::begin_request::Attestation;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::{
-    BeginRequest, BeginResponse, CompleteRequest, CompleteResponse, SoftwareKey, TpmQuote,
+    BeginRequest, BeginResponse, CompleteRequest, CompleteResponse, RenewCertificateRequest, SoftwareKey,
+    TpmQuote,
 };
 
 use crate::client::calls::{self, Caller, unary_request};
 use crate::client::error::{Answer, CallError};
+use crate::client::rejection::Rejection;
 use crate::client::tls::{self, Session};
 use crate::client::transport::Transport;
 use crate::ground::paths::Root;
 use crate::host::network::NetworkObserver;
 use crate::host::{facts, observed};
 use crate::identity::tpm::Attestor;
-use crate::identity::{Certificate, Identity, Role};
+use crate::identity::{Certificate, Identity, NextKey, Role};
 
 /// A registration that succeeded.
 #[derive(Debug)]
@@ -54,6 +56,19 @@ pub async fn register_once<N: Transport + NetworkObserver>(
     })
 }
 
+/// Requests a certificate for the key that replaces the one of a registered live system.
+pub async fn request_live_certificate<N: Transport>(
+    caller: Caller<'_, N>,
+    next: &NextKey,
+    boot_id: String,
+) -> Result<Certificate, CallError> {
+    let mut client = caller.connect_host(&Rejection::default()).await?;
+    let certificate_request = next.create_request()?;
+    let request = RenewCertificateRequest { certificate_request, boot_id, boot_proof: None };
+    let response = client.renew_certificate(unary_request(request)).await?.into_inner();
+    Ok(Certificate::parse(&response.certificate_chain, &next.public_key())?)
+}
+
 async fn register<N: Transport + NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,
@@ -89,7 +104,7 @@ async fn prove_identity<N: NetworkObserver>(
     let mut client = calls::registration_client(session.channel);
     let (public_key, attestation) = match &attestor {
         Some(attestor) => (attestor.public_key.clone(), Attestation::TpmKeys(attestor.keys.clone())),
-        None => (identity.public_key(), Attestation::SoftwareKey(SoftwareKey {})),
+        None => software_key(identity),
     };
     let begin = BeginRequest {
         registration_token: config.token.clone(),
@@ -114,9 +129,23 @@ async fn prove_identity<N: NetworkObserver>(
             Role::Live => observed::boot_id(root)?,
             Role::Installed => String::new(),
         },
+        proves_renewals: true,
     };
     let response = client.complete(unary_request(complete)).await?;
     Ok(response.into_inner())
+}
+
+/// The identity of a host without TPM, and the key that proves it.
+fn software_key(identity: &Identity) -> (Vec<u8>, Attestation) {
+    let Some(first_key) = identity.first_key() else {
+        return (identity.public_key(), Attestation::SoftwareKey(SoftwareKey::default()));
+    };
+    let kept = identity.kept_certificates().next();
+    let current = SoftwareKey {
+        current_key: identity.public_key(),
+        certificate_chain: kept.map_or_else(String::new, |kept| kept.chain),
+    };
+    (first_key.to_owned(), Attestation::SoftwareKey(current))
 }
 
 /// The values to which a proof is bound, beside the nonce.

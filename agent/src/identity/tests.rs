@@ -34,6 +34,41 @@ fn tpm_identity_is_copied_with_key() {
 }
 
 #[test]
+fn a_next_key_counts_with_its_certificate() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let load = || Identity::load(here.path()).unwrap().unwrap();
+    let mut identity = Identity::load_or_make(here.path()).unwrap();
+    let (hash, former) = (identity.hash(), identity.public_key());
+    let parse = |identity: &Identity| {
+        Certificate::parse(&issue_certificate(identity, "installed"), &identity.public_key()).unwrap()
+    };
+    identity.keep_certificate(&parse(&identity)).unwrap();
+    let pem = NextKey::generate().unwrap().0.serialize_pem();
+    fs::write(there.path().join(KEY), &pem).unwrap();
+    fs::write(there.path().join(FIRST_KEY), &former).unwrap();
+    let next = Identity::load(there.path()).unwrap().unwrap();
+    let certificate = parse(&next);
+    identity.keep_first_key().unwrap();
+    fs::write(here.path().join(NEXT_KEY), &pem).unwrap();
+    assert_eq!((load().public_key(), load().hash()), (former.clone(), hash.clone()), "no certificate yet");
+    fs::write(here.path().join("installed.pem"), &certificate.chain).unwrap();
+    assert_eq!(
+        (load().public_key(), load().hash()),
+        (next.public_key(), hash.clone()),
+        "not in its place yet"
+    );
+    identity.replace_key(NextKey(read_key(&there.path().join(KEY)).unwrap().unwrap()), &certificate).unwrap();
+    assert_eq!((load().public_key(), load().hash()), (next.public_key(), hash.clone()));
+    assert!(!here.path().join(NEXT_KEY).exists());
+    let mut refused = load();
+    refused.abandon_key().unwrap();
+    assert_ne!(refused.public_key(), next.public_key());
+    let offered = refused.public_key();
+    refused.abandon_key().unwrap();
+    assert_eq!((load().public_key(), load().hash()), (offered, hash), "an operator may accept it");
+}
+
+#[test]
 fn a_proof_is_verified_by_the_public_key() {
     let directory = tempfile::tempdir().unwrap();
     let identity = Identity::load_or_make(directory.path()).unwrap();

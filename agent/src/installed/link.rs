@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use proto::refusal::Refusal;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::{Hello, HostMessage, StepProgress, SystemState};
 use semver::Version;
@@ -27,7 +28,7 @@ use super::settings::Settings;
 use super::updates::Updates;
 use super::worker::{Mailbox, Progress};
 use super::{carried, worker};
-use crate::client::calls::Caller;
+use crate::client::calls::{Caller, host_client};
 use crate::client::error::{Answer, CallError};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
@@ -80,7 +81,8 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         system,
         settings,
         network,
-        identity: &identity,
+        identity,
+        key_made_for: None,
         orders: &orders,
         progress,
         awaits_worker: false,
@@ -125,7 +127,9 @@ struct Link<'a, S, N> {
     system: S,
     settings: Settings,
     network: &'a N,
-    identity: &'a Identity,
+    identity: Identity,
+    /// Id and generation of the clean for which a new key was made.
+    key_made_for: Option<(String, u64)>,
     orders: &'a Mailbox,
     progress: watch::Receiver<Progress>,
     /// The pending report was sent. It must not be sent twice before the worker has noticed this.
@@ -155,7 +159,7 @@ enum ReconnectReason {
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     fn caller(&self) -> Caller<'_, N> {
-        Caller { config: self.settings.config(), network: self.network, identity: self.identity }
+        Caller { config: self.settings.config(), network: self.network, identity: &self.identity }
     }
 
     async fn keep_attached(&mut self) -> ExitReason {
@@ -167,6 +171,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 Ok(ReconnectReason::Certificate | ReconnectReason::Settings) => {}
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
+                    if error.refusal() == Some(Refusal::KeyReplaced)
+                        && let Err(error) = self.identity.abandon_key()
+                    {
+                        self.console.print_failure(&error);
+                    }
                     backoff.record_broken(start.elapsed());
                     let address = self.settings.config().address();
                     let failure = error.failure.clone().context(format_args!("not attached to {address}"));
@@ -187,7 +196,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// If the clock of the host is behind, an expired certificate looks valid here. A coordinator
     /// that is unreachable or restarting says nothing about a certificate.
     fn is_certificate_rejected(&self, error: &CallError) -> bool {
-        error.answer == Answer::Unauthenticated || self.rejection.is_rejected()
+        error.answer == Answer::Unauthenticated
+            || self.rejection.is_rejected()
+            || error.refusal() == Some(Refusal::KeyReplaced)
     }
 
     async fn attach_once(&mut self) -> Result<ReconnectReason, CallError> {
@@ -196,7 +207,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if certificate.role == Role::Live {
             return self.exchange_certificate().await;
         }
-        let mut client = self.caller().connect_host(&self.rejection).await?;
+        let session = self.caller().open_session(&self.rejection).await?;
+        let mut client = host_client(session.channel);
         let (outbound, messages) = mpsc::channel(QUEUE);
         let hello = HostMessage { message: Some(Message::Hello(self.build_hello().await?)) };
         // The channel is empty and has room.
@@ -227,6 +239,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         let renewal = Instant::now() + wait.max(RENEWAL_PAUSE);
         let mut attached = Attached {
             client,
+            exporter: session.exporter,
             inbound,
             outbound,
             changes,

@@ -21,7 +21,7 @@ pub struct Handover<'a> {
 /// Writes identity and configuration.
 pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), Failure> {
     durable::create_directory(state.path()).context(NOT_LEFT)?;
-    handover.identity.copy_to(&state.identity())?.keep_certificate(handover.certificate)?;
+    handover.identity.hand_over(&state.identity(), handover.certificate)?;
     durable::write(&state.config(), handover.config.render_yaml()?.as_bytes()).context(NOT_LEFT)?;
     durable::remove(&state.next_config()).context(NOT_LEFT)
 }

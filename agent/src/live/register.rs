@@ -6,11 +6,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
 
 use crate::client::calls::Caller;
 use crate::client::config::{self, Config};
-use crate::client::registration::{Registered, register_once};
+use crate::client::registration::{Registered, register_once, request_live_certificate};
 use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
 use crate::ground::failure::Failure;
@@ -18,9 +19,10 @@ use crate::ground::paths::Root;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::smbios;
 use crate::host::network::NetworkObserver;
+use crate::host::observed;
 use crate::host::system::System;
 use crate::identity::tpm;
-use crate::identity::{Identity, Role};
+use crate::identity::{Certificate, Identity, Role};
 use crate::live::install::{Live, boot_disk, disk_missing, install_again, install_host};
 use crate::live::installed_disk::{self, Access, InstalledDisk, InstalledDisks, Mounts};
 use crate::state::install_record::InstallRecord;
@@ -46,22 +48,29 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
             "{disk} carries the installed system of another host, {inventory} with UUID {smbios_uuid}: it is left alone"
         ));
     }
-    let identity = load_or_create(root, mounts, found.as_ref()).await?;
-    let caller = Caller { config: &config, network, identity: &identity };
+    let mut identity = load_or_create(root, mounts, found.as_ref()).await?;
     let held = if identity.endorsement_key().is_some() { "in the TPM" } else { "a software key" };
     console.print_message(&format!(
         "identity {} ({held}); registering with {}",
         identity.hash(),
         config.address()
     ));
-    let registered = until_registered(root, caller, &mut console).await;
+    let mut registered = until_registered(root, (&config, network), &mut identity, &mut console).await;
     console.print_message(&format!("registered as {}", registered.inventory));
+    if let Next::Install(request) = &registered.next
+        && !request.reinstall.is_empty()
+    {
+        let replaced = until_key_replaced(root, (&config, network), &mut identity, &mut console);
+        if let Some(certificate) = replaced.await? {
+            registered.certificate = certificate;
+        }
+    }
     let installed = choose_installed_config(&config, &registered.installed_url)?;
     let live = Live {
         root,
         system,
         mounts,
-        caller: Caller { config: &installed, ..caller },
+        caller: Caller { config: &installed, network, identity: &identity },
         console,
         certificate: registered.certificate,
         inventory: registered.inventory,
@@ -116,14 +125,51 @@ async fn load_or_create(
 
 async fn until_registered<N: Transport + NetworkObserver>(
     root: &Root,
-    caller: Caller<'_, N>,
+    (config, network): (&Config, &N),
+    identity: &mut Identity,
     console: &mut Console,
 ) -> Registered {
     let mut backoff = Backoff::default();
     loop {
-        match register_once(root, caller, Role::Live).await {
+        match register_once(root, Caller { config, network, identity }, Role::Live).await {
             Ok(registered) => return registered,
-            Err(error) => console.print_failure(&error.failure.context("not registered")),
+            Err(error) => {
+                if error.refusal() == Some(Refusal::KeyReplaced)
+                    && let Err(error) = identity.abandon_key()
+                {
+                    console.print_failure(&error);
+                }
+                console.print_failure(&error.failure.context("not registered"));
+            }
+        }
+        backoff.wait().await;
+    }
+}
+
+/// Replaces the key of the former system, which its tenants may have copied, before the host is
+/// installed again. Returns the certificate of the key that the new system gets; `None` if the
+/// coordinator is of a former release, which signs for the present key only.
+async fn until_key_replaced<N: Transport>(
+    root: &Root,
+    (config, network): (&Config, &N),
+    identity: &mut Identity,
+    console: &mut Console,
+) -> Result<Option<Certificate>, Failure> {
+    let boot_id = observed::boot_id(root)?;
+    let mut backoff = Backoff::default();
+    loop {
+        let next = identity.make_next()?;
+        let requested =
+            request_live_certificate(Caller { config, network, identity }, &next, boot_id.clone());
+        match requested.await {
+            Ok(certificate) => {
+                identity.replace_key(next, &certificate)?;
+                return Ok(Some(certificate));
+            }
+            Err(error) if error.refusal() == Some(Refusal::BadRequest) => return Ok(None),
+            Err(error) => {
+                console.print_failure(&error.failure.context("cannot replace the key of this host"));
+            }
         }
         backoff.wait().await;
     }

@@ -18,8 +18,9 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
 
 pub use annotations::{AllocationState, Approval, Claim};
 pub use host::{
-    AgentUpdateState, AgentUpdateStatus, CarriedNode, CarriedPlan, CarriedStatus, CoordinatorSettingsState,
-    CoordinatorStatus, HostStatus, InstallState, InstallStatus, LiveTpm, SessionStatus,
+    AgentUpdateState, AgentUpdateStatus, CarriedNode, CarriedPlan, CarriedStatus, CertifiedKey,
+    CoordinatorSettingsState, CoordinatorStatus, HostStatus, InstallState, InstallStatus, LiveTpm,
+    SessionStatus,
 };
 pub use key_class::KeyClass;
 pub use load_balancer::{LoadBalancerDuty, LoadBalancerReport, LoadBalancerStatus};

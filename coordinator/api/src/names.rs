@@ -119,6 +119,12 @@ pub mod annotation {
     pub const APPROVAL: &str = "baremetal.cluster.io/approval";
     /// Ours: set while two live hosts claim the same identity, and removed by an operator.
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
+    /// Ours: set by an operator on a `MachineInventory`: lower-case hexadecimal SHA-256 of the key
+    /// of the host that is refused from now on, because it may have been stolen.
+    pub const REPLACED_KEY: &str = "baremetal.cluster.io/replaced-key";
+    /// Ours: set by an operator on a `MachineInventory` of a host without TPM: lower-case
+    /// hexadecimal SHA-256 of the key on the host's console, which replaces the known one.
+    pub const ACCEPTED_KEY: &str = "baremetal.cluster.io/accepted-key";
     /// On a Cluster: registry of its images, which replaces the registry of the catalog.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
     /// Ours: on a machine, its Cluster or a `MachineRegistration`: the Secret in its namespace

@@ -5,6 +5,7 @@
 //! decision reads a condition.
 
 pub mod agent_update;
+pub mod certified;
 pub mod conditions;
 pub mod facts;
 pub mod hardware;
@@ -18,8 +19,8 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
-    Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, LiveTpm, LoadBalancerStatus,
-    MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
+    Approval, CarriedNode, CarriedStatus, CertifiedKey, Claim, InstallState, InstallStatus, LiveTpm,
+    LoadBalancerStatus, MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::{annotation, finalizer, label};
 use jiff::Timestamp;
@@ -65,6 +66,12 @@ pub struct HostRecord {
     pub live_boot_id: Option<String>,
     /// The TPM when the live system registered.
     pub live_tpm: Option<LiveTpm>,
+    /// The key of its certificates.
+    pub certified_key: Option<CertifiedKey>,
+    /// Hash of the key that an operator took away.
+    pub replaced_key: Option<String>,
+    /// Hash of the key that an operator accepted.
+    pub accepted_key: Option<String>,
     pub approval: Approval,
     /// Managed disks are asked for, which nothing here provides.
     pub has_storage: bool,
@@ -113,6 +120,8 @@ pub struct AnnouncedPlan {
     pub state: Option<PlanState>,
     /// Why it failed, or cannot be sent.
     pub problem: Option<Problem>,
+    /// When it was announced.
+    pub announced: Option<Timestamp>,
     /// When the host reported its result.
     pub ended: Option<Timestamp>,
 }
@@ -157,6 +166,9 @@ impl HostRecord {
             load_balancer: host.and_then(|host| host.load_balancer.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
             live_tpm: host.and_then(|host| host.live_tpm.clone()),
+            certified_key: host.and_then(|host| host.certified_key.clone()),
+            replaced_key: inventory.annotations().get(annotation::REPLACED_KEY).cloned(),
+            accepted_key: inventory.annotations().get(annotation::ACCEPTED_KEY).cloned(),
             approval: inventory.approval(),
             has_storage: inventory.spec.storage.as_ref().is_some_and(asks_for_disks),
             is_paused: is_paused(inventory, None),
@@ -217,6 +229,19 @@ impl HostRecord {
     pub fn may_be_reinstalled(&self) -> bool {
         let carries_nothing = self.carried.as_ref().is_none_or(|carried| is_empty(carried, true));
         self.claim.is_none() && carries_nothing && !self.is_deleting
+    }
+
+    /// True if the status shows a host that was never installed. A lost status does not show it.
+    pub fn was_never_installed(&self) -> bool {
+        let is_begun = self.install.as_ref().is_some_and(|install| match install.state {
+            InstallState::Registered
+            | InstallState::Waiting
+            | InstallState::Installing
+            | InstallState::Failed => true,
+            InstallState::Installed | InstallState::LiveBootAfterInstall => false,
+        });
+        let is_unused = self.claim.is_none() && self.plan.is_none() && self.carried.is_none();
+        is_begun && is_unused && self.session.is_none()
     }
 
     /// The plan that was announced and has not ended.
@@ -357,6 +382,7 @@ impl AnnouncedPlan {
             owner: plan.owner.clone(),
             state: plan.state,
             problem,
+            announced: plan.announced.as_ref().map(|announced| announced.0),
             ended: plan.ended.as_ref().map(|ended| ended.0),
         })
     }

@@ -4,13 +4,19 @@
 //! stays valid if a restore or a move recreates the inventory.
 
 use coordinator_api::object::Namespace;
+use coordinator_core::host::certified::{KeyTime, ShownKey};
 use jiff::Timestamp;
 use proto::proof;
+use rcgen::DnType;
+use x509_parser::der_parser::Oid;
 use x509_parser::extensions::GeneralName;
+use x509_parser::x509::X509Name;
 
 use super::Subject;
 
 const SCHEME: &str = "baremetal://";
+/// serialNumber of X.520: both times of the key, `SINCE.FROM`, seconds since the epoch.
+const KEY_TIME: &[u64] = &[2, 5, 4, 5];
 
 /// The rights of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +55,7 @@ pub struct Peer {
     pub role: Role,
     /// Lower-case hexadecimal SHA-256 of the certificate's key in PKIX DER.
     pub public_key_hash: String,
+    pub key_time: KeyTime,
     /// Serial number, hexadecimal, for logs.
     pub serial: String,
     pub not_after: Timestamp,
@@ -69,6 +76,21 @@ pub enum PeerError {
 pub(super) fn render_uri(subject: &Subject<'_>) -> String {
     let HostKey { namespace, tpm_hash } = subject.key;
     format!("{SCHEME}{namespace}/{tpm_hash}/{}", subject.role.as_str())
+}
+
+pub(super) fn key_time_attribute() -> DnType {
+    DnType::CustomDnType(KEY_TIME.to_vec())
+}
+
+pub(super) fn render_key_time(time: KeyTime) -> String {
+    format!("{}.{}", time.since.as_second(), time.from.as_second())
+}
+
+fn parse_key_time(subject: &X509Name<'_>) -> Option<KeyTime> {
+    let oid = Oid::from(KEY_TIME).ok()?;
+    let (since, from) = subject.iter_by_oid(&oid).next()?.as_str().ok()?.split_once('.')?;
+    let parse = |text: &str| Timestamp::from_second(text.parse().ok()?).ok();
+    Some(KeyTime { since: parse(since)?, from: parse(from)? })
 }
 
 fn parse_uri(uri: &str) -> Option<(HostKey, Role)> {
@@ -111,9 +133,15 @@ impl Peer {
             name_hint: name_hint.to_owned(),
             role,
             public_key_hash: proof::identity(certificate.public_key().raw),
+            key_time: parse_key_time(certificate.subject()).unwrap_or_default(),
             serial: hex::encode(certificate.raw_serial()),
             not_after: Timestamp::from_second(not_after).map_err(|_| PeerError::Certificate)?,
         })
+    }
+
+    /// The key of the certificate.
+    pub fn shown_key(&self) -> ShownKey<'_> {
+        ShownKey { hash: &self.public_key_hash, time: self.key_time }
     }
 
     pub fn is_expired(&self, now: Timestamp) -> bool {

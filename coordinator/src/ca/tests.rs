@@ -1,3 +1,4 @@
+use coordinator_core::host::certified::KeyTime;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
@@ -79,14 +80,17 @@ fn host_certificate_states_identity_and_not_the_request() {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let requested = RequestedKey::parse(&request(&key)).unwrap();
     for role in [Role::Live, Role::Installed] {
-        let chain =
-            authority.sign_host(&requested, &Subject { key: &host, name: "host-1", role }, now).unwrap();
+        let subject = Subject { key: &host, name: "host-1", role, key_time: KeyTime::proven(now) };
+        let chain = authority.sign_host(&requested, &subject, now).unwrap();
         let der = leaf(&chain);
         let peer = Peer::parse(&der).unwrap();
         assert_eq!((&peer.key, peer.name_hint.as_str(), peer.role), (&host, "host-1", role));
         assert_eq!(peer.not_after.as_second(), now.as_second() + 86_400);
         assert!(!peer.is_expired(now) && peer.is_expired(peer.not_after));
         assert_eq!(peer.public_key_hash, requested.hash());
+        assert_eq!(peer.key_time, KeyTime::proven(now));
+        assert_eq!(authority.verify_former(&chain).as_ref(), Some(&peer));
+        assert_eq!(Authority::generate(now).unwrap().verify_former(&chain), None, "another authority");
         assert_eq!(peer.public_key_hash, proof::identity(&key.subject_public_key_info()));
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
         let validity = parsed.validity();

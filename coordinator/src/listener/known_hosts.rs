@@ -137,6 +137,7 @@ fn parse_source(text: &str) -> Option<Source> {
 pub(super) mod tests {
     use super::*;
     use crate::ca::Role;
+    use coordinator_core::host::certified::KeyTime;
     use serde_json::json;
 
     fn source(text: &str) -> Source {
@@ -158,6 +159,7 @@ pub(super) mod tests {
             name_hint: "m".into(),
             role: Role::Installed,
             public_key_hash: String::new(),
+            key_time: KeyTime::default(),
             serial: String::new(),
             not_after,
         }

@@ -71,7 +71,7 @@ pub(super) async fn verify_tpm(
     }
     let class = classify_tpm(chain, is_known)?;
     tracing::info!(class = class.as_str(), registers = hex::encode(quoted.registers), "TPM attested");
-    Ok((class, describe_live_tpm(&opened.key, quoted)))
+    Ok((class, describe_live_tpm(&opened.key, quoted, request.proves_renewals)))
 }
 
 /// Verifies that an installed host whose identity is in a TPM was booted since its live system

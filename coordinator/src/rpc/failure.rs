@@ -115,9 +115,11 @@ const fn status_code(refusal: Refusal) -> Code {
         Refusal::BadProof => Code::Unauthenticated,
         Refusal::BadRequest => Code::InvalidArgument,
         Refusal::NameTaken => Code::AlreadyExists,
-        Refusal::Quarantined | Refusal::Revoked | Refusal::TokenExpired | Refusal::RoleNotAllowed => {
-            Code::PermissionDenied
-        }
+        Refusal::Quarantined
+        | Refusal::KeyReplaced
+        | Refusal::Revoked
+        | Refusal::TokenExpired
+        | Refusal::RoleNotAllowed => Code::PermissionDenied,
         Refusal::QuotaExhausted => Code::ResourceExhausted,
     }
 }

@@ -11,7 +11,6 @@ mod stream;
 use coordinator_core::host::HostRecord;
 use futures::stream::BoxStream;
 use kube::ResourceExt as _;
-use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
@@ -60,6 +59,11 @@ impl HostService {
     }
 }
 
+/// The agent of the host proves its boot at each renewal.
+fn proves_renewals(record: &HostRecord) -> bool {
+    record.live_tpm.as_ref().is_some_and(|live| live.proves_renewals)
+}
+
 async fn renew_certificate(
     context: &Context,
     session: &Session,
@@ -67,28 +71,25 @@ async fn renew_certificate(
     request: wire::RenewCertificateRequest,
 ) -> Result<wire::RenewCertificateResponse, RpcError> {
     let key = RequestedKey::parse(&request.certificate_request)?;
-    if key.hash() != peer.public_key_hash {
-        let detail = "the request is for another key than the certificate shown";
-        return Err(RpcError::from_refusal(Refusal::BadRequest, detail));
-    }
     check_boot_id(&request.boot_id)?;
     let inventory = context.find_inventory(peer).await?;
-    let record = HostRecord::parse(&inventory).filter(|record| record.is_installed_boot(&request.boot_id));
-    let role = match (peer.role, record) {
-        (Role::Installed, _) => Role::Installed,
-        (Role::Live, None) => Role::Live,
-        (Role::Live, Some(record)) => {
-            let verified = verify_boot_proof(&record, session, peer, &request);
-            if let Err(RpcError::Refused { refusal, detail, next_action }) = &verified {
-                context.rejections.show_host_refusal(&inventory, *refusal, (detail, next_action));
-            }
-            verified?;
-            Role::Installed
-        }
+    let record = HostRecord::parse(&inventory);
+    let (role, needs_proof) = match (peer.role, &record) {
+        (Role::Installed, record) => (Role::Installed, record.as_ref().is_some_and(proves_renewals)),
+        (Role::Live, Some(record)) if record.is_installed_boot(&request.boot_id) => (Role::Installed, true),
+        (Role::Live, _) => (Role::Live, false),
     };
+    if let Some(record) = record.as_ref().filter(|_| needs_proof) {
+        let verified = verify_boot_proof(record, session, peer, &request);
+        verified.inspect_err(|error| context.show_host_refusal(&inventory, error))?;
+    }
+    let now = context.now();
+    // Where the host replaces its key, the former one is refused once this one was used.
+    let requested = |record: &HostRecord| record.requested_time(peer.shown_key(), &key.hash(), now);
+    let key_time = record.as_ref().map_or(peer.key_time, requested);
     let name = inventory.name_any();
-    let subject = Subject { key: &peer.key, name: &name, role };
-    let certificate_chain = context.authority.sign_host(&key, &subject, context.now())?;
+    let subject = Subject { key: &peer.key, name: &name, role, key_time };
+    let certificate_chain = context.authority.sign_host(&key, &subject, now)?;
     tracing::info!(role = role.as_str(), "certificate renewed");
     Ok(wire::RenewCertificateResponse { certificate_chain })
 }

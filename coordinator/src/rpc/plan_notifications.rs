@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory, PlanType, SessionStatus};
+use coordinator_api::inventory::{CertifiedKey, LoadBalancerDuty, MachineInventory, PlanType, SessionStatus};
 use coordinator_api::names::annotation;
+use coordinator_core::host::certified::{ShownKey, is_replaced};
 use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
@@ -32,11 +33,22 @@ pub struct HostState {
     pub wanted_agent: Option<String>,
     /// The cause if calls of the host are refused.
     pub refusal: Option<Refusal>,
+    /// The key of the certificates of the host.
+    pub certified_key: Option<CertifiedKey>,
+    /// Hash of the key that an operator took away.
+    pub replaced_key: Option<String>,
     /// No inventory has the identity at the moment.
     pub is_deleted: bool,
 }
 
 impl HostState {
+    /// Why the stream of a host with this key ends.
+    pub fn refusal_of(&self, key: ShownKey<'_>) -> Option<Refusal> {
+        let is_former =
+            self.replaced_key.as_deref() == Some(key.hash) || is_replaced(self.certified_key.as_ref(), key);
+        self.refusal.or_else(|| is_former.then_some(Refusal::KeyReplaced))
+    }
+
     fn parse(inventory: &MachineInventory) -> Self {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
         // The plans of a claim that is older than the node are not for this node.
@@ -52,6 +64,8 @@ impl HostState {
             duty: duty.filter(|duty| !record.is_abandoned || duty.address.is_empty()).cloned(),
             wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
+            certified_key: record.certified_key,
+            replaced_key: record.replaced_key,
             rebooting_from: record.rebooting_from,
             uid: record.uid,
             session: record.session,

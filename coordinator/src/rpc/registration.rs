@@ -13,11 +13,14 @@ use coordinator_api::inventory::{KeyClass, LiveTpm, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::attestation::Opened;
+use coordinator_core::host::HostRecord;
+use coordinator_core::host::certified::{KeyTime, ShownKey};
 use coordinator_core::host::facts::Registered;
 use coordinator_core::host::hardware::describe_hardware;
 use coordinator_core::inventory::{self, Hardware};
 use coordinator_core::network;
 use coordinator_core::pause::is_paused;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::proof::{self, NONCE_BYTES};
@@ -34,11 +37,11 @@ use super::attestation::{open_challenge, verify_tpm};
 use super::host::parse_network;
 use super::identity::{Call, check_boot_id, tls_session};
 use super::refresh::refresh_registered;
-use super::{Context, RpcError, host_token, refuse_shut_out};
-use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
+use super::{Context, RpcError, host_token, refuse_key, refuse_shut_out};
+use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject, p256_point};
 use crate::key::{Key, Namespace, ObjectName};
 use crate::store::registration as store;
-use crate::tls::{Challenge, Session};
+use crate::tls::{Challenge, Session, SoftwareKey};
 use inventories::Reported;
 
 pub(in crate::rpc) use admission::Admissions;
@@ -92,6 +95,41 @@ fn check_key(matched: &MatchedRegistration, request: &wire::BeginRequest) -> Res
     }
 }
 
+/// The key that proves the identity of a host without TPM.
+fn read_software_key(authority: &Authority, request: &wire::BeginRequest) -> Option<SoftwareKey> {
+    let Some(Attestation::SoftwareKey(wire::SoftwareKey { current_key, certificate_chain })) =
+        &request.attestation
+    else {
+        return None;
+    };
+    let current = if current_key.is_empty() { &request.public_key } else { current_key };
+    let hash = proof::identity(current);
+    let evidence = authority.verify_former(certificate_chain).filter(|peer| {
+        peer.public_key_hash == hash && peer.key.tpm_hash == proof::identity(&request.public_key)
+    });
+    Some(SoftwareKey { current: current.clone(), evidence })
+}
+
+/// The time that the certificate for the requested key names.
+fn choose_key_time(
+    inventory: &MachineInventory,
+    challenge: &Challenge,
+    requested: &RequestedKey,
+    now: Timestamp,
+) -> Result<KeyTime, RpcError> {
+    let Some(record) = HostRecord::parse(inventory) else { return Ok(KeyTime::proven(now)) };
+    let hash = requested.hash();
+    let admitted = match &challenge.software_key {
+        Some(SoftwareKey { current, evidence }) => {
+            let is_first = *current == challenge.public_key;
+            record.admit_software_key(&hash, is_first, evidence.as_ref().map(Peer::shown_key), now)
+        }
+        // The TPM has proven the request.
+        None => (record.replaced_key.as_ref() != Some(&hash)).then(|| record.proven_time(&hash, now)),
+    };
+    admitted.ok_or_else(|| refuse_key(&hash))
+}
+
 /// The proven identity of a host.
 struct Proven<'a> {
     challenge: &'a Challenge,
@@ -135,12 +173,14 @@ pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
 /// because a certificate for another key would belong to no proven identity. A TPM has proven the
 /// request itself.
 fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Result<(), RpcError> {
-    match challenge.class {
-        KeyClass::Emulated if requested.hash() != proof::identity(&challenge.public_key) => {
-            refuse_call(Refusal::BadRequest, "the certificate request is for another key than was proven")
-        }
-        KeyClass::Hardware | KeyClass::Unverified | KeyClass::Emulated => Ok(()),
+    let proven = challenge.software_key.as_ref().map(|key| proof::identity(&key.current));
+    if proven.is_some_and(|proven| proven != requested.hash()) {
+        return refuse_call(
+            Refusal::BadRequest,
+            "the certificate request is for another key than was proven",
+        );
     }
+    Ok(())
 }
 
 impl RegistrationService {
@@ -231,8 +271,10 @@ impl RegistrationService {
         if ring::rand::SystemRandom::new().fill(&mut nonce).is_err() {
             return Err(RpcError::Randomness);
         }
+        let software_key = read_software_key(&self.context.authority, &request);
         session.set_challenge(Challenge {
             nonce,
+            software_key,
             public_key: request.public_key,
             class,
             tpm,
@@ -332,9 +374,13 @@ impl RegistrationService {
         let inventory = inventories::ensure_inventory(&self.context, registration, reported).await?;
         let inventory = refuse_shut_out(inventory)?;
         admission::refuse_recorded(&inventory, &request.boot_id)?;
-        let inventory = refresh_registered(&self.context, inventory, &facts, challenge.class).await?;
         let now = self.context.now();
+        let key_time = choose_key_time(&inventory, challenge, &requested, now)
+            .inspect_err(|error| self.context.show_host_refusal(&inventory, error))?;
+        let inventory = refresh_registered(&self.context, inventory, &facts, challenge.class).await?;
+        let key_hash = requested.hash();
         let registered = Registered {
+            key: Some(ShownKey { hash: &key_hash, time: key_time }),
             live_boot_id: &request.boot_id,
             live_tpm: live_tpm.as_ref(),
             system_uuid: hardware.system_uuid.as_deref(),
@@ -343,7 +389,7 @@ impl RegistrationService {
         let inventory = store::ensure_plan_secret(&self.context.client, inventory, registered, now).await?;
         admission::refuse_pending(&self.context, &inventory)?;
         let name = inventory.name_any();
-        let subject = Subject { key: &key, name: &name, role: Role::Live };
+        let subject = Subject { key: &key, name: &name, role: Role::Live, key_time };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
         let can_install = !challenge.is_installed && !facts.disks.is_empty();
         let next = install::next_step(&self.context, registration, &inventory, can_install).await?;
@@ -363,7 +409,8 @@ impl RegistrationService {
 /// Verifies the proof of a software key.
 fn verify_signature(session: &Session, challenge: &Challenge, signature: &[u8]) -> Result<(), RpcError> {
     let binding = proof::binding(&challenge.nonce, session.exporter(), &challenge.public_key);
-    let point = p256_point(&challenge.public_key).unwrap_or(&[]);
+    let current = challenge.software_key.as_ref().map_or(&challenge.public_key, |key| &key.current);
+    let point = p256_point(current).unwrap_or(&[]);
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature).or_else(|_| {
         refuse_call(Refusal::BadProof, format!("the signature of {} does not fit", session.remote()))
     })

@@ -784,7 +784,7 @@ pub struct BeginRequest {
     #[prost(string, tag = "1")]
     pub registration_token: ::prost::alloc::string::String,
     /// Public part of the host's identity key in PKIX DER: the endorsement key of its
-    /// TPM, else the software key. Its SHA-256 becomes spec.tpmHash.
+    /// TPM, else its first software key. Its SHA-256 becomes spec.tpmHash.
     #[prost(bytes = "vec", tag = "2")]
     pub public_key: ::prost::alloc::vec::Vec<u8>,
     /// Holder of the key.
@@ -807,8 +807,17 @@ pub mod begin_request {
 /// A key that the host created and keeps in a file, for `emulate-tpm: true`.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SoftwareKey {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SoftwareKey {
+    /// The key that proves the identity, PKIX DER, where the host has replaced its first
+    /// one. Empty: the first key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub current_key: ::prost::alloc::vec::Vec<u8>,
+    /// PEM of the last certificate for that key, which may have expired: it proves that
+    /// the coordinator accepted the key, also to a coordinator that was restored.
+    #[prost(string, tag = "2")]
+    pub certificate_chain: ::prost::alloc::string::String,
+}
 /// The keys of a TPM 2.0.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -855,13 +864,13 @@ pub struct TpmChallenge {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CompleteRequest {
-    /// SoftwareKey: signature by the identity key over the binding (nonce, exporter
+    /// SoftwareKey: signature by the current key over the binding (nonce, exporter
     /// of this TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
     /// TpmKeys: HMAC-SHA-256 of the binding (nonce, exporter, public key,
     /// certificate request), keyed with the activated credential.
     #[prost(bytes = "vec", tag = "1")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// PKCS#10 request in DER, signed by the key of Begin, or with TpmKeys by any key of
+    /// PKCS#10 request in DER, signed by the current key, or with TpmKeys by any key of
     /// the host. Its names are ignored.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
@@ -876,6 +885,10 @@ pub struct CompleteRequest {
     /// Set for TpmKeys.
     #[prost(message, optional, tag = "6")]
     pub tpm_quote: ::core::option::Option<TpmQuote>,
+    /// The agent sends the proof of its boot with each RenewCertificate of the installed
+    /// system, where it has a TPM. The coordinator then asks for it.
+    #[prost(bool, tag = "7")]
+    pub proves_renewals: bool,
 }
 /// A quote of the attestation key over the binding.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1718,14 +1731,16 @@ pub struct ReportObservedResponse {}
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RenewCertificateRequest {
-    /// PKCS#10 request in DER, signed by the key of the caller's certificate.
+    /// PKCS#10 request in DER, signed by the key of the caller's certificate, or by the
+    /// key that replaces it. The former key is refused once the new one was used.
     #[prost(bytes = "vec", tag = "1")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
     /// /proc/sys/kernel/random/boot_id of the caller.
     #[prost(string, tag = "2")]
     pub boot_id: ::prost::alloc::string::String,
     /// Proof that the TPM was reset since the live system registered. Required of an
-    /// installed system with a TPM that still has the certificate of the live system.
+    /// installed system with a TPM that still has the certificate of the live system, and
+    /// at each later renewal if CompleteRequest.proves_renewals was set.
     #[prost(message, optional, tag = "3")]
     pub boot_proof: ::core::option::Option<BootProof>,
 }

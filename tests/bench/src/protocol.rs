@@ -132,7 +132,7 @@ pub(crate) async fn register_by(
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let (public_key, attestation) = match &attestor {
         Some(attestor) => (attestor.public_key.clone(), Attestation::TpmKeys(attestor.keys.clone())),
-        None => (key.subject_public_key_info(), Attestation::SoftwareKey(wire::SoftwareKey {})),
+        None => (key.subject_public_key_info(), Attestation::SoftwareKey(wire::SoftwareKey::default())),
     };
     let (channel, exporter) = endpoint.connect(endpoint.tls(None)?).await?;
     let mut client = RegistrationClient::new(channel);
@@ -160,6 +160,7 @@ pub(crate) async fn register_by(
         observed_network: Some(network(number)),
         boot_id: format!("live-{number}"),
         tpm_quote,
+        proves_renewals: false,
     };
     let completed = client.complete(answer).await?.into_inner();
     let (name, chain) = (completed.inventory_name, completed.certificate_chain);

@@ -35,6 +35,7 @@ mod registries;
 mod replicas;
 mod restores;
 mod settings;
+mod stolen_keys;
 mod story;
 mod waiting;
 mod world;

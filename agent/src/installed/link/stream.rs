@@ -2,6 +2,7 @@
 
 use std::io;
 
+use proto::proof::Exporter;
 use proto::refusal::Refusal;
 use proto::v1alpha1::coordinator_message;
 use proto::v1alpha1::host_client::HostClient;
@@ -16,7 +17,7 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::{Link, RENEWAL_PAUSE, ReconnectReason, stream_closed, worker_stopped};
-use crate::client::calls::unary_request;
+use crate::client::calls::{host_client, unary_request};
 use crate::client::error::CallError;
 use crate::client::transport::Transport;
 use crate::host::network::NetworkObserver;
@@ -29,6 +30,8 @@ use crate::installed::worker::Order;
 
 pub(super) struct Attached {
     pub(super) client: HostClient<Channel>,
+    /// Keying material of the connection.
+    pub(super) exporter: Exporter,
     pub(super) inbound: Streaming<CoordinatorMessage>,
     pub(super) outbound: mpsc::Sender<HostMessage>,
     pub(super) changes: Option<NetworkChanges>,
@@ -47,7 +50,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if !self.awaits_worker {
             let pending = self.progress.borrow_and_update().pending.clone();
             if let Some(report) = pending {
-                return self.report_step(&mut attached.client, report).await.map(|()| None);
+                return self.report_pending(attached, report).await;
             }
         }
         if self.may_switch() {
@@ -97,7 +100,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     /// A failure does not end the stream, because the old certificate is still valid.
     async fn renew_early(&mut self, attached: &mut Attached) -> Option<ReconnectReason> {
-        match self.renew_certificate(&mut attached.client).await {
+        match self.renew_certificate(attached).await {
             Ok(again) => Some(again),
             Err(error) => {
                 tracing::warn!(%error, "cannot renew certificate, retrying");
@@ -168,6 +171,22 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if let Some(progress) = self.progress_pace.take_due(Instant::now()) {
             let _ = outbound.try_send(HostMessage { message: Some(Message::Progress(progress)) });
         }
+    }
+
+    /// Reports a step. The end of a clean is reported by a new key, because the former tenant may have
+    /// copied the present one, and the host gets the next tenant's plan after the report.
+    async fn report_pending(
+        &mut self,
+        attached: &mut Attached,
+        report: StepReport,
+    ) -> Result<Option<ReconnectReason>, CallError> {
+        let needs_key = self.applied_clean().is_some_and(|clean| self.key_made_for != Some(clean));
+        if !needs_key || !self.replace_key(attached).await? {
+            return self.report_step(&mut attached.client, report).await.map(|()| None);
+        }
+        let session = self.caller().open_session(&self.rejection).await?;
+        self.report_step(&mut host_client(session.channel), report).await?;
+        Ok(Some(ReconnectReason::Certificate))
     }
 
     async fn report_step(

@@ -48,6 +48,10 @@ pub struct HostStatus {
     /// that the TPM was reset since then. Absent: the identity is a software key.
     #[serde(rename = "liveTPM", skip_serializing_if = "Option::is_none")]
     pub live_tpm: Option<LiveTpm>,
+    /// The key of the host's certificates. Every key that was certified before it is
+    /// refused. Absent: the host has not used a certificate that names the time of its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certified_key: Option<CertifiedKey>,
     /// SMBIOS UUID of the host at its last registration.
     #[serde(rename = "systemUUID", skip_serializing_if = "Option::is_none")]
     pub system_uuid: Option<String>,
@@ -59,6 +63,16 @@ pub struct HostStatus {
     pub agent_update: Option<AgentUpdateStatus>,
 }
 
+/// A key that has a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertifiedKey {
+    /// Lower-case hexadecimal SHA-256 of the public key in PKIX DER.
+    pub hash: String,
+    /// When the key got its first certificate; renewals keep the time.
+    pub since: Time,
+}
+
 /// Quoted properties of a TPM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -67,6 +81,9 @@ pub struct LiveTpm {
     pub attestation_key: String,
     /// Number of resets of the TPM; each boot is one.
     pub reset_count: u32,
+    /// The agent proves its boot at each renewal of a certificate of the installed system.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proves_renewals: bool,
 }
 
 /// Progress of a host towards the agent version of the annotation

@@ -40,8 +40,8 @@ impl BootFault {
 }
 
 /// The record of a live system's registration, which [`verify_boot`] compares later.
-pub fn describe_live_tpm(key: &AttestationKey, quoted: Quoted) -> LiveTpm {
-    LiveTpm { attestation_key: hex::encode(&key.name), reset_count: quoted.resets }
+pub fn describe_live_tpm(key: &AttestationKey, quoted: Quoted, proves_renewals: bool) -> LiveTpm {
+    LiveTpm { attestation_key: hex::encode(&key.name), reset_count: quoted.resets, proves_renewals }
 }
 
 /// Verifies that the host was booted since `live`. `binding` is `proto::proof::boot_binding` of

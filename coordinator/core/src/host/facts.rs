@@ -21,6 +21,7 @@ use proto::v1alpha1::{
     LiveBootAfterInstall, LoadBalancerState, SystemState, install_report,
 };
 
+use super::certified::{ShownKey, record_key};
 use super::statement::HostStatement;
 use crate::text::truncate_text;
 use plan::{keep_custom_plan, restore_plan};
@@ -36,6 +37,8 @@ pub struct Registered<'a> {
     pub live_boot_id: &'a str,
     /// The TPM that holds the identity, if one does.
     pub live_tpm: Option<&'a LiveTpm>,
+    /// The key of the certificate that it gets.
+    pub key: Option<ShownKey<'a>>,
     /// SMBIOS UUID, where it means something.
     pub system_uuid: Option<&'a str>,
     pub hardware: Option<&'a HardwareStatus>,
@@ -64,6 +67,9 @@ pub fn record_registration(
         host.system_uuid = Some(truncate_text(uuid));
     }
     record_hardware(host, registration.hardware);
+    if let Some(key) = registration.key {
+        record_key(status, key);
+    }
 }
 
 /// A host that reports no hardware keeps the known one.

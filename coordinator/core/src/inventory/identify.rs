@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coordinator_api::inventory::{InstallState, KeyClass, MachineInventory};
+use coordinator_api::inventory::{KeyClass, MachineInventory};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
 use proto::refusal::Refusal;
@@ -127,16 +127,7 @@ fn permanent_macs(network: Option<&ObservedNetwork>) -> BTreeSet<String> {
 /// The status shows a host that was never installed. A lost status does not show it.
 fn was_never_installed(inventory: &MachineInventory) -> bool {
     let Some(record) = HostRecord::parse(inventory) else { return false };
-    let is_begun = record.install.as_ref().is_some_and(|install| match install.state {
-        InstallState::Registered
-        | InstallState::Waiting
-        | InstallState::Installing
-        | InstallState::Failed => true,
-        InstallState::Installed | InstallState::LiveBootAfterInstall => false,
-    });
-    let is_usable = shut_out(inventory).is_none();
-    let is_unused = record.claim.is_none() && record.plan.is_none() && record.carried.is_none();
-    is_begun && is_unused && record.session.is_none() && is_usable && !record.is_deleting
+    record.was_never_installed() && shut_out(inventory).is_none() && !record.is_deleting
 }
 
 /// The refusal of a class of keys by a registration, which is decided before any look-up.

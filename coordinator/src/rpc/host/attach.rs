@@ -16,6 +16,7 @@ use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::object::{Key, Namespace};
+use coordinator_core::host::certified::is_replaced;
 use coordinator_core::host::facts::{self, Attach};
 use coordinator_core::host::hardware::describe_hardware;
 use coordinator_core::host::statement::HostStatement;
@@ -212,8 +213,8 @@ async fn store_session(
         if is_own(context, statement, session_of(&written)) {
             return Ok((written, former));
         }
-        // Another replica wrote first.
-        inventory = written;
+        // Another replica wrote first, perhaps for a newer key of the host.
+        inventory = context.refuse_former_key(&statement.peer, written)?;
     }
 }
 
@@ -232,8 +233,11 @@ async fn record_session(
     let settings = compared.as_ref().map(|(state, checksum)| (*state, checksum.as_str()));
     let (hardware, network) = (reported.hardware.as_ref(), reported.network.as_ref());
     let attach = Attach { namespace, name, replica, statement: stated, hardware, network, settings, now };
-    let written = context.update_status(inventory, |status| {
-        if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
+    let peer = &statement.peer;
+    let written = context.update_host(peer, inventory, |status| {
+        let known = status.host.as_ref().and_then(|host| host.certified_key.as_ref());
+        let is_replaced = is_replaced(known, peer.shown_key());
+        if !is_replaced && find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);
         }
     });
@@ -322,7 +326,7 @@ async fn has_ended_within(
     let mut was_seen = false;
     loop {
         let latest = state.latest_state();
-        if let Some(refusal) = latest.refusal {
+        if let Some(refusal) = latest.refusal_of(peer.shown_key()) {
             return Err(RpcError::from_refusal(refusal, peer.name_hint.clone()));
         }
         let is_seen = latest.session.as_ref() == Some(other);

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
+use coordinator_core::host::certified::record_key;
 use coordinator_core::host::{AnnouncedPlan, HostRecord, facts};
 use coordinator_core::inventory::reinstall_device;
 use coordinator_core::network;
 use coordinator_core::plan::{PlanEnd, Progress, read_progress};
 use coordinator_core::trace::{Period, TraceId, plan_span, step_span};
 use kube::ResourceExt as _;
-use proto::plan::Step;
+use proto::plan::{Kind, Step};
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use wire::step_report::Outcome;
 
 use crate::ca::Peer;
 use crate::rpc::running_plans::{Outputs, PlanReadError, RunningPlan, read_plan};
-use crate::rpc::{Context, RpcError};
+use crate::rpc::{Context, RpcError, refuse_key};
 use crate::store::{StoreError, host, plan_record};
 use crate::traces::note_trace;
 
@@ -49,6 +50,7 @@ pub(super) async fn record_step_report(
             record_output(context, peer, &running, report);
             return Ok(());
         };
+        refuse_clean_of_former_key(context, peer, &inventory, &running, &end)?;
         let outputs = record_output(context, peer, &running, report);
         let secrets = context.secret_api(&peer.key.namespace);
         let checksum = &running.plan.checksum;
@@ -61,6 +63,25 @@ pub(super) async fn record_step_report(
         }
     }
     Err(StoreError::Contended { kind: "Secret", name: inventory.name_any() }.into())
+}
+
+/// Refuses the end of a clean by a key of the tenancy before it.
+fn refuse_clean_of_former_key(
+    context: &Context,
+    peer: &Peer,
+    inventory: &MachineInventory,
+    running: &RunningPlan,
+    end: &PlanEnd,
+) -> Result<(), RpcError> {
+    let ends_clean = running.plan.kind == Kind::Clean && *end == PlanEnd::Applied;
+    let may =
+        !ends_clean || HostRecord::parse(inventory).is_some_and(|record| record.may_end_clean(peer.key_time));
+    if may {
+        return Ok(());
+    }
+    let error = refuse_key(&peer.public_key_hash);
+    context.show_host_refusal(inventory, &error);
+    Err(error)
 }
 
 /// Ends a plan that the host refuses, because nothing else would end it.
@@ -211,7 +232,7 @@ async fn record_plan_end(
     };
     let (plan, now) = (&running.plan, context.clock.now());
     let written =
-        context.update_status(inventory, |status| facts::record_plan_end(status, plan, end, system, now));
+        context.update_host(peer, inventory, |status| facts::record_plan_end(status, plan, end, system, now));
     let inventory = written.await?;
     context.running_plans.remove_plan(&peer.key);
     let problem = match end {
@@ -243,14 +264,19 @@ pub(super) async fn record_install_report(
     let is_reinstall = reinstall_device(&inventory).is_some();
     let is_started = matches!(&report.outcome, Some(Installation::Started(_)));
     let now = context.now();
+    let is_done = matches!(&report.outcome, Some(Installation::Done(_)));
     let written = context.update_status(inventory, |status| {
         facts::record_install(status, report, now);
+        // The disk has the key by now, and the former system is gone.
+        if is_done {
+            record_key(status, peer.shown_key());
+        }
         if is_reinstall && is_started {
             facts::record_reinstall(status);
         }
     });
     let inventory = written.await?;
-    if is_reinstall && matches!(&report.outcome, Some(Installation::Done(_))) {
+    if is_reinstall && is_done {
         host::forget_reinstall(&context.client, &inventory).await?;
     }
     let device = inventory.annotations().get(annotation::INSTALL_DEVICE);

@@ -206,7 +206,7 @@ impl Attachment {
     /// Follows the newest state of the inventory, and returns the message that is due.
     async fn follow_state(&mut self) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         let state = &self.state.latest_state();
-        if let Some(refusal) = state.refusal {
+        if let Some(refusal) = state.refusal_of(self.peer().shown_key()) {
             return Err(RpcError::from_refusal(refusal, self.peer().name_hint.clone()));
         }
         if state.is_deleted {

@@ -5,6 +5,7 @@ use coordinator_core::plan::{Clean, PlanInputs, render};
 use proto::plan::{Generation, Plan, Secret};
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
+use serde_json::json;
 use wire::host_message::Message;
 use wire::step_report::Outcome;
 
@@ -41,6 +42,31 @@ async fn next_plan(stream: &mut Stream) -> wire::Plan {
         panic!("not a plan: {message:?}");
     };
     plan
+}
+
+/// A thief with the key of the tenancy ends the clean in place of the host, to get the next plan.
+// Fault: a former key of a host with a TPM reports the end of a clean.
+// Shown: Event of the MachineInventory: `KeyReplaced`; the plan goes on.
+#[tokio::test]
+async fn former_key_ends_no_clean() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    world.announce("m-a", &clean(1));
+    let plan = next_plan(&mut stream).await;
+    world.fake.edit((world::INVENTORIES, "fleet", "m-a"), |inventory| {
+        inventory["status"]["plan"]["announced"] = json!("2026-01-01T00:00:00Z");
+        let live = json!({ "attestationKey": "00", "resetCount": 1, "provesRenewals": true });
+        inventory["status"]["host"]["liveTPM"] = live;
+    });
+    world.settled("m-a").await;
+    let last = plan.steps.len() - 1;
+    for step in 0..last {
+        link.report_step(done(&plan, step)).await.unwrap();
+    }
+    let refused = link.report_step(done(&plan, last)).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::KeyReplaced));
+    assert!(world.inventory("m-a").unwrap()["status"]["plan"]["state"].is_null());
+    world.expect_event("MachineInventory", "m-a", "KeyReplaced", "kubectl baremetal replace-key").await;
 }
 
 #[tokio::test]

@@ -255,10 +255,28 @@ async fn installed_role_needs_the_install_and_another_boot() {
         let chain = live.renew(&host, boot_id).await.unwrap();
         assert_eq!(Host::peer(&chain).role, want, "{name}");
     }
-    let other = live.renew(&Host::new("b"), "boot-1").await.unwrap_err();
-    assert_eq!(refusal(&other), Some(Refusal::BadRequest), "for another key");
+    // The key that replaces the one shown: nothing is refused before it was used.
+    let next = Host::peer(&live.renew(&Host::new("b"), "boot-1").await.unwrap());
+    assert_eq!((next.key, next.role), (host.host_key(), Role::Installed), "for another key");
     let long = live.renew(&host, &"x".repeat(65)).await.unwrap_err();
     assert_eq!(refusal(&long), Some(Refusal::BadRequest), "no kernel's boot id");
+}
+
+#[tokio::test]
+async fn renewals_need_the_quote_of_their_tpm() {
+    let world = World::start().await;
+    let (host, _chain, mut link, _stream) = attached(&world).await;
+    for (proves_renewals, want) in [(false, None), (true, Some(Refusal::BadProof))] {
+        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+            let live = json!({ "attestationKey": "00", "resetCount": 1, "provesRenewals": proves_renewals });
+            inventory["status"]["host"]["liveTPM"] = live;
+        });
+        world.settled("m-a").await;
+        for key in [&host, &Host::new("b")] {
+            let refused = link.renew(key, "boot-1").await.err();
+            assert_eq!(refused.as_ref().and_then(refusal), want, "provesRenewals: {proves_renewals}");
+        }
+    }
 }
 
 /// An inventory whose status was lost in a restore, or is older than the field.

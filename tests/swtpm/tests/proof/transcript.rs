@@ -70,7 +70,7 @@ impl Transcript {
     pub(crate) fn live_tpm(&self) -> LiveTpm {
         let opened = Opened::parse(&self.keys, &self.public_key, CREDENTIAL).unwrap();
         let quoted = opened.verify_answer(&self.binding(), &self.proof, self.quote.as_ref()).unwrap();
-        describe_live_tpm(&opened.key, quoted)
+        describe_live_tpm(&opened.key, quoted, true)
     }
 
     /// As the coordinator does.

@@ -1,5 +1,6 @@
 //! A host with a key in software: what it sends.
 
+use coordinator_core::host::certified::KeyTime;
 use jiff::Timestamp;
 use proto::proof::{self, Exporter};
 use proto::v1alpha1 as wire;
@@ -64,6 +65,7 @@ impl Host {
             }),
             boot_id: LIVE_BOOT.into(),
             tpm_quote: None,
+            proves_renewals: true,
         }
     }
 
@@ -74,7 +76,7 @@ impl Host {
     pub(in crate::rpc::tests) fn certificate(&self, authority: &Authority, role: Role) -> String {
         let requested = RequestedKey::parse(&self.request()).unwrap();
         let (key, name) = (self.host_key(), self.inventory_name());
-        let subject = Subject { key: &key, name: &name, role };
+        let subject = Subject { key: &key, name: &name, role, key_time: KeyTime::default() };
         authority.sign_host(&requested, &subject, Timestamp::now()).unwrap()
     }
 

@@ -97,7 +97,7 @@ impl Link {
         let request = wire::BeginRequest {
             registration_token: token.into(),
             public_key: host.public_key(),
-            attestation: Some(wire::begin_request::Attestation::SoftwareKey(wire::SoftwareKey {})),
+            attestation: Some(wire::begin_request::Attestation::SoftwareKey(wire::SoftwareKey::default())),
         };
         Ok(self.registration.begin(request).await?.into_inner().nonce)
     }
