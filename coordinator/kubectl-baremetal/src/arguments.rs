@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Clean(CleanArguments),
     /// Let the next boot of a seed ISO install a free host again
     Reinstall(ReinstallArguments),
+    /// Refuse the key of a host that may have been stolen, and accept another one
+    ReplaceKey(ReplaceKeyArguments),
     /// Delete the Machine of a host: the node is drained, then the host is cleaned and available again
     DrainAndRelease(DrainArguments),
     /// Serve a page on this machine that follows the fleet, and open the browser
@@ -252,6 +254,18 @@ pub(crate) struct ReinstallArguments {
     /// The disk of the system, as /dev/disk/by-id/…; the default is the disk that the host reported.
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReplaceKeyArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// The new key of a host without TPM, as its console prints it.
+    #[arg(long, value_name = "SHA256")]
+    pub(crate) key: Option<String>,
     #[command(flatten)]
     pub(crate) change: Change,
 }

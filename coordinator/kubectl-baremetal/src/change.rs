@@ -1,6 +1,6 @@
 //! The requests of a command, decided before anything is written.
 
-use coordinator_api::inventory::{Approval, MachineInventory};
+use coordinator_api::inventory::{Approval, KeyClass, MachineInventory};
 use coordinator_api::names::kind::BAREMETAL_MACHINE;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::host::{AnnouncedPlan, HostRecord, owner_text};
@@ -16,6 +16,9 @@ const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 const EXCLUDE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
 /// The label of objects that Cluster API makes from the topology of a Cluster.
 const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
+
+/// Hexadecimal digits of a SHA-256.
+const KEY_DIGITS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -157,6 +160,46 @@ pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decisio
         requests: vec![request],
         consequence: format!("the next seed ISO that {name} boots erases {device} and installs it again"),
         next: "boot the seed ISO on the host; `kubectl baremetal hosts --watch` shows the install".to_owned(),
+    })
+}
+
+/// Refuses the known key of a host from now on; `key` is the SHA-256 of the one that a host without
+/// TPM offers in its place.
+pub(crate) fn replace_key(object: &Object, key: Option<&str>) -> Result<Decision, String> {
+    let name = object.id.short();
+    let record = object.host().ok_or_else(|| format!("{name} cannot be read"))?;
+    let known = record.certified_key.as_ref().map(|known| known.hash.as_str());
+    let annotate =
+        |key, value: &str| Request::Annotate { object: object.id.clone(), key, value: value.to_owned() };
+    let Some(key) = key else {
+        let known =
+            known.ok_or_else(|| format!("{name} has no certified key: there is nothing to replace"))?;
+        return Ok(Decision {
+            requests: vec![annotate(annotation::REPLACED_KEY, known)],
+            consequence: format!("{name} is refused by the key {known}, whoever holds it"),
+            next: format!(
+                "none for a host with a TPM, which registers with a new key; a host without TPM prints its new key on its console: `kubectl baremetal replace-key {} --key SHA256`",
+                object.id.name
+            ),
+        });
+    };
+    if key.len() != KEY_DIGITS || !key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(format!(
+            "{key} is no SHA-256 in lower-case hexadecimal: copy it from the host's console"
+        ));
+    }
+    if known == Some(key) {
+        return Err(format!("{key} is the key of {name} already: there is nothing to do"));
+    }
+    let class = object.inventory().and_then(KeyClass::of);
+    if class.is_some_and(|class| class != KeyClass::Emulated) {
+        return Err(format!("{name} proves its key by its TPM: run the command without --key"));
+    }
+    let known = known.map(|known| annotate(annotation::REPLACED_KEY, known));
+    Ok(Decision {
+        requests: known.into_iter().chain([annotate(annotation::ACCEPTED_KEY, key)]).collect(),
+        consequence: format!("{name} is admitted by the key {key}, and refused by every earlier one"),
+        next: "the host continues within half a minute".to_owned(),
     })
 }
 

@@ -49,6 +49,29 @@ fn free_hosts_alone_are_installed_again() {
 }
 
 #[test]
+fn keys_are_taken_away_and_accepted() {
+    let (known, offered) = ("a".repeat(64), "b".repeat(64));
+    let with_key = |class: &str| {
+        let mut object = attached();
+        object["metadata"]["labels"]["baremetal.cluster.io/identity-class"] = json!(class);
+        object["status"]["host"]["certifiedKey"] = json!({ "hash": known, "since": "2026-01-01T00:00:00Z" });
+        host(object)
+    };
+    let taken = format!("annotate machineinventory/h baremetal.cluster.io/replaced-key={known}");
+    let accepted = format!("annotate machineinventory/h baremetal.cluster.io/accepted-key={offered}");
+    assert_eq!(described(replace_key(&with_key("Hardware"), None)), Ok(vec![taken.clone()]));
+    assert_eq!(
+        described(replace_key(&with_key("Emulated"), Some(&offered))),
+        Ok(vec![taken, accepted.clone()])
+    );
+    assert_eq!(described(replace_key(&host(attached()), Some(&offered))), Ok(vec![accepted]));
+    refused(replace_key(&host(attached()), None), "no certified key");
+    refused(replace_key(&with_key("Hardware"), Some(&offered)), "without --key");
+    refused(replace_key(&with_key("Emulated"), Some(&known)), "already");
+    refused(replace_key(&with_key("Emulated"), Some("B")), "no SHA-256");
+}
+
+#[test]
 fn released_hosts_lose_their_machine() {
     let machine = json!({ "status": { "conditions": [ready()] } });
     let mut objects = cluster_of_one(machine, machine_with(&[ready()]));

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::arguments::{
     ApproveArguments, Change, CleanArguments, DrainArguments, ReinstallArguments, ReleaseArguments,
-    Removal as Options,
+    Removal as Options, ReplaceKeyArguments,
 };
-use crate::change::{Decision, Removal, Request, approve, clean, reinstall, release};
+use crate::change::{Decision, Removal, Request, approve, clean, reinstall, release, replace_key};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
 use crate::fleet::{Fleet, Id, Kind};
@@ -110,6 +110,18 @@ pub(super) async fn reinstall_host(
     let fleet = cluster.get(&id).await?;
     let object = fleet.require(&id)?;
     let decision = reinstall(object, arguments.device.as_deref()).map_err(Failure::Refused)?;
+    change_object(cluster, &fleet, &decision, arguments.change).await?;
+    Ok(Exit::Done)
+}
+
+/// Takes a key away from a host, or gives it another one.
+pub(super) async fn replace_host_key(
+    cluster: &Cluster,
+    arguments: &ReplaceKeyArguments,
+) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
+    let fleet = cluster.get(&id).await?;
+    let decision = replace_key(fleet.require(&id)?, arguments.key.as_deref()).map_err(Failure::Refused)?;
     change_object(cluster, &fleet, &decision, arguments.change).await?;
     Ok(Exit::Done)
 }

@@ -102,9 +102,10 @@ fn complete(words: &[String]) -> Candidates {
         None => Candidates::of_words(command.get_subcommands().map(Command::get_name)),
         Some("why") => complete_object(last),
         Some("tree") => names_of(Kind::Cluster),
-        Some("logs" | "describe" | "approve" | "release" | "drain-and-release" | "clean" | "reinstall") => {
-            names_of(Kind::MachineInventory)
-        }
+        Some(
+            "logs" | "describe" | "approve" | "release" | "drain-and-release" | "clean" | "reinstall"
+            | "replace-key",
+        ) => names_of(Kind::MachineInventory),
         Some(_) => Candidates::default(),
     }
 }
