@@ -174,20 +174,21 @@ impl Schema {
     fn check_string(&self, path: &str, text: &str, findings: &mut Findings) {
         let length = text.chars().count();
         let value = Value::from(text);
+        // The API server tells the first of these alone.
         if above(length, self.props.max_length) {
             let max = self.props.max_length.unwrap_or_default();
             findings.add(path, "FieldValueTooLong", format!("Too long: may not be more than {max} bytes"));
-        }
-        if below(length, self.props.min_length) {
+        } else if below(length, self.props.min_length) {
             let min = self.props.min_length.unwrap_or_default();
             findings.invalid(path, &value, &format!("should be at least {min} chars long"));
-        }
-        match &self.pattern {
-            Some(Ok(pattern)) if !pattern.is_match(text) => {
-                findings.invalid(path, &value, &format!("should match '{pattern}'"));
+        } else {
+            match &self.pattern {
+                Some(Ok(pattern)) if !pattern.is_match(text) => {
+                    findings.invalid(path, &value, &format!("should match '{pattern}'"));
+                }
+                Some(Err(error)) => findings.invalid(path, &value, error),
+                _ => {}
             }
-            Some(Err(error)) => findings.invalid(path, &value, error),
-            _ => {}
         }
         let is_time = self.props.format.as_deref() == Some("date-time");
         if is_time && text.parse::<k8s_openapi::jiff::Timestamp>().is_err() {
