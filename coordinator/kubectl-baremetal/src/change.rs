@@ -6,6 +6,7 @@ use coordinator_api::names::{annotation, label};
 use coordinator_core::host::{AnnouncedPlan, HostRecord, owner_text};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use proto::plan::Checksum;
 use strum::IntoEnumIterator as _;
 
 use crate::fleet::{Fleet, Id, Kind, Object, holders_of};
@@ -16,9 +17,6 @@ const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 const EXCLUDE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
 /// The label of objects that Cluster API makes from the topology of a Cluster.
 const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
-
-/// Hexadecimal digits of a SHA-256.
-const KEY_DIGITS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -183,7 +181,7 @@ pub(crate) fn replace_key(object: &Object, key: Option<&str>) -> Result<Decision
             ),
         });
     };
-    if key.len() != KEY_DIGITS || !key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+    if Checksum::parse(key).is_err() {
         return Err(format!(
             "{key} is no SHA-256 in lower-case hexadecimal: copy it from the host's console"
         ));

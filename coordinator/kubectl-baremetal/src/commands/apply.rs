@@ -13,7 +13,7 @@ use crate::arguments::{
 use crate::change::{Decision, Removal, Request, approve, clean, reinstall, release, replace_key};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
-use crate::fleet::{Fleet, Id, Kind};
+use crate::fleet::{Fleet, Id, Kind, Object};
 use crate::view::{HostState, find_state};
 
 /// A host, and the kinds that may hold it.
@@ -106,12 +106,8 @@ pub(super) async fn reinstall_host(
     cluster: &Cluster,
     arguments: &ReinstallArguments,
 ) -> Result<Exit, Failure> {
-    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
-    let fleet = cluster.get(&id).await?;
-    let object = fleet.require(&id)?;
-    let decision = reinstall(object, arguments.device.as_deref()).map_err(Failure::Refused)?;
-    change_object(cluster, &fleet, &decision, arguments.change).await?;
-    Ok(Exit::Done)
+    let decide = |host: &Object| reinstall(host, arguments.device.as_deref());
+    change_host(cluster, &arguments.host, arguments.change, decide).await
 }
 
 /// Takes a key away from a host, or gives it another one.
@@ -119,10 +115,21 @@ pub(super) async fn replace_host_key(
     cluster: &Cluster,
     arguments: &ReplaceKeyArguments,
 ) -> Result<Exit, Failure> {
-    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
+    let decide = |host: &Object| replace_key(host, arguments.key.as_deref());
+    change_host(cluster, &arguments.host, arguments.change, decide).await
+}
+
+/// Changes a host by a decision that needs no other object.
+async fn change_host(
+    cluster: &Cluster,
+    host: &str,
+    change: Change,
+    decide: impl FnOnce(&Object) -> Result<Decision, String>,
+) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, host);
     let fleet = cluster.get(&id).await?;
-    let decision = replace_key(fleet.require(&id)?, arguments.key.as_deref()).map_err(Failure::Refused)?;
-    change_object(cluster, &fleet, &decision, arguments.change).await?;
+    let decision = decide(fleet.require(&id)?).map_err(Failure::Refused)?;
+    change_object(cluster, &fleet, &decision, change).await?;
     Ok(Exit::Done)
 }
 
