@@ -54,7 +54,8 @@ pub struct Identity {
 pub struct NextKey(KeyPair);
 
 impl NextKey {
-    fn generate() -> Result<Self, Failure> {
+    /// Makes a key in memory.
+    pub fn generate() -> Result<Self, Failure> {
         KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
             .map(Self)
             .map_err(|error| cryptography_failure("make a key pair", &error))
@@ -157,11 +158,6 @@ impl Identity {
         self.keep_certificate(certificate)?;
         self.write_file(KEY, pem.as_bytes())?;
         durable::remove(&self.directory.join(NEXT_KEY))
-    }
-
-    /// A key that may replace the present one, in memory.
-    pub fn make_next(&self) -> Result<NextKey, Failure> {
-        NextKey::generate()
     }
 
     /// Replaces the key by one that has a certificate.

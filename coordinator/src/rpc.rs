@@ -22,9 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus};
+use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
-use coordinator_core::host::certified::record_key;
+use coordinator_core::host::certified::{record_key, refuses_key};
 use coordinator_core::inventory::shut_out;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -34,7 +35,7 @@ use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
 
 use crate::agent_file::AgentFile;
-use crate::ca::{Authority, HostKey, Peer, Role};
+use crate::ca::{Authority, HostKey, Peer};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::lease::replica::ReplicaLife;
@@ -231,14 +232,20 @@ impl Context {
         peer: &Peer,
         inventory: Arc<MachineInventory>,
     ) -> Result<Arc<MachineInventory>, RpcError> {
-        let refuses =
-            HostRecord::parse(&inventory).is_some_and(|record| record.refuses_key(peer.shown_key()));
-        if !refuses {
-            return Ok(inventory);
+        let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+        let known = host.and_then(|host| host.certified_key.as_ref());
+        let taken = inventory.annotations().get(annotation::REPLACED_KEY);
+        if refuses_key(known, taken.map(String::as_str), peer.shown_key()) {
+            return Err(self.refuse_key_of(peer, &inventory));
         }
+        Ok(inventory)
+    }
+
+    /// Shows the operator that a former key of the host was used, and returns the refusal.
+    fn refuse_key_of(&self, peer: &Peer, inventory: &MachineInventory) -> RpcError {
         let error = refuse_key(&peer.public_key_hash);
-        self.show_host_refusal(&inventory, &error);
-        Err(error)
+        self.show_host_refusal(inventory, &error);
+        error
     }
 
     /// Shows the operator that a call of the host was refused.
@@ -266,8 +273,8 @@ impl Context {
         Ok(store::host::update_status(&self.client, inventory, self.clock.now(), change).await?)
     }
 
-    /// Like [`Self::update_status`], for what the host of this certificate did: an installed system
-    /// replaces the keys before its own.
+    /// Like [`Self::update_status`], for what the installed system of this certificate did: it replaces
+    /// the keys before its own.
     async fn update_host(
         &self,
         peer: &Peer,
@@ -276,9 +283,7 @@ impl Context {
     ) -> Result<Arc<MachineInventory>, RpcError> {
         let change = |status: &mut MachineInventoryStatus| {
             change(status);
-            if peer.role == Role::Installed {
-                record_key(status, peer.shown_key());
-            }
+            record_key(status, peer.shown_key());
         };
         self.update_status(inventory, change).await
     }

@@ -22,7 +22,7 @@ use crate::host::network::NetworkObserver;
 use crate::host::observed;
 use crate::host::system::System;
 use crate::identity::tpm;
-use crate::identity::{Certificate, Identity, Role};
+use crate::identity::{Certificate, Identity, NextKey, Role};
 use crate::live::install::{Live, boot_disk, disk_missing, install_again, install_host};
 use crate::live::installed_disk::{self, Access, InstalledDisk, InstalledDisks, Mounts};
 use crate::state::install_record::InstallRecord;
@@ -158,7 +158,7 @@ async fn until_key_replaced<N: Transport>(
     let boot_id = observed::boot_id(root)?;
     let mut backoff = Backoff::default();
     loop {
-        let next = identity.make_next()?;
+        let next = NextKey::generate()?;
         let requested =
             request_live_certificate(Caller { config, network, identity }, &next, boot_id.clone());
         match requested.await {

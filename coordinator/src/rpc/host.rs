@@ -85,8 +85,10 @@ async fn renew_certificate(
     }
     let now = context.now();
     // Where the host replaces its key, the former one is refused once this one was used.
-    let requested = |record: &HostRecord| record.requested_time(peer.shown_key(), &key.hash(), now);
-    let key_time = record.as_ref().map_or(peer.key_time, requested);
+    let key_time = match &record {
+        Some(record) => record.requested_time(peer.shown_key(), &key.hash(), now),
+        None => peer.key_time,
+    };
     let name = inventory.name_any();
     let subject = Subject { key: &peer.key, name: &name, role, key_time };
     let certificate_chain = context.authority.sign_host(&key, &subject, now)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{CertifiedKey, LoadBalancerDuty, MachineInventory, PlanType, SessionStatus};
 use coordinator_api::names::annotation;
-use coordinator_core::host::certified::{ShownKey, is_replaced};
+use coordinator_core::host::certified::{ShownKey, refuses_key};
 use coordinator_core::host::{AnnouncedPlan, HostRecord};
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
@@ -44,8 +44,7 @@ pub struct HostState {
 impl HostState {
     /// Why the stream of a host with this key ends.
     pub fn refusal_of(&self, key: ShownKey<'_>) -> Option<Refusal> {
-        let is_former =
-            self.replaced_key.as_deref() == Some(key.hash) || is_replaced(self.certified_key.as_ref(), key);
+        let is_former = refuses_key(self.certified_key.as_ref(), self.replaced_key.as_deref(), key);
         self.refusal.or_else(|| is_former.then_some(Refusal::KeyReplaced))
     }
 

@@ -19,7 +19,7 @@ use crate::ground::failure::Context as _;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::tpm::{self, Attestor};
-use crate::identity::{Certificate, Role};
+use crate::identity::{Certificate, NextKey, Role};
 use crate::plan::executor::NewestPlan;
 use crate::state::install_record::InstallRecord;
 
@@ -103,7 +103,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// Replaces the key of this host by a new one with a certificate; `false` if the coordinator is of
     /// a former release, which signs for the present key only.
     pub(super) async fn replace_key(&mut self, attached: &mut Attached) -> Result<bool, CallError> {
-        let next = self.identity.make_next()?;
+        let next = NextKey::generate()?;
         let certificate_request = next.create_request()?;
         let attestor = self.load_attestor().await?;
         let boot_proof = self.prove_boot(attestor, &attached.exporter, &certificate_request).await?;

@@ -44,6 +44,12 @@ pub fn is_replaced(known: Option<&CertifiedKey>, shown: ShownKey<'_>) -> bool {
     known.is_some_and(|known| known.hash != shown.hash && shown.time.from < known.since.0)
 }
 
+/// Tells whether a certificate of the key is refused; `taken` is the hash of the key that an operator
+/// took away.
+pub fn refuses_key(known: Option<&CertifiedKey>, taken: Option<&str>, shown: ShownKey<'_>) -> bool {
+    taken == Some(shown.hash) || is_replaced(known, shown)
+}
+
 /// Records the key that the host used, unless it is a former one.
 pub fn record_key(status: &mut MachineInventoryStatus, shown: ShownKey<'_>) {
     let known = &mut status.host.get_or_insert_default().certified_key;
@@ -61,8 +67,8 @@ fn next_second(known: Option<&CertifiedKey>, now: Timestamp) -> Timestamp {
 
 impl HostRecord {
     /// Tells whether a certificate of the key is refused.
-    pub fn refuses_key(&self, shown: ShownKey<'_>) -> bool {
-        self.replaced_key.as_deref() == Some(shown.hash) || is_replaced(self.certified_key.as_ref(), shown)
+    fn refuses_key(&self, shown: ShownKey<'_>) -> bool {
+        refuses_key(self.certified_key.as_ref(), self.replaced_key.as_deref(), shown)
     }
 
     /// The time that a certificate names for a key by which the host proved its identity.

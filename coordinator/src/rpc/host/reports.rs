@@ -21,7 +21,7 @@ use wire::step_report::Outcome;
 
 use crate::ca::Peer;
 use crate::rpc::running_plans::{Outputs, PlanReadError, RunningPlan, read_plan};
-use crate::rpc::{Context, RpcError, refuse_key};
+use crate::rpc::{Context, RpcError};
 use crate::store::{StoreError, host, plan_record};
 use crate::traces::note_trace;
 
@@ -76,12 +76,7 @@ fn refuse_clean_of_former_key(
     let ends_clean = running.plan.kind == Kind::Clean && *end == PlanEnd::Applied;
     let may =
         !ends_clean || HostRecord::parse(inventory).is_some_and(|record| record.may_end_clean(peer.key_time));
-    if may {
-        return Ok(());
-    }
-    let error = refuse_key(&peer.public_key_hash);
-    context.show_host_refusal(inventory, &error);
-    Err(error)
+    if may { Ok(()) } else { Err(context.refuse_key_of(peer, inventory)) }
 }
 
 /// Ends a plan that the host refuses, because nothing else would end it.

@@ -9,7 +9,7 @@ use serde_json::json;
 use wire::host_message::Message;
 use wire::step_report::Outcome;
 
-use super::world::{self, World, refusal, short};
+use super::world::{self, Link, World, refusal, short};
 use super::{Stream, attached, condition, pair, requests};
 use crate::rpc::SessionTiming;
 
@@ -36,6 +36,15 @@ fn failure(reason: wire::FailureReason) -> wire::Failure {
     }
 }
 
+/// Reports the steps of a plan as done, but the last one, whose index is the answer.
+async fn report_but_last(link: &mut Link, plan: &wire::Plan) -> usize {
+    let last = plan.steps.len() - 1;
+    for step in 0..last {
+        link.report_step(done(plan, step)).await.unwrap();
+    }
+    last
+}
+
 async fn next_plan(stream: &mut Stream) -> wire::Plan {
     let message = stream.message().await.unwrap().unwrap();
     let Some(wire::coordinator_message::Message::Plan(plan)) = message.message else {
@@ -59,10 +68,7 @@ async fn former_key_ends_no_clean() {
         inventory["status"]["host"]["liveTPM"] = live;
     });
     world.settled("m-a").await;
-    let last = plan.steps.len() - 1;
-    for step in 0..last {
-        link.report_step(done(&plan, step)).await.unwrap();
-    }
+    let last = report_but_last(&mut link, &plan).await;
     let refused = link.report_step(done(&plan, last)).await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::KeyReplaced));
     assert!(world.inventory("m-a").unwrap()["status"]["plan"]["state"].is_null());
@@ -80,10 +86,7 @@ async fn plan_end_costs_two_writes() {
     assert_eq!(plan.checksum, record.0.checksum.as_str());
     world.settled("m-a").await;
     world.spent().await;
-    let last = plan.steps.len() - 1;
-    for step in 0..last {
-        link.report_step(done(&plan, step)).await.unwrap();
-    }
+    let last = report_but_last(&mut link, &plan).await;
     assert_eq!(requests(&world.spent().await), (0, 0), "progress is not written");
     link.report_step(done(&plan, last)).await.unwrap();
     let counts = world.spent().await;
