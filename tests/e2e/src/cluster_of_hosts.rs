@@ -242,10 +242,9 @@ impl<'a> ClusterOfHosts<'a> {
     }
 
     /// Waits until each Node is ready.
-    async fn await_ready_nodes(&self) -> anyhow::Result<()> {
-        let nodes: Api<Node> = Api::all(self.workload().await?);
+    async fn await_ready_nodes(&self, nodes: &Api<Node>) -> anyhow::Result<()> {
         let count = self.members.len() + 1;
-        until_all(&nodes, watcher::Config::default(), DEADLINE, |nodes| {
+        until_all(nodes, watcher::Config::default(), DEADLINE, |nodes| {
             let is_ready = |node: &Node| {
                 let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
                 conditions.into_iter().flatten().any(|found| found.type_ == "Ready" && found.status == "True")

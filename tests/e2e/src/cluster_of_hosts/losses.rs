@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use kube::Api;
 
 use super::endpoint::{EndpointClient, Outage};
 use super::{ClusterOfHosts, hosts};
@@ -42,6 +43,8 @@ impl ClusterOfHosts<'_> {
     pub async fn lose_all(&mut self) -> anyhow::Result<()> {
         self.progress.step("all hosts lose their power and return, without the management cluster");
         let client = self.endpoint_client().await?;
+        // Its kubeconfig is in the management cluster.
+        let nodes = Api::all(self.workload().await?);
         let all = [&*self.members, &[hosts::WORKER]].concat();
         self.site.stop_management()?;
         for number in &all {
@@ -53,7 +56,7 @@ impl ClusterOfHosts<'_> {
         }
         self.await_ready_members(&client).await?;
         self.await_holder().await?;
-        self.await_ready_nodes().await?;
+        self.await_ready_nodes(&nodes).await?;
         self.progress.step("the management cluster returns");
         self.site.resume_management().await?;
         self.await_available(self.release, self.release).await?;
