@@ -28,6 +28,7 @@ use crate::text::is_node_name;
 use crate::yaml::quote_text;
 
 pub use stated::{render_expressions, stated_provider_id};
+pub(crate) use user_data::GZIP;
 pub use user_data::read_user_data;
 
 /// Names that a node goes by. They win over any in the data, except for the socket.

@@ -16,8 +16,11 @@ const TYPE: &str = "cluster.x-k8s.io/secret";
 /// The bootstrap data in the form of the plan.
 const RESOLVED: &str = "resolved-value";
 
+/// Most bytes of all values of a Secret.
+const SECRET_BYTES: usize = 1024 * 1024;
+
 /// Writes the bootstrap data of the plan beside the original. Sends no request if the data is
-/// stored, if the Secret is none of Cluster API, or if it cannot be changed.
+/// stored, if the Secret is none of Cluster API, if it cannot be changed, or if it has no room.
 pub async fn write_resolved(
     client: &Client,
     secret: &KubeSecret,
@@ -39,7 +42,12 @@ pub async fn write_resolved(
 fn is_due(secret: &KubeSecret, resolved: &Secret) -> bool {
     let stored = secret.data.as_ref().and_then(|data| data.get(RESOLVED));
     let is_written = stored.is_some_and(|stored| stored.0 == resolved.expose());
-    !is_written && secret.type_.as_deref() == Some(TYPE) && secret.immutable != Some(true)
+    let others = secret.data.iter().flatten().filter(|(key, _)| *key != RESOLVED);
+    let bytes = others.map(|(_, value)| value.0.len()).sum::<usize>() + resolved.expose().len();
+    !is_written
+        && bytes <= SECRET_BYTES
+        && secret.type_.as_deref() == Some(TYPE)
+        && secret.immutable != Some(true)
 }
 
 #[cfg(test)]
@@ -50,6 +58,7 @@ mod tests {
     fn only_secrets_that_may_change_are_written() {
         let resolved = Secret::new(b"x".to_vec());
         let known = |value: &[u8]| Some([(RESOLVED.to_owned(), ByteString(value.to_vec()))].into());
+        let full = Some([("value".to_owned(), ByteString(vec![0; SECRET_BYTES]))].into());
         let of_provider = KubeSecret { type_: Some(TYPE.into()), ..KubeSecret::default() };
         for (name, secret, want) in [
             ("of a bootstrap provider", of_provider.clone(), true),
@@ -57,6 +66,11 @@ mod tests {
             ("written", KubeSecret { data: known(b"x"), ..of_provider.clone() }, false),
             ("immutable", KubeSecret { immutable: Some(true), ..of_provider }, false),
             ("of an operator", KubeSecret::default(), false),
+            (
+                "without room",
+                KubeSecret { data: full, type_: Some(TYPE.into()), ..KubeSecret::default() },
+                false,
+            ),
         ] {
             assert_eq!(is_due(&secret, &resolved), want, "{name}");
         }

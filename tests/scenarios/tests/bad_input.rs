@@ -1,6 +1,8 @@
 //! What is wrong with a machine is said on the machine, with the next action,
 //! and goes away with its cause; nothing has to be deleted for it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Matching, Refusal, Verb};
@@ -377,5 +379,44 @@ async fn paused_machine_resumes_after_the_pause() {
     assert!(world.inventory("host-1").unwrap().claim().is_none());
     world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
     world.wait_running("m-1").await;
+    world.check_invariants().await;
+}
+
+/// Bootstrap data with a file of as many random bytes, in base64.
+fn large_bootstrap_data(bytes: usize) -> String {
+    let mut random = vec![0; bytes];
+    fastrand::Rng::with_seed(1).fill(&mut random);
+    let file = format!(
+        "write_files:\n-   path: /etc/large\n    encoding: b64\n    content: {}\n",
+        STANDARD.encode(random)
+    );
+    bootstrap_data().replacen("write_files:\n", &file, 1)
+}
+
+// Fault: the bootstrap data of a machine is nearly as large as a Secret may be, then larger than a plan.
+// Shown: condition `BootstrapReady`: `BootstrapInvalid` with the sizes; the host is not touched.
+#[tokio::test(start_paused = true)]
+async fn large_bootstrap_data_runs_or_is_measured() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let data = large_bootstrap_data(500_000);
+    world.apply_bootstrap("m-1", &data).await;
+    world.apply_bare_machine("m-1", "pool", "v1").await;
+    world.wait_running("m-1").await;
+    let seed = std::fs::read(world.host("host-1").disk().nocloud_seed().join("user-data")).unwrap();
+    let read = coordinator_core::bootstrap::read_user_data(&seed).unwrap();
+    let (_, content) = data.split_once("content: ").unwrap();
+    assert!(seed.len() < 600_000 && read.contains(content.lines().next().unwrap()), "{}", seed.len());
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    let plans = world.plans().len();
+    world.apply_bootstrap("m-2", &large_bootstrap_data(700_000)).await;
+    world.apply_bare_machine("m-2", "pool", "v1").await;
+    let sizes = "the user-data has 93";
+    let why = world.wait_for_reason("m-2", Type::BootstrapReady, Reason::BootstrapInvalid, sizes).await;
+    assert!(why.contains("the Secret of a plan holds 884736: let the host download files"), "{why}");
+    world
+        .expect_why("machine/m-2", Reason::BootstrapInvalid, sizes, "correct the bootstrap configuration")
+        .await;
+    assert_eq!(world.plans().len(), plans, "no plan was made");
     world.check_invariants().await;
 }

@@ -9,7 +9,7 @@ use super::content::gunzip_bytes;
 use super::tree::{self, Value};
 use super::{BootstrapError, Looks, USER_DATA, not_yaml};
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+pub(crate) const GZIP: [u8; 2] = [0x1f, 0x8b];
 const TEMPLATE: &str = "## template: jinja";
 const CLOUD_CONFIG: &str = "#cloud-config";
 /// The first line of the other formats, in small letters.

@@ -1,5 +1,9 @@
 //! From inputs to a plan record, once.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use proto::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Inline, Kind, NodeIdentity, Plan, PlanId,
     ReplaceContents, Secret, Seed, Step, TypedPlan, Upgrade,
@@ -7,9 +11,13 @@ use proto::plan::{
 use proto::staged;
 use sha2::{Digest as _, Sha256};
 
-use super::record::{Document, File, FileIndex, Indexed, Instruction, InstructionIndex};
+use super::record::{Document, File, FileIndex, Indexed, Instruction, InstructionIndex, SECRET_BYTES};
 use super::{PlanInputs, PlanRecordError};
+use crate::bootstrap::GZIP;
 use crate::cloud_init::{self, MetaData};
+
+/// Smaller user-data can be read in the record.
+const COMPRESSED_BYTES: usize = 128 * 1024;
 
 /// Renders a plan and the bytes of its record. `claim` names the owner, so that two machines never
 /// get plans of one name.
@@ -26,6 +34,13 @@ pub fn render(
     let steps = list_steps(inputs, &id, claim);
     let document = render_document(&steps, &id, generation, kind)?;
     let bytes = serde_json::to_vec(&document).map_err(|error| PlanRecordError::Render(error.to_string()))?;
+    if bytes.len() > SECRET_BYTES {
+        let user_data = match inputs {
+            PlanInputs::Reprovision(inputs) => inputs.user_data.expose().len(),
+            PlanInputs::Clean(_) => 0,
+        };
+        return Err(PlanRecordError::TooLarge { user_data, bytes: bytes.len() });
+    }
     let plan = Plan { id, generation, checksum: Checksum::of(&bytes), kind, steps }.check()?;
     Ok((plan, Secret::new(bytes)))
 }
@@ -83,6 +98,18 @@ fn derive_id(
     Ok(PlanId::parse(&format!("{}-{digest}", kind.as_str()))?)
 }
 
+/// Compresses user-data that is large for a Secret, which cloud-init decompresses.
+fn compress_large(user_data: &Secret) -> Secret {
+    let data = user_data.expose();
+    if data.len() < COMPRESSED_BYTES || data.starts_with(&GZIP) {
+        return user_data.clone();
+    }
+    let mut encoder = GzEncoder::new(vec![], Compression::best());
+    // A vector takes every write.
+    let compressed = encoder.write_all(data).and_then(|()| encoder.finish());
+    compressed.map_or_else(|_| user_data.clone(), Secret::new)
+}
+
 /// The order is the contract: the marker before anything changes, `cloud-init
 /// clean` before the seed (it deletes seeds), everything on disk before the
 /// reboot, and the proof last.
@@ -92,7 +119,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId, claim: &str) -> Vec<Step> {
             Step::RequestCleanup,
             Step::CleanCloudInit,
             Step::WriteSeed(Seed {
-                user_data: Some(inputs.user_data.clone()),
+                user_data: Some(compress_large(&inputs.user_data)),
                 meta_data: cloud_init::meta_data(&MetaData {
                     instance_id: id.as_str().to_owned(),
                     hostname: inputs.names.hostname.clone(),
