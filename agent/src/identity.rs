@@ -12,7 +12,7 @@ pub mod tpm;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use proto::proof;
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure, describe_cause};
+use crate::ground::paths::BALLAST;
 
 pub use certificate::{Certificate, Role};
 
@@ -44,9 +45,18 @@ pub struct Identity {
     /// PKIX DER; set if another software key has replaced the first one, whose hash is the identity.
     first_key: Option<Vec<u8>>,
     directory: PathBuf,
-    /// The chain that this process received last and the time of its receipt, because the calendar
-    /// clock may be wrong.
-    received: Mutex<Option<(String, Instant)>>,
+    received: Mutex<Option<Received>>,
+}
+
+/// The certificate that this process received last.
+#[derive(Clone, Debug)]
+struct Received {
+    role: Role,
+    chain: String,
+    /// Time of the receipt, because the calendar clock may be wrong.
+    at: Instant,
+    /// Why it is in memory only.
+    failure: Option<Failure>,
 }
 
 /// A key that has no certificate yet.
@@ -155,8 +165,9 @@ impl Identity {
     fn keep_next(&self, certificate: &Certificate) -> Result<(), Failure> {
         let pem = self.key.serialize_pem();
         self.write_file(NEXT_KEY, pem.as_bytes())?;
-        self.keep_certificate(certificate)?;
+        self.write_certificate(certificate)?;
         self.write_file(KEY, pem.as_bytes())?;
+        self.receive(certificate, None);
         durable::remove(&self.directory.join(NEXT_KEY))
     }
 
@@ -165,8 +176,9 @@ impl Identity {
         self.keep_first_key()?;
         // The next key of an earlier time may be in use.
         self.write_file(KEY, self.key.serialize_pem().as_bytes())?;
-        self.key = next.0;
-        self.keep_next(certificate)
+        let former = std::mem::replace(&mut self.key, next.0);
+        // Without its file the next key would be lost with this process.
+        self.keep_next(certificate).inspect_err(|_| self.key = former)
     }
 
     /// Replaces a key whose certificate the coordinator refuses. A key without certificate is kept,
@@ -228,15 +240,50 @@ impl Identity {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
     }
 
-    /// Stores a certificate. A certificate of the live system invalidates every older one.
-    pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), Failure> {
-        self.write_file(certificate.role.file_name(), certificate.chain.as_bytes())?;
-        *self.received.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((certificate.chain.clone(), Instant::now()));
-        if certificate.role == Role::Live {
-            durable::remove(&self.directory.join(Role::Installed.file_name()))?;
+    /// Keeps a certificate in memory, and stores it if its file can be written. A certificate of the
+    /// live system invalidates every older one.
+    pub fn keep_certificate(&self, certificate: &Certificate) {
+        let failure = self.write_certificate(certificate).err();
+        if let Some(failure) = &failure {
+            tracing::warn!(%failure, "certificate kept in memory only");
         }
-        Ok(())
+        self.receive(certificate, failure);
+    }
+
+    fn receive(&self, certificate: &Certificate, failure: Option<Failure>) {
+        let Certificate { role, chain, .. } = certificate;
+        let received = Received { role: *role, chain: chain.clone(), at: Instant::now(), failure };
+        *self.lock_received() = Some(received);
+    }
+
+    /// Stores the last certificate if it is in memory only.
+    pub fn store_received(&self) {
+        if let Some(received) = &mut *self.lock_received()
+            && received.failure.is_some()
+        {
+            received.failure = self.write_chain(received.role, &received.chain).err();
+        }
+    }
+
+    fn write_certificate(&self, certificate: &Certificate) -> Result<(), Failure> {
+        self.write_chain(certificate.role, &certificate.chain)
+    }
+
+    fn write_chain(&self, role: Role, chain: &str) -> Result<(), Failure> {
+        self.write_file(role.file_name(), chain.as_bytes())?;
+        match role {
+            Role::Live => durable::remove(&self.directory.join(Role::Installed.file_name())),
+            Role::Installed => Ok(()),
+        }
+    }
+
+    /// Why the last certificate is in memory only; `None` if it is stored.
+    pub fn write_failure(&self) -> Option<Failure> {
+        self.lock_received().as_ref()?.failure.clone()
+    }
+
+    fn lock_received(&self) -> MutexGuard<'_, Option<Received>> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The strongest certificate that is valid at `now`. A certificate that this process received
@@ -250,9 +297,9 @@ impl Identity {
 
     /// Time since this process received the certificate.
     fn age(&self, certificate: &Certificate) -> Option<Duration> {
-        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, at) = received.as_ref().filter(|(chain, _)| *chain == certificate.chain)?;
-        Some(at.elapsed())
+        let received = self.lock_received();
+        let same = received.as_ref().filter(|received| received.chain == certificate.chain)?;
+        Some(same.at.elapsed())
     }
 
     /// Time until the renewal of the certificate, at most the time for a fresh one.
@@ -264,11 +311,18 @@ impl Identity {
         }
     }
 
-    /// Every stored certificate, the strongest first, including expired ones. A damaged file counts
-    /// as missing, because the host registers again.
+    /// Every kept certificate, the strongest first, including expired ones. A damaged file counts as
+    /// missing, because the host registers again.
     pub fn kept_certificates(&self) -> impl Iterator<Item = Certificate> {
-        [Role::Installed, Role::Live].into_iter().filter_map(|role| {
-            let chain = fs::read_to_string(self.directory.join(role.file_name())).ok()?;
+        let newest = self.lock_received().clone();
+        let is_live = newest.as_ref().is_some_and(|newest| newest.role == Role::Live);
+        let roles: &[Role] = if is_live { &[Role::Live] } else { &[Role::Installed, Role::Live] };
+        roles.iter().filter_map(move |&role| {
+            let in_memory = newest.as_ref().filter(|newest| newest.role == role);
+            let chain = match in_memory {
+                Some(newest) => newest.chain.clone(),
+                None => fs::read_to_string(self.directory.join(role.file_name())).ok()?,
+            };
             Certificate::parse(&chain, &self.public_key())
                 .inspect_err(|error| tracing::warn!(%error, ?role, "stored certificate ignored"))
                 .ok()
@@ -277,7 +331,9 @@ impl Identity {
 
     fn write_file(&self, name: &str, contents: &[u8]) -> Result<(), Failure> {
         durable::create_directory(&self.directory)?;
-        durable::write(&self.directory.join(name), contents).context("cannot keep the identity")
+        let ballast = self.directory.with_file_name(BALLAST);
+        durable::write_with_ballast(&self.directory.join(name), contents, &ballast)
+            .context("cannot keep the identity")
     }
 }
 

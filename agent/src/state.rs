@@ -11,3 +11,4 @@ pub mod network_trial;
 pub mod node_identity;
 pub mod receipt;
 pub mod seed;
+pub mod space;

@@ -148,7 +148,7 @@ mod tests {
             fs::create_dir_all(root.join("/run/elemental")).unwrap();
             fs::write(root.join(format!("/run/elemental/{mode}_mode")), "1").unwrap();
             if let Some(journal) = journal {
-                journal::write_journal(&root.state().journal(), journal).unwrap();
+                journal::write_journal(&root.state(), journal).unwrap();
             }
             Self { _directory: directory, root }
         }

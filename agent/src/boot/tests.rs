@@ -133,7 +133,7 @@ impl Host {
     }
 
     fn journal(&self, journal: &Journal) {
-        journal::write_journal(&self.root.state().journal(), journal).unwrap();
+        journal::write_journal(&self.root.state(), journal).unwrap();
     }
 
     fn boot(&self) {

@@ -84,7 +84,7 @@ async fn register<N: Transport + NetworkObserver>(
     let session = tls::connect_tls(caller.config, caller.network, None).await?;
     let response = prove_identity(root, caller, system, session, attestor).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
-    caller.identity.keep_certificate(&certificate)?;
+    caller.identity.keep_certificate(&certificate);
     Ok(Registered {
         inventory: format!("{}/{}", response.inventory_namespace, response.inventory_name),
         certificate,

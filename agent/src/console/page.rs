@@ -123,7 +123,7 @@ mod tests {
             ("failed", failed, read.to_owned()),
             ("done", done, format!("{attached}{nothing}")),
         ] {
-            journal::write_journal(&root.state().journal(), &journal).unwrap();
+            journal::write_journal(&root.state(), &journal).unwrap();
             let page = render_page(&root, SystemTime::now(), 80);
             assert!(page.ends_with(&want), "{name}: {page}");
         }
@@ -153,7 +153,7 @@ mod tests {
             let outcome = Outcome::Done(proto::v1alpha1::StepDone::default());
             journal = journal.with_started(step, "b").with_ended(step, outcome);
         }
-        journal::write_journal(&root.state().journal(), &journal.with_started(6, "b")).unwrap();
+        journal::write_journal(&root.state(), &journal.with_started(6, "b")).unwrap();
         let page = render_page(&root, SystemTime::now(), 80);
         for line in ["  6 of 12 steps            done\n", "  5 of 12 steps            pending\n"] {
             assert!(page.contains(line), "{page}");

@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(value(&text, "identity"), format!("{} (a software key)", identity.hash()));
         assert_eq!(value(&text, "inventory"), "fleet/as-installed", "no certificate yet");
         let chain = issue_certificate(&identity, "live");
-        identity.keep_certificate(&Certificate::parse(&chain, &identity.public_key()).unwrap()).unwrap();
+        identity.keep_certificate(&Certificate::parse(&chain, &identity.public_key()).unwrap());
         for (day, want) in [
             (2, "the live system's, valid for another 48 h 0 min"),
             (5, "the live system's, expired 24 h 0 min ago: the agent registers again by itself"),
@@ -212,7 +212,7 @@ mod tests {
             steps: vec![Step::StopKubelet, Step::StopContainerd],
         };
         let journal = Journal::begin_plan(&plan).with_started(0, "b");
-        journal::write_journal(&root.state().journal(), &journal).unwrap();
+        journal::write_journal(&root.state(), &journal).unwrap();
         let text = render_status(&root, SystemTime::now());
         assert!(text.contains("clean-1, generation 3"), "{text}");
         assert!(text.contains("stop-kubelet             started (1. attempt)"), "{text}");

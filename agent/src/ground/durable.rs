@@ -13,7 +13,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 use serde::Serialize;
 
 use crate::ground::failpoint::failpoint;
-use crate::ground::failure::{Failure, OnPath as _};
+use crate::ground::failure::{Failure, FailureClass, OnPath as _};
 use crate::ground::overwrite::overwrite_directory;
 
 /// Mode of files that only root may read.
@@ -25,6 +25,18 @@ pub const PUBLIC: u32 = 0o644;
 /// content without proof that it is on the disk.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write_with_mode(path, content, SECRET)
+}
+
+/// Like [`write`]. Where there is no room, the file `ballast` of the same file system is removed.
+pub fn write_with_ballast(path: &Path, content: &[u8], ballast: &Path) -> Result<(), Failure> {
+    match write(path, content) {
+        Err(failure) if failure.class == FailureClass::NoSpace && ballast.exists() => {
+            tracing::warn!(%failure, "ballast removed");
+            remove(ballast)?;
+            write(path, content)
+        }
+        written => written,
+    }
 }
 
 /// Replaces `path` by `content` with permissions `mode`.

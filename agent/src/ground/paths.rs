@@ -11,6 +11,8 @@ use proto::v1alpha1::BootMode;
 /// `var-lib-baremetal\x2dagent.mount` mounts it in its place.
 pub(crate) const PERSISTENT_STATE: &str = "baremetal-agent";
 const ATTACHED: &str = "attached";
+/// File of the state directory.
+pub(crate) const BALLAST: &str = "ballast";
 
 /// The root directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +191,11 @@ impl StateDir {
     /// The configuration that the coordinator announced, until the host has attached by it.
     pub fn next_config(&self) -> PathBuf {
         self.0.join("next-config.yaml")
+    }
+
+    /// Room for the journal and the identity on a full partition.
+    pub fn ballast(&self) -> PathBuf {
+        self.0.join(BALLAST)
     }
 
     /// The journal of the newest plan.

@@ -28,6 +28,8 @@ pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
         addresses: if *root == Root::host() { list_addresses(root) } else { Vec::new() },
         // Only `elemental state` names the snapshot.
         snapshot: 0,
+        // The identity of the host may add a cause.
+        state_failure: None,
     })
 }
 

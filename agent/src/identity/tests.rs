@@ -42,7 +42,7 @@ fn a_next_key_counts_with_its_certificate() {
     let parse = |identity: &Identity| {
         Certificate::parse(&issue_certificate(identity, "installed"), &identity.public_key()).unwrap()
     };
-    identity.keep_certificate(&parse(&identity)).unwrap();
+    identity.keep_certificate(&parse(&identity));
     let pem = NextKey::generate().unwrap().0.serialize_pem();
     fs::write(there.path().join(KEY), &pem).unwrap();
     fs::write(there.path().join(FIRST_KEY), &former).unwrap();
@@ -92,17 +92,47 @@ fn the_installed_certificate_wins_while_it_holds() {
     let (live, installed) = (parse("live"), parse("installed"));
     assert_eq!(live.renew_at(), day(3));
     assert_eq!(live.inventory.as_deref(), Some("fleet/host-1"));
-    identity.keep_certificate(&live).unwrap();
+    identity.keep_certificate(&live);
     assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
-    identity.keep_certificate(&installed).unwrap();
+    identity.keep_certificate(&installed);
     assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
     assert_eq!(identity.certificate(day(5)).unwrap().role, Role::Installed, "it was received just now");
     let restarted = Identity::load(directory.path()).unwrap().unwrap();
     assert_eq!(restarted.certificate(day(2)).unwrap().role, Role::Installed);
     assert_eq!(restarted.certificate(day(5)), None, "expired");
     assert_eq!(identity.kept_certificates().count(), 2, "yet kept");
-    identity.keep_certificate(&live).unwrap();
+    identity.keep_certificate(&live);
     assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live, "a new registration starts over");
+}
+
+#[test]
+fn a_certificate_without_file_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut identity = Identity::load_or_make(directory.path()).unwrap();
+    let parse = |identity: &Identity| {
+        Certificate::parse(&issue_certificate(identity, "installed"), &identity.public_key()).unwrap()
+    };
+    let stored = parse(&identity);
+    identity.keep_certificate(&stored);
+    assert_eq!(identity.write_failure(), None);
+    // The names of the temporary files are taken.
+    let taken = [".installed.pem.new", ".next-key.pem.new"].map(|name| directory.path().join(name));
+    taken.iter().for_each(|path| fs::create_dir(path).unwrap());
+    let newer = parse(&identity);
+    identity.keep_certificate(&newer);
+    assert_eq!(identity.certificate(day(2)), Some(newer));
+    assert!(identity.write_failure().unwrap().message.contains("cannot keep the identity"));
+    let restarted = Identity::load(directory.path()).unwrap().unwrap();
+    assert_eq!(restarted.certificate(day(2)), Some(stored), "the file is the former one");
+    let former = identity.public_key();
+    let certificate = parse(&identity);
+    identity.replace_key(NextKey::generate().unwrap(), &certificate).unwrap_err();
+    assert_eq!(identity.public_key(), former, "a key without file is not used");
+    taken.iter().for_each(|path| fs::remove_dir(path).unwrap());
+    identity.store_received();
+    assert_eq!(identity.write_failure(), None);
+    let restarted = Identity::load(directory.path()).unwrap().unwrap();
+    assert_eq!(restarted.certificate(day(2)), identity.certificate(day(2)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +144,7 @@ async fn life_and_renewal_follow_the_receipt() {
     let (life, years) = (certificate.life(), Duration::from_hours(2 * 365 * 24));
     let behind = certificate.not_before - years;
     assert_eq!(identity.renewal_wait(&certificate, behind), life * 2 / 3, "not two years");
-    identity.keep_certificate(&certificate).unwrap();
+    identity.keep_certificate(&certificate);
     for now in [behind, certificate.not_before, certificate.not_after + years] {
         assert_eq!(identity.certificate(now).as_ref(), Some(&certificate));
         assert_eq!(identity.renewal_wait(&certificate, now), life * 2 / 3);

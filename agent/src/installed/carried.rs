@@ -2,23 +2,27 @@
 //! host to a machine only if the host states that it carries no node.
 
 use proto::plan::NodeIdentity;
-use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
+use proto::v1alpha1::{self as wire, Carried, CarriedNode, InstallDone};
 
 use crate::ground::paths::Root;
 use crate::host::credentials;
-use crate::plan::executor::NewestPlan;
+use crate::plan::executor::{LostJournal, NewestPlan};
 use crate::state::duty;
 use crate::state::install_record::InstallRecord;
 use crate::state::node_identity;
 
 /// Reads the content from the state directory and the node's own directories.
 pub(super) fn observe_carried(root: &Root, newest: &NewestPlan) -> Carried {
-    let plan = match newest {
-        NewestPlan::Known(plan) => Some(plan.clone()),
-        NewestPlan::None | NewestPlan::Unknown => None,
+    let (plan, lost_journal) = match newest {
+        NewestPlan::None => (None, None),
+        NewestPlan::Known(plan) => (Some(plan.clone()), None),
+        NewestPlan::Unknown(LostJournal { message, checksum }) => {
+            (None, Some(wire::LostJournal { message: message.clone(), checksum: checksum.clone() }))
+        }
     };
     Carried {
         plan,
+        lost_journal,
         node: observe_node(root, newest),
         installed: read_installed(root),
         load_balancer_generation: duty::kept_generation(root),
@@ -42,7 +46,7 @@ fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
     }
     // If the journal is damaged, a plan may have begun to write a node. A host that states no node
     // is assigned to the next machine and wiped, so an unknown state counts as a node.
-    let unknown = *newest == NewestPlan::Unknown;
+    let unknown = matches!(newest, NewestPlan::Unknown(_));
     (unknown || credentials::are_in_system(root)).then(CarriedNode::default)
 }
 
@@ -86,11 +90,12 @@ mod tests {
             };
             node_identity::remember(root, &identity).unwrap();
         };
+        let lost = NewestPlan::Unknown(LostJournal { message: "damaged".into(), checksum: "00".into() });
         let cases: [(&str, Prepare, NewestPlan, Option<CarriedNode>); 9] = [
             ("nothing", |_| (), NewestPlan::None, None),
             ("identity", identity, NewestPlan::None, Some(ours.clone())),
-            ("identity, journal lost", identity, NewestPlan::Unknown, Some(ours)),
-            ("journal lost", |_| (), NewestPlan::Unknown, unnamed.clone()),
+            ("identity, journal lost", identity, lost.clone(), Some(ours)),
+            ("journal lost", |_| (), lost, unnamed.clone()),
             (
                 "damaged identity",
                 |root| put(root, "/var/lib/baremetal-agent/node-identity.json"),

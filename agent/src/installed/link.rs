@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime};
 
 use proto::refusal::Refusal;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::{Hello, HostMessage, StepProgress, SystemState};
+use proto::v1alpha1::{self as wire, Hello, HostMessage, StepProgress, SystemState};
 use semver::Version;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
 use stream::Attached;
@@ -39,15 +39,17 @@ use crate::host::facts;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Identity, Role};
-use crate::plan::executor::Executor;
-use crate::state::live_boot;
+use crate::plan::executor::{Executor, NewestPlan};
 use crate::state::message::Console;
+use crate::state::{live_boot, space};
 
 /// Number of messages that may wait for a slow coordinator.
 const QUEUE: usize = 16;
 /// Time that the coordinator may take to open the stream.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
 
+/// Time between two looks at the room for the agent's state.
+const STATE_CHECK: Duration = Duration::from_mins(1);
 /// Shortest time between two renewals, even if the host's clock is wrong.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 
@@ -72,7 +74,10 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     let settings = Settings::open(root)?;
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?.ok_or_else(|| no_identity(&directory))?;
-    live_boot::forget_live_boot(&root.state())?;
+    if let Err(error) = live_boot::forget_live_boot(&root.state()) {
+        tracing::warn!(%error, "cannot forget the live boot");
+    }
+    space::keep_ballast(&root.state());
     let orders = Mailbox::default();
     let (publish, progress) =
         watch::channel(Progress { newest: executor.newest_plan(), pending: None, is_idle: false });
@@ -155,6 +160,8 @@ enum ReconnectReason {
     Settings,
     /// Another agent is to be started.
     Agent,
+    /// The host states anew what it carries.
+    Statement,
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
@@ -168,7 +175,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             let start = Instant::now();
             match self.attach_once().await {
                 Ok(ReconnectReason::Agent) => return ExitReason::Updated,
-                Ok(ReconnectReason::Certificate | ReconnectReason::Settings) => {}
+                Ok(ReconnectReason::Certificate | ReconnectReason::Settings | ReconnectReason::Statement) => {
+                }
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
                     if error.refusal() == Some(Refusal::KeyReplaced)
@@ -244,6 +252,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             outbound,
             changes,
             renewal,
+            state_check: interval(STATE_CHECK),
+            states_lost_journal: matches!(self.progress.borrow().newest, NewestPlan::Unknown(_)),
             observed: LastObserved::default(),
             duties: DutyLine::open(self.root),
             download: None,
@@ -271,7 +281,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     }
 
     async fn read_state(&self) -> Result<SystemState, CallError> {
-        Ok(self.system.running().await.context("cannot read what this host runs")?)
+        let state = self.system.running().await.context("cannot read what this host runs")?;
+        Ok(SystemState { state_failure: self.find_state_failure(), ..state })
+    }
+
+    fn find_state_failure(&self) -> Option<wire::Failure> {
+        let failure = self.identity.write_failure().or_else(|| space::find_failure(&self.root.state()));
+        failure.map(wire::Failure::from)
     }
 }
 

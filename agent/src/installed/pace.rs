@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use proto::v1alpha1::{ObservedReport, StepProgress};
+use proto::v1alpha1::{Failure, ObservedReport, StepProgress};
 use tokio::time::Instant;
 
 /// Plugging in a cable causes a dozen changes.
@@ -52,6 +52,11 @@ impl LastObserved {
     /// network all the time, without any change of the host's own network.
     pub fn is_news(&self, report: &ObservedReport) -> bool {
         self.0.as_ref() != Some(report)
+    }
+
+    /// The cause in that report for which the agent cannot write its state.
+    pub fn state_failure(&self) -> Option<&Failure> {
+        self.0.as_ref()?.system.as_ref()?.state_failure.as_ref()
     }
 
     /// Records that the coordinator has the report, or refuses it.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::mem::discriminant;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proto::plan::Plan;
@@ -35,6 +36,8 @@ pub enum Order {
     Reported(StepReport),
     /// The boot with this id is to end.
     Reboot(String),
+    /// The journal that cannot be read, with this checksum, is to be removed.
+    ForgetJournal(String),
 }
 
 impl Order {
@@ -46,7 +49,7 @@ impl Order {
     fn generation(&self) -> Option<u64> {
         match self {
             Self::Plan { plan, .. } => Some(plan.generation),
-            Self::Reported(_) | Self::Reboot(_) => None,
+            Self::Reported(_) | Self::Reboot(_) | Self::ForgetJournal(_) => None,
         }
     }
 }
@@ -59,11 +62,11 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Adds an order. A plan replaces a plan of the same generation, whose stream has ended; a
-    /// reboot replaces an earlier one.
+    /// request of an operator replaces an earlier one of its kind.
     pub fn put(&self, order: Order) {
         let mut orders = self.lock();
-        if matches!(order, Order::Reboot(_)) {
-            orders.retain(|order| !matches!(order, Order::Reboot(_)));
+        if matches!(order, Order::Reboot(_) | Order::ForgetJournal(_)) {
+            orders.retain(|other| discriminant(other) != discriminant(&order));
         }
         if let Order::Plan { plan: new, .. } = &order {
             orders.retain(|order| order.generation() != Some(new.generation));
@@ -226,6 +229,10 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Resul
             executor.order_reboot(boot_id);
             Ok(())
         }
+        Order::ForgetJournal(checksum) => executor.forget_journal(&checksum).map_err(|error| {
+            tracing::error!(%error, "cannot remove the journal, retrying");
+            NotJournaled(Some(Order::ForgetJournal(checksum)))
+        }),
     }
 }
 
@@ -265,7 +272,7 @@ mod tests {
         while !mailbox.lock().is_empty() {
             taken.push(match mailbox.take().await {
                 Order::Plan { plan, .. } => Some(plan.generation),
-                Order::Reported(_) | Order::Reboot(_) => None,
+                Order::Reported(_) | Order::Reboot(_) | Order::ForgetJournal(_) => None,
             });
         }
         taken

@@ -20,6 +20,7 @@ use crate::plan::engine::{self, Next};
 use crate::plan::steps::{self, Context, StepSpec};
 use crate::state::journal::Outcome;
 use crate::state::network_trial;
+pub use progress::LostJournal;
 use progress::PlanProgress;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +45,7 @@ pub enum NewestPlan {
     None,
     /// The plan as Hello states it.
     Known(CarriedPlan),
-    /// The journal cannot be read.
-    Unknown,
+    Unknown(LostJournal),
 }
 
 /// Why a plan is not accepted.
@@ -104,7 +104,7 @@ impl<S: System> Executor<S> {
         match self.progress.readable_journal() {
             Ok(None) => NewestPlan::None,
             Ok(Some(journal)) => NewestPlan::Known(journal.carried()),
-            Err(_) => NewestPlan::Unknown,
+            Err(lost) => NewestPlan::Unknown(lost.clone()),
         }
     }
 
@@ -120,8 +120,10 @@ impl<S: System> Executor<S> {
     /// new plan waits for the journal.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
         self.running.send_replace(None);
-        let journal =
-            self.progress.readable_journal().map_err(|why| RefusedPlan::Refused(lost_journal(why)))?;
+        let journal = self
+            .progress
+            .readable_journal()
+            .map_err(|lost| RefusedPlan::Refused(refuse_without_journal(lost)))?;
         let boot = observed::boot_id(&self.root).map_err(RefusedPlan::Refused)?;
         match engine::next(&plan, journal, &boot) {
             Next::Refuse(outdated) => return Err(RefusedPlan::Refused(outdated)),
@@ -172,6 +174,11 @@ impl<S: System> Executor<S> {
             Ok(Advance::Idle) => self.advance_reboot().await,
             advanced => advanced,
         }
+    }
+
+    /// Removes the journal that cannot be read, if it is the one with this checksum.
+    pub fn forget_journal(&mut self, checksum: &str) -> Result<(), Failure> {
+        self.progress.forget_journal(checksum)
     }
 
     /// Ends the boot with this id after the running plan.
@@ -356,10 +363,10 @@ fn failed_outcome(error: Failure) -> Outcome {
     Outcome::Failed(error.into())
 }
 
-fn lost_journal(why: &str) -> Failure {
+fn refuse_without_journal(lost: &LostJournal) -> Failure {
     Failure::input_output(
-        format!("{why}: this host runs no plan, so that none runs twice"),
-        "check its disk, then remove /var/lib/baremetal-agent/journal or install the host again",
+        format!("{}: this host runs no plan, so that none runs twice", lost.message),
+        "the condition JournalReadable of the MachineInventory has the command that removes the journal",
     )
 }
 

@@ -15,6 +15,7 @@ pub use proto::v1alpha1::step_report::Outcome;
 
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure};
+use crate::ground::paths::StateDir;
 
 /// The first word of the file. Another layout gets another word.
 pub const LAYOUT: &str = "baremetal-journal-2";
@@ -239,9 +240,10 @@ pub fn read(path: &Path) -> Result<Option<Journal>, Failure> {
     durable::read(path).context("cannot read the journal")?.map(|bytes| parse(&bytes)).transpose()
 }
 
-/// Replaces the journal at `path` durably.
-pub fn write_journal(path: &Path, journal: &Journal) -> Result<(), Failure> {
-    durable::write(path, &render_json(journal)).context("cannot write the journal")
+/// Replaces the journal durably, on a full partition in the place of the ballast.
+pub fn write_journal(state: &StateDir, journal: &Journal) -> Result<(), Failure> {
+    durable::write_with_ballast(&state.journal(), &render_json(journal), &state.ballast())
+        .context("cannot write the journal")
 }
 
 #[cfg(test)]

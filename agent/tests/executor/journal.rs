@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agent::installed::worker::{self, Mailbox, Order, Progress};
 use agent::plan::executor::{Advance, NewestPlan};
+use agent::state::space;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use proto::plan::Generation;
@@ -125,9 +126,9 @@ async fn a_damaged_journal_refuses_every_plan() {
         fs::write(host.root.state().journal(), garbage).unwrap();
         let mut executor = host.executor();
         let refusal = executor.accept(reprovision(1)).unwrap_err().to_string();
-        assert!(refusal.contains("remove /var/lib/baremetal-agent/journal"), "{refusal}");
+        assert!(refusal.contains("has the command that removes the journal"), "{refusal}");
         assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
-        assert_eq!(executor.newest_plan(), NewestPlan::Unknown);
+        assert!(matches!(executor.newest_plan(), NewestPlan::Unknown(_)));
         assert_eq!(fs::read_to_string(host.root.state().journal()).unwrap(), garbage);
     }
     assert!(host.simulated.effects().is_empty());
@@ -173,17 +174,43 @@ fn a_full_state_partition_delays_its_plan() {
     };
     let in_namespace = || {
         unshare(CloneFlags::CLONE_NEWNS).unwrap();
-        mount_tmpfs(host.root.state().path());
+        mount_tmpfs(host.root.state().path(), "size=1m");
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(play);
     };
     thread::scope(|scope| scope.spawn(in_namespace).join()).unwrap();
 }
 
-fn mount_tmpfs(at: &Path) {
+#[test]
+fn the_ballast_has_room_for_a_journal() {
+    let host = Host::new();
+    let state = host.root.state();
+    let in_namespace = || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount_tmpfs(state.path(), "size=8m");
+        space::keep_ballast(&state);
+        assert_eq!(space::find_failure(&state), None);
+        let filler = state.path().join("filler");
+        let mut file = fs::File::create(&filler).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+        let failure = space::find_failure(&state).unwrap();
+        assert!(failure.next_action.contains("free space on the host's persistent partition"), "{failure}");
+        host.executor().accept(reprovision(1)).unwrap();
+        assert!(!state.ballast().exists());
+        space::keep_ballast(&state);
+        assert!(!state.ballast().exists(), "there is no room");
+        drop(file);
+        fs::remove_file(&filler).unwrap();
+        space::keep_ballast(&state);
+        assert_eq!((state.ballast().exists(), space::find_failure(&state)), (true, None));
+    };
+    thread::scope(|scope| scope.spawn(in_namespace).join()).unwrap();
+}
+
+fn mount_tmpfs(at: &Path, size: &str) {
     const NONE: Option<&str> = None;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap();
     fs::create_dir_all(at).unwrap();
-    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(size)).unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,6 +50,10 @@ pub enum Type {
     Rebooted,
     /// `MachineInventory`: the host attached by the newest URL and authorities.
     CoordinatorKnown,
+    /// `MachineInventory`: the agent can write its state; present while it cannot.
+    StateWritable,
+    /// `MachineInventory`: the agent can read its journal; present while it cannot.
+    JournalReadable,
     /// `MachineInventory`: the host runs the agent version that the annotation names; present
     /// while the annotation exists.
     AgentUpdated,

@@ -20,7 +20,7 @@ pub use annotations::{AllocationState, Approval, Claim};
 pub use host::{
     AgentUpdateState, AgentUpdateStatus, CarriedNode, CarriedPlan, CarriedStatus, CertifiedKey,
     CoordinatorSettingsState, CoordinatorStatus, HostStatus, InstallState, InstallStatus, LiveTpm,
-    SessionStatus,
+    LostJournal, SessionStatus,
 };
 pub use key_class::KeyClass;
 pub use load_balancer::{LoadBalancerDuty, LoadBalancerReport, LoadBalancerStatus};
@@ -147,5 +147,10 @@ impl MachineInventory {
     /// The plan of the status.
     pub fn plan(&self) -> Option<&PlanStatus> {
         self.status.as_ref().and_then(|status| status.plan.as_ref())
+    }
+
+    /// The host's journal, if the host states that it cannot read it.
+    pub fn lost_journal(&self) -> Option<&LostJournal> {
+        self.status.as_ref()?.host.as_ref()?.carried.as_ref()?.lost_journal.as_ref()
     }
 }

@@ -111,6 +111,9 @@ pub mod annotation {
     /// Ours: set by an operator on a `MachineInventory` that no machine holds: the system disk,
     /// which the next boot of a seed ISO installs again. It is removed after the install.
     pub const REINSTALL: &str = "baremetal.cluster.io/reinstall";
+    /// Ours: set by an operator on a `MachineInventory`: checksum of the journal that its host cannot
+    /// read and removes. It is removed when the host states another journal or none.
+    pub const FORGET_JOURNAL: &str = "baremetal.cluster.io/forget-journal";
     /// Ours: set by an operator to accept the newest reported network as the intended one.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
     /// Ours: a value of [`crate::inventory::Approval`]. If the registration requires an

@@ -143,6 +143,7 @@ enum Change {
     Mark(AllocationState),
     AcceptNetwork,
     EndDuty,
+    EndJournalRequest,
 }
 
 fn list_changes(
@@ -155,7 +156,11 @@ fn list_changes(
     let is_accepted = inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK);
     let accept = (is_accepted && !gathered.is_paused).then_some(Change::AcceptNetwork);
     let dismissal = gathered.is_dismissed().then_some(Change::EndDuty);
-    [mark, accept, dismissal].into_iter().flatten().collect()
+    let is_requested = inventory.annotations().contains_key(annotation::FORGET_JOURNAL);
+    let is_done =
+        is_requested && gathered.record.carried.is_some() && inventory.forgotten_journal().is_none();
+    let journal = is_done.then_some(Change::EndJournalRequest);
+    [mark, accept, dismissal, journal].into_iter().flatten().collect()
 }
 
 async fn apply_change(
@@ -167,6 +172,7 @@ async fn apply_change(
     match change {
         Change::Mark(state) => host::mark(&context.client, inventory, state).await,
         Change::AcceptNetwork => accept_network(context, inventory).await,
+        Change::EndJournalRequest => host::end_journal_request(&context.client, inventory).await,
         Change::EndDuty => balancer::dismiss_host(context, inventory, record).await.map(drop),
     }
 }

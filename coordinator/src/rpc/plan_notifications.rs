@@ -29,6 +29,8 @@ pub struct HostState {
     pub duty: Option<LoadBalancerDuty>,
     /// The boot that a request of a reboot ends.
     pub rebooting_from: Option<String>,
+    /// Checksum of the stated journal, if an operator has it removed.
+    pub forgotten_journal: Option<String>,
     /// The version of the agent that an operator asks for.
     pub wanted_agent: Option<String>,
     /// The cause if calls of the host are refused.
@@ -61,6 +63,7 @@ impl HostState {
         Self {
             plan: plan.cloned(),
             duty: duty.filter(|duty| !record.is_abandoned || duty.address.is_empty()).cloned(),
+            forgotten_journal: inventory.forgotten_journal().map(str::to_owned),
             wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
             certified_key: record.certified_key,

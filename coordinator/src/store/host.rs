@@ -164,6 +164,12 @@ pub async fn finish_reboot(client: &Client, inventory: &MachineInventory) -> Res
     patch(client, inventory, "end the request of a reboot of", &annotations, None).await.map(drop)
 }
 
+/// Removes the request to remove a journal that the host does not state any more.
+pub async fn end_journal_request(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::FORGET_JOURNAL: null });
+    patch(client, inventory, "end the request about the journal of", &annotations, None).await.map(drop)
+}
+
 /// Removes the request of an install, because the disk was installed again.
 pub async fn forget_reinstall(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
     let annotations = json!({ annotation::REINSTALL: null });

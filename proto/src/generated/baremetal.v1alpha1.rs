@@ -284,6 +284,9 @@ pub struct SystemState {
     /// Number of the booted snapshot; 0 if elemental does not report it.
     #[prost(uint32, tag = "6")]
     pub snapshot: u32,
+    /// Why the agent cannot write its state. Absent: it can.
+    #[prost(message, optional, tag = "7")]
+    pub state_failure: ::core::option::Option<Failure>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1474,6 +1477,19 @@ pub struct Carried {
     /// Generation of the duty for an endpoint; 0 if the host has no duty.
     #[prost(uint64, tag = "4")]
     pub load_balancer_generation: u64,
+    /// The journal cannot be read, and every plan is refused. Absent: it can.
+    #[prost(message, optional, tag = "5")]
+    pub lost_journal: ::core::option::Option<LostJournal>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LostJournal {
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    /// Lower-case hexadecimal SHA-256 of the file; `unreadable` if the file cannot be read.
+    #[prost(string, tag = "2")]
+    pub checksum: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1522,7 +1538,7 @@ pub struct PlanAcknowledgement {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
@@ -1540,7 +1556,19 @@ pub mod coordinator_message {
         Reboot(super::RebootRequest),
         #[prost(message, tag = "5")]
         AgentUpdate(super::AgentUpdate),
+        #[prost(message, tag = "6")]
+        ForgetJournal(super::ForgetJournal),
     }
+}
+/// An operator has the host remove the journal that cannot be read. The host states the node
+/// that its files show, and executes plans again.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetJournal {
+    /// Of the stated LostJournal; another journal stays.
+    #[prost(string, tag = "1")]
+    pub checksum: ::prost::alloc::string::String,
 }
 /// An operator requests a reboot of the host. The request is performed between plans, and
 /// only in the named boot; in every other boot it is done.

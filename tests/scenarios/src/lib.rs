@@ -40,4 +40,4 @@ pub use scenario::{
     Scenario, Undisturbed, Write, kill_at_drawn_writes, kill_at_every_write, kill_on_side_of_every_write,
 };
 pub use table::Table;
-pub use world::{DEADLINE, World};
+pub use world::{DEADLINE, MEMORY, World};

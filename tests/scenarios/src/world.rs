@@ -25,6 +25,8 @@ use crate::host::Host;
 use crate::log::Log;
 use crate::network::Network;
 
+pub use build::MEMORY;
+
 /// How long anything may take, in virtual time.
 pub const DEADLINE: Duration = Duration::from_mins(20);
 /// Pause between two looks at a condition.

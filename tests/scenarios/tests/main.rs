@@ -10,6 +10,7 @@ mod crashes;
 mod deletions;
 mod endpoint;
 mod front_doors;
+mod full_partitions;
 mod holding;
 mod metal3_addresses;
 mod metal3_clusters;

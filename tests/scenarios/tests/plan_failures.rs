@@ -6,6 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{PlanState, PlanStatus, PlanType};
 use coordinator_api::machine::Phase;
+use coordinator_api::names::annotation;
+use kube::ResourceExt as _;
 use proto::plan::Checksum;
 use scenarios::{NAMESPACE, World};
 use serde_json::{Value, json};
@@ -52,6 +54,52 @@ async fn failed_plan_names_its_cause() {
         world.wait_running("m-2").await;
         world.check_invariants().await;
     }
+}
+
+// Fault: a bit of the journal of a host flips.
+// Shown: condition `JournalReadable` of the MachineInventory: `JournalLost`, with the command that has the host remove
+// it; until then every plan is refused.
+#[tokio::test(start_paused = true)]
+async fn a_lost_journal_is_removed_by_request() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let journal = world.host("host-1").disk().state().journal();
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&journal, &bytes).unwrap();
+    world.host("host-1").kill_agent();
+    let is_lost = |world: &World| world.host_condition("host-1", Type::JournalReadable).is_some();
+    world.wait_until("the host states it", is_lost).await;
+    let checksum = Checksum::of(&bytes).to_string();
+    let command =
+        format!("kubectl annotate machineinventory host-1 {}={checksum}", annotation::FORGET_JOURNAL);
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::JournalLost,
+            &command,
+            "then run the command of the message, which removes the journal",
+        )
+        .await;
+    world.delete_machine("m-1").await;
+    world.wait_for_reason("m-1", Type::PlanApplied, Reason::PlanRefused, "JournalReadable").await;
+    let request =
+        |value: &str| json!({ "metadata": { "annotations": { annotation::FORGET_JOURNAL: value } } });
+    world.patch("MachineInventory", "host-1", request("0")).await;
+    world.wait_idle().await;
+    assert_eq!(std::fs::read(&journal).unwrap(), bytes, "another one was named");
+    world.patch("MachineInventory", "host-1", request(&checksum)).await;
+    world.wait_until("the host states none", |world| !is_lost(world)).await;
+    world.wait_idle().await;
+    let inventory = world.inventory("host-1").unwrap();
+    assert!(!inventory.annotations().contains_key(annotation::FORGET_JOURNAL), "the request is done");
+    assert!(!world.is_available("host-1"), "it carries the node that its files name");
+    let retry = json!({ "metadata": { "annotations": { annotation::RETRY_PLAN: "" } } });
+    world.patch("BaremetalMachine", "m-1", retry).await;
+    world.wait_released("m-1", "host-1").await;
+    world.check_invariants().await;
 }
 
 // Fault: a clean fails.

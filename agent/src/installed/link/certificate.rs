@@ -135,7 +135,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         let public_key = self.identity.public_key();
         let certificate =
             self.request_certificate(client, certificate_request, boot_proof, &public_key).await?;
-        self.identity.keep_certificate(&certificate)?;
+        self.identity.keep_certificate(&certificate);
         let valid_for =
             certificate.not_after.duration_since(SystemTime::now()).map_or(0, |left| left.as_secs());
         tracing::info!(role = ?certificate.role, seconds = valid_for, "certificate renewed");

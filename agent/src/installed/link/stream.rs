@@ -12,7 +12,7 @@ use proto::v1alpha1::{
     StepReport,
 };
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Interval, sleep_until};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
@@ -27,6 +27,8 @@ use crate::installed::duties::DutyLine;
 use crate::installed::pace::LastObserved;
 use crate::installed::updates::BinaryDownload;
 use crate::installed::worker::Order;
+use crate::plan::executor::NewestPlan;
+use crate::state::space;
 
 pub(super) struct Attached {
     pub(super) client: HostClient<Channel>,
@@ -36,6 +38,9 @@ pub(super) struct Attached {
     pub(super) outbound: mpsc::Sender<HostMessage>,
     pub(super) changes: Option<NetworkChanges>,
     pub(super) renewal: Instant,
+    pub(super) state_check: Interval,
+    /// Hello says that the journal cannot be read.
+    pub(super) states_lost_journal: bool,
     pub(super) observed: LastObserved,
     pub(super) duties: DutyLine,
     pub(super) download: Option<BinaryDownload>,
@@ -70,6 +75,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             changed = self.progress.changed() => {
                 changed.map_err(|_| worker_stopped())?;
                 self.awaits_worker = false;
+                let is_lost = matches!(self.progress.borrow().newest, NewestPlan::Unknown(_));
+                return Ok((attached.states_lost_journal && !is_lost).then_some(ReconnectReason::Statement));
             }
             seen = next_change(attached.changes.as_ref()) => self.record_change(seen, &mut attached.changes),
             read = BinaryDownload::end(&mut attached.download) => {
@@ -83,6 +90,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             }
             () = wait_until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
             () = wait_until(due) => self.report_observed(attached).await?,
+            _ = attached.state_check.tick() => self.check_state(&attached.observed),
             () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
         }
         Ok(None)
@@ -95,6 +103,15 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 tracing::warn!(%error, "network watch failed, changes are not reported any more");
                 *changes = None;
             }
+        }
+    }
+
+    /// Reports that the agent's state has become writable, or is not any more.
+    fn check_state(&mut self, observed: &LastObserved) {
+        space::keep_ballast(&self.root.state());
+        self.identity.store_received();
+        if observed.state_failure() != self.find_state_failure().as_ref() {
+            self.pace.record_changed(Instant::now());
         }
     }
 
@@ -135,6 +152,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             }
             Some(coordinator_message::Message::Reboot(request)) => {
                 self.orders.put(Order::Reboot(request.boot_id));
+                None
+            }
+            Some(coordinator_message::Message::ForgetJournal(request)) => {
+                self.orders.put(Order::ForgetJournal(request.checksum));
                 None
             }
             Some(coordinator_message::Message::AgentUpdate(update)) => {

@@ -200,7 +200,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let state = StateDir::on_persistent_partition(directory.path());
             std::fs::create_dir_all(state.path()).unwrap();
-            journal::write_journal(&state.journal(), &journal).unwrap();
+            journal::write_journal(&state, &journal).unwrap();
             assert_eq!(describe_node(directory.path()).is_some(), is_kept, "{kind:?} {ended:?}");
             let kept = directory.path().join(".state/etc-kubernetes.bind/kubelet.conf");
             std::fs::create_dir_all(kept.parent().unwrap()).unwrap();

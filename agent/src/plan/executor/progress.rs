@@ -1,6 +1,9 @@
 //! The journal of the newest plan, and the reports that are due to the coordinator.
 
-use proto::plan::{Plan, Step};
+use std::fs;
+use std::path::Path;
+
+use proto::plan::{Checksum, Plan, Step};
 use proto::v1alpha1::StepReport;
 
 use crate::ground::durable;
@@ -24,7 +27,22 @@ pub(super) struct PlanProgress {
 enum Knowledge {
     Known(Option<Journal>),
     /// Safe mode: the host is reachable and reports, and runs nothing.
-    Lost(String),
+    Lost(LostJournal),
+}
+
+/// A journal that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostJournal {
+    /// Why it cannot be read.
+    pub message: String,
+    /// Lower-case hexadecimal SHA-256 of the file; [`UNREADABLE`] if the file cannot be read.
+    pub checksum: String,
+}
+
+const UNREADABLE: &str = "unreadable";
+
+fn checksum_of(journal: &Path) -> String {
+    fs::read(journal).map_or_else(|_| UNREADABLE.to_owned(), |bytes| Checksum::of(&bytes).to_string())
 }
 
 impl PlanProgress {
@@ -34,18 +52,32 @@ impl PlanProgress {
             Ok(journal) => Knowledge::Known(journal),
             Err(error) => {
                 tracing::error!(%error, "cannot read the journal, running no plan (safe mode)");
-                Knowledge::Lost(error.message)
+                let checksum = checksum_of(&root.state().journal());
+                Knowledge::Lost(LostJournal { message: error.message, checksum })
             }
         };
         Ok(Self { root: root.clone(), knowledge, failed_writes: 0, reboot_requests: 0 })
     }
 
     /// The journal, `None` before the first plan; the cause if it is unreadable.
-    pub(super) fn readable_journal(&self) -> Result<Option<&Journal>, &str> {
+    pub(super) fn readable_journal(&self) -> Result<Option<&Journal>, &LostJournal> {
         match &self.knowledge {
             Knowledge::Known(journal) => Ok(journal.as_ref()),
-            Knowledge::Lost(why) => Err(why),
+            Knowledge::Lost(lost) => Err(lost),
         }
+    }
+
+    /// Removes the journal if it cannot be read and has this checksum.
+    pub(super) fn forget_journal(&mut self, checksum: &str) -> Result<(), Failure> {
+        let path = self.root.state().journal();
+        if matches!(&self.knowledge, Knowledge::Lost(lost) if lost.checksum == checksum)
+            && checksum_of(&path) == checksum
+        {
+            durable::remove(&path)?;
+            self.knowledge = Knowledge::Known(None);
+            tracing::warn!("the journal that cannot be read was removed on request of an operator");
+        }
+        Ok(())
     }
 
     pub(super) fn journal(&self) -> Option<&Journal> {
@@ -61,7 +93,7 @@ impl PlanProgress {
     }
 
     fn save_journal(&mut self, journal: Journal) -> Result<(), Failure> {
-        let written = journal::write_journal(&self.root.state().journal(), &journal);
+        let written = journal::write_journal(&self.root.state(), &journal);
         self.failed_writes = if written.is_ok() { 0 } else { self.failed_writes.saturating_add(1) };
         written?;
         self.knowledge = Knowledge::Known(Some(journal));

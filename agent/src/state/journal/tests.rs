@@ -4,6 +4,7 @@ use proto::plan::{Image, Kind, Step};
 use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed};
 
 use super::*;
+use crate::ground::paths::Root;
 
 fn plan() -> Plan {
     let image = Image::parse("lab/os:v1").unwrap();
@@ -45,11 +46,13 @@ fn journal() -> Journal {
 #[test]
 fn a_journal_comes_back_as_it_was_written() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("journal");
+    let state = Root::at(directory.path()).state();
+    durable::create_directory(state.path()).unwrap();
+    let path = state.journal();
     assert_eq!(read(&path).unwrap(), None);
     let unreported = journal().with_ended(1, failed());
     for journal in [Journal::begin_plan(&plan()), journal(), unreported] {
-        write_journal(&path, &journal).unwrap();
+        write_journal(&state, &journal).unwrap();
         assert_eq!(read(&path).unwrap(), Some(journal));
     }
 }

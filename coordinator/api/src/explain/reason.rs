@@ -236,6 +236,12 @@ reasons! {
     act SettingsRefused
         "the host could not attach by the newer URL or authorities and kept its former ones"
         "make the new URL reachable from the host with a certificate that the new authorities sign";
+    act StateUnwritable
+        "the agent cannot write its state, because the persistent partition of the host is full, read-only or failing; the host stays attached"
+        "free space or repair the disk; the clean of a Machine that is deleted frees the space of its node";
+    act JournalLost
+        "the journal of the host is damaged or written by another version of the agent, so that the host refuses every plan"
+        "find out by `kubectl baremetal describe` what the host carries, then run the command of the message, which removes the journal";
     fine AgentAsWanted "the host attached with the agent version that the annotation agent-version names";
     wait AgentUpdateWaiting
         "the host is away, executes a plan, or other hosts are updated first"

@@ -61,6 +61,12 @@ impl MachineInventory {
         Some(wanted.as_str()).filter(|wanted| !wanted.is_empty())
     }
 
+    /// Checksum of the journal that the host states to be unreadable, if an operator has it removed.
+    pub fn forgotten_journal(&self) -> Option<&str> {
+        let named = self.annotations().get(annotation::FORGET_JOURNAL)?;
+        self.lost_journal().filter(|lost| lost.checksum == *named).map(|lost| lost.checksum.as_str())
+    }
+
     /// The claim, if the owner annotations name a machine.
     pub fn claim(&self) -> Option<Claim> {
         let text = |key| self.annotations().get(key).map_or("", String::as_str);

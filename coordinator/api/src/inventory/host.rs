@@ -25,6 +25,9 @@ pub struct HostStatus {
     pub hostname: String,
     /// Global addresses.
     pub addresses: Vec<String>,
+    /// Why the agent cannot write its state, and what to do. Absent: it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_failure: Option<String>,
     /// Version of the agent.
     pub agent_version: String,
     /// Processors, memory, disks.
@@ -165,6 +168,19 @@ pub struct CarriedStatus {
     /// Generation of the host's duty for an endpoint.
     #[serde(skip_serializing_if = "is_zero")]
     pub load_balancer_generation: i64,
+    /// The host's journal, if it cannot be read. The host refuses every plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_journal: Option<LostJournal>,
+}
+
+/// A journal that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LostJournal {
+    /// The cause.
+    pub message: String,
+    /// Lower-case hexadecimal SHA-256 of the file, or `unreadable`.
+    pub checksum: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

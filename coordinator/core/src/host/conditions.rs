@@ -9,6 +9,7 @@ use coordinator_api::inventory::{
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::HostRecord;
 use crate::network;
@@ -37,6 +38,8 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
+    updates.extend(state_condition(inventory));
+    updates.extend(journal_condition(inventory));
     updates.extend(coordinator_condition(inventory));
     updates.extend(agent_condition(inventory));
     let ignored = list_ignored(&inventory.spec);
@@ -54,6 +57,8 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
         (Type::CustomPlanAccepted, record.custom_plan.is_some()),
         (Type::Rebooted, record.is_reboot_requested || record.rebooting_from.is_some()),
         (Type::AgentUpdated, inventory.wanted_agent().is_some()),
+        (Type::StateWritable, state_condition(inventory).is_some()),
+        (Type::JournalReadable, inventory.lost_journal().is_some()),
         (Type::FieldsIgnored, !ignored.is_empty()),
     ];
     let status = inventory.status.get_or_insert_default();
@@ -173,6 +178,25 @@ fn live_boot_condition(device: &str, has_attached: bool) -> ConditionUpdate {
     let make_condition = if has_attached { condition_true } else { condition_false };
     make_condition(Type::Installed, Reason::LiveBootAfterInstall, message)
         .with_next_action("remove the medium")
+}
+
+/// Only a failure is shown.
+fn state_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let failure = inventory.status.as_ref()?.host.as_ref()?.state_failure.as_ref()?;
+    Some(condition_false(Type::StateWritable, Reason::StateUnwritable, failure.clone()))
+}
+
+/// Only a lost journal is shown.
+fn journal_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let lost = inventory.lost_journal()?;
+    let command = format!(
+        "if the host may run plans again, `kubectl annotate machineinventory {} {}={}`",
+        inventory.name_any(),
+        annotation::FORGET_JOURNAL,
+        lost.checksum
+    );
+    let message = format!("the host refuses every plan: {}", lost.message);
+    Some(condition_false(Type::JournalReadable, Reason::JournalLost, message).with_next_action(command))
 }
 
 fn coordinator_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {

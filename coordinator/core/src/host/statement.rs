@@ -2,7 +2,7 @@
 //! derived from it: a plan that cannot be read must not pass for none.
 
 use coordinator_api::conditions::join_text;
-use coordinator_api::inventory::{CarriedNode, CarriedPlan, CarriedStatus, PlanState};
+use coordinator_api::inventory::{CarriedNode, CarriedPlan, CarriedStatus, LostJournal, PlanState};
 use proto::plan::{Checksum, Generation, Kind, PlanError, PlanId};
 use proto::v1alpha1::{self as wire, InstallDone, PlanOutcome, SystemState};
 
@@ -75,7 +75,7 @@ impl HostStatement {
         let wire::Hello { system, agent_version, carried, facts: _, network: _, settings, agent_update } =
             hello;
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
-        let wire::Carried { plan, node, installed, load_balancer_generation } =
+        let wire::Carried { plan, node, installed, load_balancer_generation, lost_journal } =
             carried.ok_or(StatementError::NoStatement)?;
         let carried = CarriedStatus {
             plan: plan.as_ref().map(parse_plan).transpose()?,
@@ -85,6 +85,10 @@ impl HostStatement {
                 owner: truncate_text(&node.owner),
             }),
             load_balancer_generation: parse_duty(load_balancer_generation),
+            lost_journal: lost_journal.map(|lost| LostJournal {
+                message: truncate_text(&lost.message),
+                checksum: truncate_text(&lost.checksum),
+            }),
         };
         let (settings, agent_update) = (truncate_text(&settings), agent_update.map(StatedUpdate::parse));
         Ok(Self { system, agent_version, carried, installed, settings, agent_update })

@@ -100,6 +100,8 @@ struct Attachment {
     sent_duty: Option<LoadBalancerDuty>,
     /// The host was asked to end its boot, and has a single boot on this stream.
     has_sent_reboot: bool,
+    /// The host was asked to remove its journal, and states a single journal on this stream.
+    has_forgotten_journal: bool,
     /// Marked when a registration has another token.
     registrations: watch::Receiver<()>,
     /// Checksum of the settings that were sent last, or that the host stated.
@@ -136,6 +138,7 @@ impl Attachment {
             sent: None,
             sent_duty: None,
             has_sent_reboot: false,
+            has_forgotten_journal: false,
             registrations: context.caches.tokens.subscribe(),
             settings: statement.stated.settings.clone(),
             shows_settings: settings::find_shown(&inventory).is_some(),
@@ -221,6 +224,9 @@ impl Attachment {
         if let Some(message) = self.next_duty_message(state) {
             return Ok(Some(message));
         }
+        if let Some(message) = self.next_journal_message(state) {
+            return Ok(Some(message));
+        }
         if let Some(message) = self.next_settings_message().await? {
             return Ok(Some(message));
         }
@@ -277,6 +283,18 @@ impl Attachment {
         self.sent_duty = Some(duty.clone());
         let message = coordinator_message::Message::LoadBalancer(message_of(duty)?);
         tracing::info!(generation = duty.generation, "sending the duty for the load balancer");
+        Some(wire::CoordinatorMessage { message: Some(message) })
+    }
+
+    /// The request to remove the stated journal, unless it was sent.
+    fn next_journal_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
+        let stated = self.statement.stated.carried.lost_journal.as_ref()?;
+        let checksum = state.forgotten_journal.clone().filter(|checksum| *checksum == stated.checksum)?;
+        if std::mem::replace(&mut self.has_forgotten_journal, true) {
+            return None;
+        }
+        tracing::info!(checksum, "asking the host to remove its journal");
+        let message = coordinator_message::Message::ForgetJournal(wire::ForgetJournal { checksum });
         Some(wire::CoordinatorMessage { message: Some(message) })
     }
 

@@ -80,9 +80,12 @@ fn serve_kinds(front_doors: FrontDoors, cluster_api: &str) -> FakeApi {
     fake
 }
 
+/// Directory of the hosts, where there is one.
+pub const MEMORY: &str = "/dev/shm";
+
 /// Every write of an agent is flushed: on a disk that is all the time there is.
 fn make_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
+    let memory = Path::new(MEMORY);
     let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     directory.unwrap()
 }

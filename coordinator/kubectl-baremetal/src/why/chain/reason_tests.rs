@@ -101,6 +101,8 @@ fn conditions_of_what_machines_need_are_explained() {
     use Reason::*;
     check_conditions(&[
         (Kind::MachineInventory, Type::CoordinatorKnown, &[SettingsRefused]),
+        (Kind::MachineInventory, Type::StateWritable, &[StateUnwritable]),
+        (Kind::MachineInventory, Type::JournalReadable, &[JournalLost]),
         (Kind::MachineInventoryPool, Type::MembersValid, &[HostnameShared, MemberNotReady, SelectorInvalid]),
         (Kind::MachineRegistration, Type::FieldsIgnored, &[FieldWithoutEffect]),
         (Kind::SeedImage, Type::BaseImageInCatalog, &[BaseImageUnlisted]),
