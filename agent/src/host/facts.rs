@@ -1,6 +1,7 @@
 //! Facts of the hardware and of the running system: hints for names and labels, and the input of
 //! the disk choice. No fact identifies the host.
 
+mod disk_paths;
 pub mod disks;
 pub mod graphics;
 mod joined_disks;

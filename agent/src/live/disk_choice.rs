@@ -52,7 +52,7 @@ pub fn choose_disk<'a>(
     let chosen = match wish {
         DiskRequest::Device { path, name } => {
             let allowed =
-                disks.iter().filter(|disk| is_fixed(disk) || (rules.is_annotated && !disk.live_medium));
+                disks.iter().filter(|disk| is_fixed(disk) || (rules.is_annotated && is_writable(disk)));
             find_named(allowed, path, name.as_deref(), list)?
         }
         DiskRequest::Selector(requirements) => {
@@ -82,16 +82,34 @@ pub fn choose_disk<'a>(
             "disconnect it from this host; if it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory",
         ));
     }
+    check_others(disks, chosen, rules)?;
+    Ok(chosen)
+}
+
+/// Refuses while another device could be the chosen disk, or could be booted in its place.
+fn check_others(disks: &[Disk], chosen: &Disk, rules: &Rules<'_>) -> Result<(), Failure> {
     let others =
         disks.iter().filter(|disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen));
-    let labelled: Vec<_> = others.filter_map(|disk| describe_labels(disk, rules)).collect();
-    if labelled.is_empty() {
-        return Ok(chosen);
+    let labelled: Vec<_> = others.clone().filter(|disk| !disk.elemental_labels().is_empty()).collect();
+    let mut doubtful = others.filter(|disk| disk.may_be(chosen));
+    let is_doubtful = |disk: &&Disk| !rules.is_annotated || !disk.elemental_labels().is_empty();
+    if let Some(other) = doubtful.find(is_doubtful) {
+        let [first, second] = [chosen, other].map(Disk::name_and_path);
+        return Err(Failure::refused(
+            format!(
+                "{first} fits, and {second} has the same WWN with another serial number or size, so both may be paths to one disk"
+            ),
+            "leave one path to the disk connected, or use a live system that joins the paths (multipathd); if they are two disks, name one in the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        ));
     }
-    let disks = labelled.join("; ");
+    if labelled.is_empty() {
+        return Ok(());
+    }
+    let labelled: Vec<_> = labelled.into_iter().map(|disk| describe_labels(disk, rules)).collect();
     Err(Failure::refused(
         format!(
-            "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}"
+            "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {}",
+            labelled.join("; ")
         ),
         "take them out, or wipe them, where no host needs them (\"Wipe a disk\" in docs/operations.md)",
     ))
@@ -112,14 +130,17 @@ impl Rules<'_> {
     }
 }
 
-fn describe_labels(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
-    let labels = disk.elemental_labels();
+fn describe_labels(disk: &Disk, rules: &Rules<'_>) -> String {
     let owner = rules.owner(disk).map_or_else(String::new, |owner| format!(", the system of {owner}"));
-    (!labels.is_empty()).then(|| format!("{} ({}{owner})", disk.name_and_path(), labels.join(", ")))
+    format!("{} ({}{owner})", disk.name_and_path(), disk.elemental_labels().join(", "))
 }
 
 fn is_fixed(disk: &Disk) -> bool {
-    !disk.removable && !disk.live_medium
+    !disk.removable && is_writable(disk)
+}
+
+fn is_writable(disk: &Disk) -> bool {
+    !disk.live_medium && !disk.read_only
 }
 
 fn find_named<'a>(
@@ -134,10 +155,10 @@ fn find_named<'a>(
             "link it to the right disk, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
         ));
     };
-    let Some(disk) = disks.find(|disk| disk.name == name) else {
+    let Some(disk) = disks.find(|disk| disk.has_name(name)) else {
         return Err(Failure::refused(
             format!(
-                "the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {})",
+                "the install device {path} leads to {name}, which is no whole fixed disk of this host that can be written (disks: {})",
                 list()
             ),
             "set the annotation baremetal.cluster.io/install-device on the MachineInventory to a whole disk; by the annotation a removable one is taken too",
@@ -215,6 +236,9 @@ fn list_disks(disks: &[Disk], rules: &Rules<'_>) -> String {
 fn describe_obstacle(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
     if disk.removable {
         return Some("removable".to_owned());
+    }
+    if disk.read_only {
+        return Some("write-protected".to_owned());
     }
     contents::describe_exclusion(disk)
         .or_else(|| rules.owner(disk).map(|owner| format!("installed system of {owner}")))

@@ -176,7 +176,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 
     /// The disk with its current partitions.
     fn find_disk(&self, name: &str) -> Option<Disk> {
-        disks::read_disks(self.live.root).into_iter().find(|disk| disk.name == name)
+        disks::read_disks(self.live.root).into_iter().find(|disk| disk.has_name(name))
     }
 
     /// The files that Elemental copies to the installed system and runs at each boot.

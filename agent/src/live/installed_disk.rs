@@ -195,18 +195,28 @@ pub fn find_installed_disks(
     }
     match own.len() {
         0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign, used }),
-        _ => {
-            let systems = disks.iter().filter(|disk| own.iter().any(|found| found.disk == disk.name));
-            let systems: Vec<_> = systems.map(Disk::name_and_path).collect();
-            let (count, disks) = (systems.len(), systems.join(", "));
-            Err(Failure::input_output(
-                format!(
-                    "{count} disks carry an installed system of this agent ({disks}), so nothing is touched"
-                ),
-                "take all but one out, or wipe them (\"Wipe a disk\" in docs/operations.md), then boot again",
-            ))
-        }
+        _ => Err(refuse_several(disks, &own)),
     }
+}
+
+fn refuse_several(disks: &[Disk], own: &[InstalledDisk]) -> Failure {
+    let systems = disks.iter().filter(|disk| own.iter().any(|found| found.disk == disk.name));
+    let systems: Vec<_> = systems.collect();
+    let names: Vec<_> = systems.iter().map(|disk| disk.name_and_path()).collect();
+    let (count, names) = (systems.len(), names.join(", "));
+    // An operator who erased the second path would erase the only system.
+    if systems.iter().any(|disk| systems.iter().any(|other| disk.may_be(other))) {
+        return Failure::input_output(
+            format!(
+                "{count} devices with one WWN carry an installed system of this agent ({names}); they differ in serial number or size, and may be paths to one disk, so nothing is touched"
+            ),
+            "leave one path to the disk connected, or use a live system that joins the paths (multipathd), then boot again",
+        );
+    }
+    Failure::input_output(
+        format!("{count} disks carry an installed system of this agent ({names}), so nothing is touched"),
+        "take all but one out, or wipe them (\"Wipe a disk\" in docs/operations.md), then boot again",
+    )
 }
 
 #[cfg(test)]

@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use proto::v1alpha1 as wire;
 use serde::Serialize;
 
-use super::joined_disks;
+use super::{disk_paths, joined_disks};
 use crate::ground::paths::{Root, read_or_empty};
 use crate::host::sysfs::{list_children, read_line};
 
 /// Mount point of the live medium.
 const LIVE_MOUNT: &str = "/run/initramfs/live";
-/// Prefixes of devices that are no disks: memory, loops, optical drives, and devices stacked on
-/// disks, except for [`joined_disks`].
-const NOT_DISKS: [&str; 9] = ["loop", "ram", "zram", "sr", "dm-", "md", "nbd", "fd", "mtd"];
+/// Prefixes of devices that are no disks: memory, loops, optical and floppy drives, and devices
+/// stacked on disks or on the network, except for [`joined_disks`].
+const NOT_DISKS: [&str; 14] =
+    ["loop", "ram", "zram", "sr", "dm-", "md", "nbd", "fd", "mtd", "zd", "drbd", "rbd", "bcache", "ublkb"];
 const SECTOR: u64 = 512;
 /// The size covers the labels of ext and FAT file systems.
 const SUPERBLOCK: usize = 2048;
@@ -27,6 +28,8 @@ const SUPERBLOCK: usize = 2048;
 pub struct Disk {
     /// Kernel name without `/dev/`.
     pub name: String,
+    /// Kernel names of further paths to the same disk.
+    pub other_paths: Vec<String>,
     pub size_bytes: u64,
     pub model: String,
     pub serial: String,
@@ -35,6 +38,8 @@ pub struct Disk {
     pub rotational: bool,
     /// The disk can be pulled out.
     pub removable: bool,
+    /// The disk is write-protected.
+    pub read_only: bool,
     /// Stable links: `/dev/disk/by-id/…`, `/dev/disk/by-path/…`.
     pub links: Vec<String>,
     /// The live system runs from this disk.
@@ -92,9 +97,20 @@ impl Disk {
         preferred.next().map_or_else(|| self.device_path(), PathBuf::from)
     }
 
-    /// The kernel name and the stable path, for messages.
+    /// The kernel names of all paths to the disk.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.other_paths).map(String::as_str)
+    }
+
+    /// True if the kernel name is that of a path to this disk.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// The kernel names and the stable path, for messages.
     pub fn name_and_path(&self) -> String {
-        format!("{} = {}", self.name, self.stable_path().display())
+        let names: Vec<_> = self.names().collect();
+        format!("{} = {}", names.join(" and "), self.stable_path().display())
     }
 
     /// True if both are one disk: by WWN, serial number and size, and by kernel name if the disk
@@ -106,6 +122,11 @@ impl Disk {
 
     fn identifiers(&self) -> (&str, &str, u64) {
         (&self.wwn, &self.serial, self.size_bytes)
+    }
+
+    /// True if both have one WWN and yet differ, so that they may be two disks or two paths to one.
+    pub fn may_be(&self, other: &Self) -> bool {
+        !self.wwn.is_empty() && self.wwn == other.wwn && !self.is_same(other)
     }
 
     /// The partition that Elemental calls persistent: by its name in the partition table, else by
@@ -155,23 +176,26 @@ impl From<Disk> for wire::Disk {
     }
 }
 
-/// Every disk, sorted by name, without paths that the kernel has joined with others and hidden.
+/// Every disk once, sorted by name, without paths that the kernel has joined with others and hidden.
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
     let mounts = read_or_empty(root.join("/proc/self/mountinfo"));
     let live = parse_mounted_device(&mounts, LIVE_MOUNT);
     let mut disks: Vec<_> = list_children(&root.join("/sys/block"))
         .into_iter()
-        .filter(|name| {
-            let is_disk = !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix));
-            is_disk || joined_disks::is_joined(&root.join("/sys/block").join(name))
-        })
+        .filter(|name| is_disk_name(name) || joined_disks::is_joined(&root.join("/sys/block").join(name)))
         .filter(|name| read_line(&root.join("/sys/block").join(name).join("hidden")) != "1")
         .map(|name| read_disk(root, name, &links, live.as_deref()))
         .filter(|disk| disk.size_bytes > 0)
         .collect();
     disks.sort_by(|a, b| a.name.cmp(&b.name));
-    disks
+    disk_paths::join_paths(disks)
+}
+
+fn is_disk_name(name: &str) -> bool {
+    // The boot and replay-protected areas of an MMC are devices of their own.
+    let is_area = name.strip_prefix("mmcblk").is_some_and(|rest| rest.contains(char::is_alphabetic));
+    !is_area && !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, live: Option<&str>) -> Disk {
@@ -206,6 +230,8 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
         ]),
         rotational: read_line(&path.join("queue/rotational")) == "1",
         removable: read_line(&path.join("removable")) == "1",
+        read_only: read_line(&path.join("ro")) == "1",
+        other_paths: vec![],
         links: links.get(&name).map_or_else(Vec::new, Vec::clone),
         live_medium: holds_live,
         holders: list_holders(&path, &partitions),

@@ -9,9 +9,10 @@ pub(super) fn holds_requirement(disk: &Disk, requirement: &DeviceRequirement) ->
     let one_of = |matches: &dyn Fn(&str) -> bool| values.iter().any(|value| matches(value.trim()));
     let inside = match key.as_str() {
         "Size" => return holds_size(disk.size_bytes, operator, values),
-        "Name" => one_of(&|value| value.strip_prefix("/dev/").unwrap_or(value) == disk.name),
+        "Name" => one_of(&|value| disk.has_name(value.strip_prefix("/dev/").unwrap_or(value))),
         "Path" => one_of(&|value| {
-            disk.device_path().to_str() == Some(value) || disk.links.iter().any(|link| link == value)
+            let is_name = value.strip_prefix("/dev/").is_some_and(|name| disk.has_name(name));
+            is_name || disk.links.iter().any(|link| link == value)
         }),
         "WWN" => one_of(&|value| !disk.wwn.is_empty() && normalise_wwn(value) == normalise_wwn(&disk.wwn)),
         "Serial" => one_of(&|value| value == disk.serial),

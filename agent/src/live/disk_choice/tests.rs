@@ -265,3 +265,50 @@ fn joined_disk_is_taken_instead_of_parts() {
     let message = choose_disk(&beside, &named("dm-0"), &rules).unwrap_err().to_string();
     assert!(message.contains("sdc = ") && !message.contains("sda = "), "{message}");
 }
+
+#[test]
+fn write_protected_disk_is_never_taken() {
+    let disks = [Disk { read_only: true, ..disk("sda", GIB) }, disk("sdb", GIB)];
+    let all = DiskRequest::Selector(vec![]);
+    assert_eq!(name_of(&choose_disk(&disks, &all, &Rules::default())).as_deref(), Some("sdb"));
+    let rules = Rules { is_annotated: true, allow_erase: true, ..Rules::default() };
+    let message = choose_disk(&disks, &named("sda"), &rules).unwrap_err().to_string();
+    assert!(message.contains("[write-protected]"), "{message}");
+}
+
+#[test]
+fn a_disk_on_two_paths_is_chosen_once() {
+    let joined = Disk { other_paths: vec!["sdb".to_owned()], ..with_label("sda", "COS_STATE") };
+    let disks = [joined];
+    for wish in [
+        named("sda"),
+        named("sdb"),
+        DiskRequest::Selector(vec![]),
+        DiskRequest::Selector(vec![require("Name", "In", &["sdb"])]),
+        DiskRequest::Selector(vec![require("Path", "In", &["/dev/sdb"])]),
+    ] {
+        let chosen = choose_disk(&disks, &wish, &Rules::default());
+        assert_eq!(name_of(&chosen).as_deref(), Some("sda"), "{wish:?}: {chosen:?}");
+    }
+}
+
+#[test]
+fn equal_wwns_alone_leave_doubt() {
+    let path = |name: &str, label: &str| {
+        let empty = Disk { wwn: "0x5".to_owned(), ..disk(name, 100 * GIB) };
+        if label.is_empty() { empty } else { Disk { wwn: "0x5".to_owned(), ..with_label(name, label) } }
+    };
+    for (name, other, is_annotated, is_refused) in [
+        ("named for all hosts", "", false, true),
+        ("named for this host", "", true, false),
+        ("named for this host, with a system", "COS_STATE", true, true),
+    ] {
+        let disks = [path("sda", ""), path("sdb", other)];
+        let rules = Rules { is_annotated, ..Rules::default() };
+        let message = choose_disk(&disks, &named("sda"), &rules).err().map(|error| error.to_string());
+        assert_eq!(message.is_some(), is_refused, "{name}: {message:?}");
+        let message = message.unwrap_or_default();
+        assert_eq!(message.contains("paths to one disk"), is_refused, "{name}: {message}");
+        assert!(!message.contains("wipe"), "{name}: {message}");
+    }
+}

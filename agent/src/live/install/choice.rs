@@ -87,7 +87,7 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         let uuid = smbios::read_uuid(root);
         let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
         if let Some(InstalledDisk { disk, .. }) = found.own
-            && !is_named(root, &request.reinstall, &disk)
+            && !is_named(root, &disks, &request.reinstall, &disk)
         {
             let message =
                 format!("{disk} carries an installed system and came up late, so nothing is installed");
@@ -117,9 +117,13 @@ fn compare_choices(first: &Disk, second: Choice) -> Choice {
     ))
 }
 
-/// True if the path leads to the disk.
-pub(super) fn is_named(root: &Root, path: &str, disk: &str) -> bool {
-    !path.is_empty() && resolve_link(root, path).as_deref() == Some(disk)
+/// True if the path leads to the disk with this kernel name.
+pub(super) fn is_named(root: &Root, disks: &[Disk], path: &str, disk: &str) -> bool {
+    let Some(name) = Some(path).filter(|path| !path.is_empty()).and_then(|path| resolve_link(root, path))
+    else {
+        return false;
+    };
+    name == disk || disks.iter().any(|known| known.has_name(&name) && known.has_name(disk))
 }
 
 /// The first of these that is set: the disk that is installed again, the inventory's annotation,

@@ -14,6 +14,7 @@ use super::{Flow, Live, choice, install_host, show_path};
 use crate::client::transport::Transport;
 use crate::ground::failure::Failure;
 use crate::ground::paths::StateDir;
+use crate::host::facts::disks;
 use crate::host::system::System;
 use crate::host::{credentials, observed};
 use crate::live::boot_order;
@@ -69,7 +70,8 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
     request: &Install,
 ) -> Result<(), Failure> {
     let mut flow = Flow::new(live);
-    if !choice::is_named(flow.live.root, &request.reinstall, &found.disk) {
+    let disks = disks::read_disks(flow.live.root);
+    if !choice::is_named(flow.live.root, &disks, &request.reinstall, &found.disk) {
         let (named, disk) = (&request.reinstall, &found.disk);
         let refusal = Failure::refused(
             format!(

@@ -126,3 +126,19 @@ fn a_system_without_record_may_be_used() {
         assert!(used.iter().all(|used| used.contains(want.unwrap_or_default())), "{name}: {used:?}");
     }
 }
+
+#[test]
+fn a_system_on_two_paths_is_one_system() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounts = Directories(directory.path().to_owned());
+    for partition in ["sda5", "sdb5"] {
+        record(directory.path(), partition, "{}");
+    }
+    let path =
+        |name: &str, serial: &str| Disk { wwn: "0x5".to_owned(), serial: serial.to_owned(), ..disk(name) };
+    let joined = Disk { other_paths: vec!["sdb".to_owned()], ..path("sda", "S1") };
+    assert_eq!(find_own(&[joined], &mounts).unwrap().unwrap().disk, "sda");
+    let message = find_own(&[path("sda", "S1"), path("sdb", "S2")], &mounts).unwrap_err().to_string();
+    assert!(message.contains("may be paths to one disk"), "{message}");
+    assert!(!message.to_lowercase().contains("wipe"), "{message}");
+}

@@ -37,7 +37,9 @@ fn write(root: &Root, path: &str, text: impl AsRef<[u8]>) {
 fn disks_are_told_with_all_that_identifies_them() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    for name in ["loop0", "sr0", "dm-0"] {
+    for name in
+        ["loop0", "sr0", "dm-0", "zram0", "nbd0", "fd0", "zd0", "bcache0", "mmcblk0boot0", "mmcblk0rpmb"]
+    {
         write(&root, &format!("/sys/block/{name}/size"), "100\n");
     }
     write(&root, "/sys/block/sda/size", "2097152\n");
@@ -72,6 +74,8 @@ fn disks_are_told_with_all_that_identifies_them() {
             wwn: "0x5000c500".into(),
             rotational: true,
             removable: false,
+            read_only: false,
+            other_paths: vec![],
             links: vec!["/dev/disk/by-id/wwn-0x5000c500".into()],
             live_medium: false,
             holders: vec![],
@@ -165,6 +169,31 @@ fn a_disk_is_the_same_by_its_identifiers() {
         ("no identifiers, another name", &disk("vda", "", "", 100), disk("vdb", "", "", 100), false),
     ] {
         assert_eq!(first.is_same(&second), want, "{name}");
+    }
+}
+
+#[test]
+fn a_write_protected_disk_is_marked() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    for (name, ro) in [("mmcblk0", "0\n"), ("sda", "1\n")] {
+        write(&root, &format!("/sys/block/{name}/size"), "2097152\n");
+        write(&root, &format!("/sys/block/{name}/ro"), ro);
+    }
+    let disks: Vec<_> = read_disks(&root).into_iter().map(|disk| (disk.name, disk.read_only)).collect();
+    assert_eq!(disks, [("mmcblk0".to_owned(), false), ("sda".to_owned(), true)]);
+}
+
+#[test]
+fn only_the_wwn_leaves_it_open() {
+    let disk = |wwn: &str, serial: &str| Disk { wwn: wwn.into(), serial: serial.into(), ..Disk::default() };
+    for (name, first, second, want) in [
+        ("another serial number", disk("0x5", "S1"), disk("0x5", "S2"), true),
+        ("the same", disk("0x5", "S1"), disk("0x5", "S1"), false),
+        ("another WWN", disk("0x5", "S1"), disk("0x6", "S1"), false),
+        ("no WWN", disk("", "S1"), disk("", "S2"), false),
+    ] {
+        assert_eq!(first.may_be(&second), want, "{name}");
     }
 }
 
