@@ -6,3 +6,4 @@ pub mod handover;
 pub mod install;
 pub mod installed_disk;
 pub mod register;
+pub mod used_disk;

@@ -13,6 +13,9 @@ use super::installed_disk::{InstalledDisk, UsedDisk};
 use crate::ground::failure::Failure;
 use crate::host::facts::disks::Disk;
 
+/// The next action for a disk that a selector or a path alone does not take.
+const TAKE_APART: &str = "if all of it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory (`kubectl baremetal install-on`), or set device and allow-erase in the install block of the MachineRegistration; else name another disk";
+
 /// The request of the registration, or of the inventory's annotation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiskRequest {
@@ -25,6 +28,12 @@ pub enum DiskRequest {
     Selector(Vec<DeviceRequirement>),
 }
 
+impl DiskRequest {
+    pub const fn is_device(&self) -> bool {
+        matches!(self, Self::Device { .. })
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules<'a> {
     /// A selector may choose a disk that is not empty.
@@ -35,12 +44,15 @@ pub struct Rules<'a> {
     pub foreign: &'a [InstalledDisk],
     /// Disks with a system in use that this agent did not install.
     pub used: &'a [UsedDisk],
+    /// Kernel names of the disks that the annotation gives up beside the device.
+    pub given_up: &'a [String],
 }
 
-/// Chooses the one whole disk that fits. The live medium and disks on which something else is built
-/// are never chosen; a removable disk only if it is named for this very host; a disk that is not
-/// empty only if it is named or `allow_erase` is set; and no disk at all while another disk carries
-/// labels of Elemental.
+/// Chooses the one whole disk that fits. The live medium is never chosen; a removable disk only if
+/// it is named for this very host; a disk on which something else is built only if it is named for
+/// this very host, or named while `allow_erase` is set (decision 77); a disk that is not empty only
+/// if it is named or `allow_erase` is set; and no disk at all while another disk carries labels of
+/// Elemental.
 ///
 /// The failure names the candidates, for the inventory's condition and the console.
 pub fn choose_disk<'a>(
@@ -53,10 +65,21 @@ pub fn choose_disk<'a>(
         DiskRequest::Device { path, name } => {
             let allowed =
                 disks.iter().filter(|disk| is_fixed(disk) || (rules.is_annotated && is_writable(disk)));
-            find_named(allowed, path, name.as_deref(), list)?
+            let named = find_named(allowed, path, name.as_deref(), list)?;
+            check_named(disks, named, path, rules)?;
+            named
         }
         DiskRequest::Selector(requirements) => {
             let chosen = find_selected(disks, requirements, list)?;
+            if let Some(reason) = contents::describe_exclusion(chosen) {
+                let (name, candidates) = (&chosen.name, list());
+                return Err(Failure::refused(
+                    format!(
+                        "the only disk that fits the device selector, {name}, is never taken by a selector: {reason} (disks: {candidates})"
+                    ),
+                    TAKE_APART,
+                ));
+            }
             if let Some(contents) = rules.contents(chosen)
                 && !rules.allow_erase
             {
@@ -90,6 +113,7 @@ pub fn choose_disk<'a>(
 fn check_others(disks: &[Disk], chosen: &Disk, rules: &Rules<'_>) -> Result<(), Failure> {
     let others =
         disks.iter().filter(|disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen));
+    let others = others.filter(|disk| !rules.given_up.contains(&disk.name));
     let labelled: Vec<_> = others.clone().filter(|disk| !disk.elemental_labels().is_empty()).collect();
     let mut doubtful = others.filter(|disk| disk.may_be(chosen));
     let is_doubtful = |disk: &&Disk| !rules.is_annotated || !disk.elemental_labels().is_empty();
@@ -111,7 +135,7 @@ fn check_others(disks: &[Disk], chosen: &Disk, rules: &Rules<'_>) -> Result<(), 
             "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {}",
             labelled.join("; ")
         ),
-        "take them out, or wipe them, where no host needs them (\"Wipe a disk\" in docs/operations.md)",
+        "take them out; or, where no host needs them, give them up by `kubectl baremetal install-on` with --erase (\"Wipe a disk\" in docs/operations.md)",
     ))
 }
 
@@ -164,27 +188,52 @@ fn find_named<'a>(
             "set the annotation baremetal.cluster.io/install-device on the MachineInventory to a whole disk; by the annotation a removable one is taken too",
         ));
     };
-    match contents::describe_exclusion(disk) {
-        None => Ok(disk),
-        Some(reason) => Err(Failure::refused(
+    Ok(disk)
+}
+
+/// Refuses a named disk that only an explicit act takes, or none.
+fn check_named(disks: &[Disk], named: &Disk, path: &str, rules: &Rules<'_>) -> Result<(), Failure> {
+    let name = &named.name;
+    if let Some(whole) = find_whole(disks, named) {
+        return Err(Failure::refused(
             format!(
-                "the install device {path} leads to {name}, which is never installed on: {reason} (disks: {})",
-                list()
+                "the install device {path} leads to {name}, which is a part of {}",
+                whole.name_and_path()
             ),
-            "set the annotation baremetal.cluster.io/install-device on the MachineInventory to another disk; or wipe it, where nothing needs it any more (\"Wipe a disk\" in docs/operations.md)",
+            "name that volume in the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        ));
+    }
+    match contents::describe_exclusion(named) {
+        Some(reason) if !rules.is_annotated && !rules.allow_erase => Err(Failure::refused(
+            format!(
+                "the install device {path} leads to {name}, which is not taken by its path alone: {reason} (disks: {})",
+                list_disks(disks, rules)
+            ),
+            TAKE_APART,
         )),
+        _ => Ok(()),
     }
 }
 
-/// Disks that are not empty are counted as well, because an empty disk beside them is not
-/// necessarily the right one.
+/// The RAID volume or multipath device of which this disk is a part.
+fn find_whole<'a>(disks: &'a [Disk], part: &Disk) -> Option<&'a Disk> {
+    disks.iter().find(|disk| part.is_part_of(disk))
+}
+
+/// True if an explicit act has to empty the disk before the install.
+pub fn must_be_emptied(disk: &Disk) -> bool {
+    contents::is_used(disk)
+}
+
+/// Disks that are not empty are counted as well, even if something is built on them, because an
+/// empty disk beside them is not necessarily the right one.
 fn find_selected<'a>(
     disks: &'a [Disk],
     requirements: &[DeviceRequirement],
     list: impl Fn() -> String,
 ) -> Result<&'a Disk, Failure> {
     let mut fitting = Vec::new();
-    for disk in disks.iter().filter(|disk| is_fixed(disk) && contents::describe_exclusion(disk).is_none()) {
+    for disk in disks.iter().filter(|disk| is_fixed(disk) && find_whole(disks, disk).is_none()) {
         let mut fits = true;
         for requirement in requirements {
             fits &= holds_requirement(disk, requirement).map_err(|reason| {
@@ -203,14 +252,19 @@ fn find_selected<'a>(
             "correct it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
         )),
         several => {
-            let names: Vec<_> = several.iter().map(|disk| disk.name.as_str()).collect();
-            let (count, names) = (names.len(), names.join(", "));
+            let (count, names) = (several.len(), several.iter().map(|disk| name_with_exclusion(disk)));
+            let names = names.collect::<Vec<_>>().join(", ");
             Err(Failure::refused(
                 format!("{count} disks fit the device selector, {names} (disks: {})", list()),
                 "narrow it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
             ))
         }
     }
+}
+
+fn name_with_exclusion(disk: &Disk) -> String {
+    let exclusion = contents::describe_exclusion(disk);
+    exclusion.map_or_else(|| disk.name.clone(), |reason| format!("{} (but {reason})", disk.name))
 }
 
 /// Lists every disk with its identifiers, and the reason for which it is not chosen.

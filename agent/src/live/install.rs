@@ -14,10 +14,12 @@ use proto::v1alpha1::{Install, PowerAction, ReportInstallResponse};
 use tokio::time::{Instant, sleep};
 
 use self::attempts::Attempts;
+use self::choice::Chosen;
 pub use self::installed::{boot_disk, disk_missing, install_again};
 use super::boot_order::{self, BootOrder};
 use super::handover::{self, Handover};
 use super::installed_disk::{self, Access, Mounts};
+use super::used_disk;
 use crate::client::calls::{Caller, InstallReporter};
 use crate::client::transport::Transport;
 use crate::ground::backoff::Backoff;
@@ -68,7 +70,8 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     if attempts.are_used_up() {
         return Err(flow.await_operator(&attempts).await?);
     }
-    let (disk, annotation) = flow.choose_disk(request, &attempts).await?;
+    let (chosen, annotation) = flow.choose_disk(request, &attempts).await?;
+    let Chosen { disk, emptied } = &chosen;
     let device = disk.stable_path();
     let number = attempts.next(&annotation);
     let mut attempts = attempts.begin(flow.live.root, annotation)?;
@@ -78,7 +81,10 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
         attempts::LIMIT,
         format_clock(SystemTime::now())
     ));
-    let record = match flow.put_on(&disk, request).await {
+    for used in emptied {
+        flow.live.console.print_message(&format!("everything on {} is erased first", used.name_and_path()));
+    }
+    let record = match flow.put_on(&chosen, request).await {
         Ok(record) => record,
         Err(error) => {
             // The output of the command is only shown on the console of the live system.
@@ -147,7 +153,12 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         }
     }
 
-    async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, Failure> {
+    async fn put_on(&mut self, chosen: &Chosen, request: &Install) -> Result<InstallRecord, Failure> {
+        let Chosen { disk, emptied } = chosen;
+        if !emptied.is_empty() {
+            let targets: Vec<_> = emptied.iter().collect();
+            used_disk::empty_disks(self.live.root, self.live.mounts, &targets).await?;
+        }
         let device = disk.stable_path();
         let cloud_init = self.prepare_files(request)?;
         let registry = request.registry.clone().map(RegistryAccess::from);
@@ -155,6 +166,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             Installation { device: &device, request, cloud_init: &cloud_init, registry: registry.as_ref() };
         let installed = self.live.system.install(installation).await;
         installed.context(format_args!("the install on {} failed", device.display()))?;
+        self.refresh_paths(disk).await;
         let partition = self.persistent_partition(&disk.name).await?;
         let record = InstallRecord {
             device: show_path(&device),
@@ -167,6 +179,17 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         self.leave_everything(&partition, request, &record)?;
         self.sync_disks().await?;
         Ok(record)
+    }
+
+    /// The other paths to the disk still show its former partitions.
+    async fn refresh_paths(&self, disk: &Disk) {
+        for path in &disk.other_paths {
+            let device = format!("/dev/{path}");
+            let reread = Invocation::new("blockdev", &["--rereadpt", &device], deadlines::QUERY);
+            if let Err(error) = self.live.mounts.run_tool(&reread).await {
+                tracing::warn!(device, error = %Failure::from(error), "cannot read the partition table again");
+            }
+        }
     }
 
     /// The record is on the disk by now.

@@ -14,9 +14,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use self::contents::{Contents, find_registration, read_partition};
 use crate::ground::failure::Failure;
 use crate::ground::paths::{Root, StateDir};
-use crate::host::command::Invocation;
+use crate::host::command::{Captured, CommandError, Invocation};
 use crate::host::facts::disks::Disk;
-use crate::host::system::deadlines;
+use crate::host::system::{Output, deadlines};
 use crate::state::install_record::InstallRecord;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,15 @@ pub trait Mounts: Sync {
     /// completely.
     fn settle(&self, pause: Duration) -> impl Future<Output = ()> + Send {
         tokio::time::sleep(pause)
+    }
+
+    /// Runs a program that changes disks. By default nothing is run.
+    fn run_tool(
+        &self,
+        _invocation: &Invocation,
+    ) -> impl Future<Output = Result<Captured, CommandError>> + Send {
+        let shown = Output(String::new());
+        async { Ok(Captured { stdout: String::new(), shown }) }
     }
 
     /// Mounts the partition `/dev/NAME` until the returned value is dropped. Fails with
@@ -105,6 +114,10 @@ impl Mounts for KernelMounts {
         if let Err(error) = settle.run().await {
             tracing::warn!(error = %Failure::from(error), "cannot wait for udev");
         }
+    }
+
+    async fn run_tool(&self, invocation: &Invocation) -> Result<Captured, CommandError> {
+        invocation.run().await
     }
 
     fn mount(&self, partition: &str, access: Access) -> io::Result<Mounted> {

@@ -278,6 +278,18 @@ pub fn read_udev(root: &Root, directory: &Path) -> String {
     read_or_empty(root.join("/run/udev/data").join(format!("b{number}")))
 }
 
+/// The disk to which a path such as `/dev/disk/by-id/…` leads.
+pub fn find_by_path<'a>(root: &Root, disks: &'a [Disk], path: &str) -> Option<&'a Disk> {
+    let name = resolve_path(root, path)?;
+    disks.iter().find(|disk| disk.has_name(&name))
+}
+
+/// Kernel name of the device to which the path leads.
+pub fn resolve_path(root: &Root, path: &str) -> Option<String> {
+    let device = root.join(Path::new(path)).canonicalize().ok()?;
+    Some(device.file_name()?.to_str()?.to_owned())
+}
+
 fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
     let mut links: HashMap<String, Vec<String>> = HashMap::new();
     for kind in ["by-id", "by-path"] {

@@ -34,20 +34,27 @@ fn is_member(signature: &Signature) -> bool {
 /// unreadable partition table, or a partition that Elemental would not have made. An empty GPT or
 /// MBR does not count.
 pub(super) fn describe_foreign(disk: &Disk) -> Option<String> {
+    let unknown = disk.signature.is_none().then(|| "udev does not know what is on it".to_owned());
+    let found: Vec<_> = unknown.into_iter().chain(list_foreign(disk)).collect();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+/// True if the disk has content that an install of Elemental does not replace by itself.
+pub(super) fn is_used(disk: &Disk) -> bool {
+    describe_exclusion(disk).is_some() || !list_foreign(disk).is_empty()
+}
+
+fn list_foreign(disk: &Disk) -> Vec<String> {
     let mut found = Vec::new();
-    match &disk.signature {
-        None => found.push("udev does not know what is on it".to_owned()),
-        Some(signature) if !signature.kind.is_empty() => {
-            found.push(format!("{} on the whole disk", signature.kind));
-        }
-        Some(_) => {}
+    if let Some(signature) = disk.signature.as_ref().filter(|signature| !signature.kind.is_empty()) {
+        found.push(format!("{} on the whole disk", signature.kind));
     }
     if !matches!(disk.table.as_str(), "" | "gpt" | "dos") {
         found.push(format!("a partition table of type {}", disk.table));
     }
     let partitions = disk.partitions.iter().filter(|partition| !is_elemental(partition));
     found.extend(partitions.map(describe_partition));
-    (!found.is_empty()).then(|| found.join(", "))
+    found
 }
 
 fn is_elemental(partition: &Partition) -> bool {

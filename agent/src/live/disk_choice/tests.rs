@@ -210,17 +210,71 @@ fn removable_disk_is_taken_only_by_annotation() {
     }
 }
 
+/// A disk with a member of something larger, as each kind is found.
+fn excluded(name: &str, kind: &str, usage: &str) -> Disk {
+    let signature = Signature { kind: kind.to_owned(), usage: usage.to_owned() };
+    Disk { signature: Some(signature), ..disk(name, 100 * GIB) }
+}
+
 #[test]
-fn disk_with_holders_is_never_taken() {
-    let held = Disk { holders: vec!["dm-0".to_owned()], ..disk("sda", 100 * GIB) };
-    let rules = Rules { allow_erase: true, is_annotated: true, ..Rules::default() };
-    let disks = [held, disk("sdb", GIB)];
-    let message = choose_disk(&disks, &named("sda"), &rules).unwrap_err().to_string();
-    assert!(message.contains("never installed on: in use by dm-0"), "{message}");
+fn excluded_disk_counts_in_each_choice() {
     let all = DiskRequest::Selector(vec![]);
-    assert_eq!(name_of(&choose_disk(&disks, &all, &rules)).as_deref(), Some("sdb"));
-    let message = choose_disk(&disks[..1], &all, &rules).unwrap_err().to_string();
-    assert!(message.contains("no disk fits") && message.contains("[in use by dm-0]"), "{message}");
+    let first = DiskRequest::Selector(vec![require("Name", "In", &["sda"])]);
+    for kind in ["LVM2_member", "linux_raid_member", "ddf_raid_member", "VMFS_volume_member", "zfs_member"] {
+        let disks = [excluded("sda", kind, "raid"), disk("sdb", GIB)];
+        let rules = Rules { allow_erase: true, ..Rules::default() };
+        let message = choose_disk(&disks, &all, &rules).unwrap_err().to_string();
+        let want =
+            format!("2 disks fit the device selector, sda (but sda is a part of something larger ({kind}))");
+        assert!(message.contains(&want), "{message}");
+        let message = choose_disk(&disks, &first, &rules).unwrap_err().to_string();
+        assert!(message.contains("sda, is never taken by a selector: "), "{message}");
+        assert!(message.contains("kubectl baremetal install-on"), "{message}");
+    }
+}
+
+#[test]
+fn excluded_disk_is_taken_by_explicit_act() {
+    let held = Disk { holders: vec!["md127".to_owned()], ..disk("sda", 100 * GIB) };
+    for (name, disks, is_annotated, allow_erase, is_taken) in [
+        ("held, named for all hosts", [held.clone(), disk("sdb", GIB)], false, false, false),
+        ("held, named for this host", [held.clone(), disk("sdb", GIB)], true, false, true),
+        ("held, named with permission", [held, disk("sdb", GIB)], false, true, true),
+        (
+            "LVM, named for all hosts",
+            [excluded("sda", "LVM2_member", "raid"), disk("sdb", GIB)],
+            false,
+            false,
+            false,
+        ),
+        (
+            "LVM, named for this host",
+            [excluded("sda", "LVM2_member", "raid"), disk("sdb", GIB)],
+            true,
+            false,
+            true,
+        ),
+    ] {
+        let rules = Rules { allow_erase, is_annotated, ..Rules::default() };
+        let chosen = choose_disk(&disks, &named("sda"), &rules);
+        assert_eq!(chosen.is_ok(), is_taken, "{name}: {chosen:?}");
+        let Err(error) = chosen else { continue };
+        let message = error.to_string();
+        assert!(message.contains("not taken by its path alone"), "{name}: {message}");
+        assert!(message.contains("baremetal.cluster.io/install-device"), "{name}: {message}");
+    }
+}
+
+#[test]
+fn given_up_disks_are_no_obstacle() {
+    let disks = [disk("sda", GIB), with_label("sdb", "COS_STATE"), with_label("sdc", "COS_STATE")];
+    for (given_up, want) in [(vec![], Some("sdb")), (vec!["sdb"], Some("sdc")), (vec!["sdb", "sdc"], None)] {
+        let given_up: Vec<_> = given_up.into_iter().map(str::to_owned).collect();
+        let rules = Rules { is_annotated: true, given_up: &given_up, ..Rules::default() };
+        let message = choose_disk(&disks, &named("sda"), &rules).err().map(|error| error.to_string());
+        assert_eq!(message.is_some(), want.is_some(), "{given_up:?}: {message:?}");
+        assert!(message.unwrap_or_default().contains(want.unwrap_or_default()), "{given_up:?}");
+    }
 }
 
 #[test]
@@ -244,7 +298,7 @@ fn foreign_system_is_taken_only_by_annotation() {
         ("named for this host", &named("sdb"), true, ""),
         ("another one named", &named("sda"), true, "COS_PERSISTENT, the system of fleet/host-2"),
     ] {
-        let rules = Rules { allow_erase: true, is_annotated, foreign: &foreign, used: &[] };
+        let rules = Rules { allow_erase: true, is_annotated, foreign: &foreign, ..Rules::default() };
         let message =
             choose_disk(&disks, wish, &rules).map_or_else(|error| error.to_string(), |_| String::new());
         assert_eq!(message.is_empty(), want.is_empty(), "{name}: {message}");
@@ -259,8 +313,9 @@ fn joined_disk_is_taken_instead_of_parts() {
     let rules = Rules { allow_erase: true, ..Rules::default() };
     let all = DiskRequest::Selector(vec![]);
     assert_eq!(name_of(&choose_disk(&disks, &all, &rules)).as_deref(), Some("dm-0"));
+    let rules = Rules { is_annotated: true, ..rules };
     let message = choose_disk(&disks, &named("sda"), &rules).unwrap_err().to_string();
-    assert!(message.contains("in use by dm-0"), "{message}");
+    assert!(message.contains("sda, which is a part of dm-0"), "{message}");
     let beside = [with_label("dm-0", "COS_STATE"), part("sda"), with_label("sdc", "COS_STATE")];
     let message = choose_disk(&beside, &named("dm-0"), &rules).unwrap_err().to_string();
     assert!(message.contains("sdc = ") && !message.contains("sda = "), "{message}");
