@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Clean(CleanArguments),
     /// Let the next boot of a seed ISO install a free host again
     Reinstall(ReinstallArguments),
+    /// Name the disk of a host that waits for one; whatever is on the disk is erased
+    InstallOn(InstallOnArguments),
     /// Refuse the key of a host that may have been stolen, and accept another one
     ReplaceKey(ReplaceKeyArguments),
     /// Delete the Machine of a host: the node is drained, then the host is cleaned and available again
@@ -254,6 +256,22 @@ pub(crate) struct ReinstallArguments {
     /// The disk of the system, as /dev/disk/by-id/…; the default is the disk that the host reported.
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InstallOnArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// The disk to install on, as /dev/disk/by-id/….
+    #[arg(long, value_name = "PATH")]
+    pub(crate) device: String,
+    /// Another disk of the host that is erased as well, for example the other half of a mirror; may be
+    /// repeated.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) erase: Vec<String>,
     #[command(flatten)]
     pub(crate) change: Change,
 }

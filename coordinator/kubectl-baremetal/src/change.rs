@@ -149,15 +149,49 @@ pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decisio
     let reported = record.install.as_ref().map(|install| install.device.as_str());
     let device = device.or(reported).filter(|device| !device.is_empty());
     let device = device.ok_or_else(|| format!("{name} has not reported a disk: name it by --device"))?;
-    if !device.starts_with("/dev/") {
-        return Err(format!("{device} is no path of a disk: name the disk as /dev/disk/by-id/…"));
-    }
+    check_path(device)?;
     let request =
         Request::Annotate { object: object.id.clone(), key: annotation::REINSTALL, value: device.to_owned() };
     Ok(Decision {
         requests: vec![request],
         consequence: format!("the next seed ISO that {name} boots erases {device} and installs it again"),
         next: "boot the seed ISO on the host; `kubectl baremetal hosts --watch` shows the install".to_owned(),
+    })
+}
+
+fn check_path(device: &str) -> Result<(), String> {
+    if device.starts_with("/dev/") {
+        return Ok(());
+    }
+    Err(format!("{device} is no path of a disk: name the disk as /dev/disk/by-id/…"))
+}
+
+/// Names the disk of a host that is not installed yet, and disks that are erased with it.
+pub(crate) fn install_on(object: &Object, device: &str, erased: &[String]) -> Result<Decision, String> {
+    let name = object.id.short();
+    let record = object.host().ok_or_else(|| format!("{name} cannot be read"))?;
+    if record.carried.is_some() {
+        return Err(format!(
+            "{name} is installed already: to install it again, `kubectl baremetal reinstall {}`",
+            object.id.name
+        ));
+    }
+    let paths: Vec<_> = std::iter::once(device).chain(erased.iter().map(String::as_str)).collect();
+    for path in &paths {
+        check_path(path)?;
+    }
+    let value = paths.join(",");
+    let object = object.id.clone();
+    Ok(Decision {
+        consequence: format!(
+            "everything on {} is erased, whatever lies there, and {name} is installed on {device}",
+            paths.join(" and ")
+        ),
+        next: format!(
+            "the live system of the host continues within half a minute; `kubectl baremetal why host/{}` says what it waits for",
+            object.name
+        ),
+        requests: vec![Request::Annotate { object, key: annotation::INSTALL_DEVICE, value }],
     })
 }
 

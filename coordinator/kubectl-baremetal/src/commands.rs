@@ -37,6 +37,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<Exit, Failure> {
         Command::DrainAndRelease(arguments) => apply::drain_host(&cluster, arguments).await,
         Command::Clean(arguments) => apply::clean_host(&cluster, arguments).await,
         Command::Reinstall(arguments) => apply::reinstall_host(&cluster, arguments).await,
+        Command::InstallOn(arguments) => apply::install_host_on(&cluster, arguments).await,
         Command::ReplaceKey(arguments) => apply::replace_host_key(&cluster, arguments).await,
         Command::Ui(arguments) => ui::show_page(&cluster, arguments).await,
         Command::Support(arguments) => support::write_bundle(&cluster, arguments).await,

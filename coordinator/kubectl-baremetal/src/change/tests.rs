@@ -49,6 +49,22 @@ fn free_hosts_alone_are_installed_again() {
 }
 
 #[test]
+fn waiting_hosts_get_the_disk_that_is_named() {
+    let mut waiting = attached();
+    waiting["status"]["host"] = json!({ "install": { "state": "Waiting" } });
+    let waiting = host(waiting);
+    let annotate =
+        |value| Ok(vec![format!("annotate machineinventory/h baremetal.cluster.io/install-device={value}")]);
+    assert_eq!(described(install_on(&waiting, "/dev/disk/by-id/a", &[])), annotate("/dev/disk/by-id/a"));
+    let mirror = install_on(&waiting, "/dev/sda", &["/dev/sdb".to_owned()]);
+    assert!(mirror.as_ref().unwrap().consequence.contains("/dev/sda and /dev/sdb"), "{mirror:?}");
+    assert_eq!(described(mirror), annotate("/dev/sda,/dev/sdb"));
+    refused(install_on(&waiting, "sda", &[]), "no path");
+    refused(install_on(&waiting, "/dev/sda", &["sdb".to_owned()]), "no path");
+    refused(install_on(&host(attached()), "/dev/sda", &[]), "kubectl baremetal reinstall h");
+}
+
+#[test]
 fn keys_are_taken_away_and_accepted() {
     let (known, offered) = ("a".repeat(64), "b".repeat(64));
     let with_key = |class: &str| {

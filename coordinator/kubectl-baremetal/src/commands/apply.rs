@@ -7,10 +7,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    ApproveArguments, Change, CleanArguments, DrainArguments, ReinstallArguments, ReleaseArguments,
+    ApproveArguments, Change, CleanArguments, DrainArguments, InstallOnArguments, ReinstallArguments, ReleaseArguments,
     Removal as Options, ReplaceKeyArguments,
 };
-use crate::change::{Decision, Removal, Request, approve, clean, reinstall, release, replace_key};
+use crate::change::{Decision, Removal, Request, approve, clean, install_on, reinstall, release, replace_key};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
 use crate::fleet::{Fleet, Id, Kind, Object};
@@ -107,6 +107,15 @@ pub(super) async fn reinstall_host(
     arguments: &ReinstallArguments,
 ) -> Result<Exit, Failure> {
     let decide = |host: &Object| reinstall(host, arguments.device.as_deref());
+    change_host(cluster, &arguments.host, arguments.change, decide).await
+}
+
+/// Names the disk of a host that waits for one.
+pub(super) async fn install_host_on(
+    cluster: &Cluster,
+    arguments: &InstallOnArguments,
+) -> Result<Exit, Failure> {
+    let decide = |host: &Object| install_on(host, &arguments.device, &arguments.erase);
     change_host(cluster, &arguments.host, arguments.change, decide).await
 }
 

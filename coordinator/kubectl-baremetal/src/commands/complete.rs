@@ -104,7 +104,7 @@ fn complete(words: &[String]) -> Candidates {
         Some("tree") => names_of(Kind::Cluster),
         Some(
             "logs" | "describe" | "approve" | "release" | "drain-and-release" | "clean" | "reinstall"
-            | "replace-key",
+            | "install-on" | "replace-key",
         ) => names_of(Kind::MachineInventory),
         Some(_) => Candidates::default(),
     }
