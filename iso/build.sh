@@ -166,7 +166,7 @@ iso() {
 stock_iso() {
   say "live ISO: elemental build-iso"
   "$ELEMENTAL" build-iso "dir:$work/tree" --bootloader-in-rootfs --name base --output "$work" \
-    --extra-cmdline 'console=tty1 console=ttyS0,115200 systemd.gpt_auto=0'"$EMULATED" \
+    --extra-cmdline 'console=tty1 console=ttyS0,115200 systemd.gpt_auto=0 scsi_mod.scan=sync'"$EMULATED" \
     -x '-comp zstd -Xcompression-level 3' >"$cache/build-iso.log" 2>&1 || { tail "$cache/build-iso.log" >&2; die "elemental build-iso failed: $cache/build-iso.log"; }
   rm -rf "$work/tree"
 }

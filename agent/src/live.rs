@@ -5,5 +5,6 @@ pub mod disk_choice;
 pub mod handover;
 pub mod install;
 pub mod installed_disk;
+pub mod late_disks;
 pub mod register;
 pub mod used_disk;

@@ -25,7 +25,7 @@ use crate::identity::tpm;
 use crate::identity::{Certificate, Identity, NextKey, Role};
 use crate::live::install::{Live, boot_disk, disk_missing, install_again, install_host};
 use crate::live::installed_disk::{self, Access, InstalledDisk, InstalledDisks, Mounts};
-use crate::live::used_disk;
+use crate::live::{late_disks, used_disk};
 use crate::state::install_record::InstallRecord;
 use crate::state::message::Console;
 
@@ -40,6 +40,7 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     let mut console = Console::new(root);
     let config = config::read(&root.live_config())?;
     mounts.settle(Duration::ZERO).await;
+    late_disks::await_quiet(root, mounts, &mut console).await;
     used_disk::erase_typed(root, mounts, &mut console).await?;
     let uuid = smbios::read_uuid(root);
     let InstalledDisks { own: found, foreign, .. } =

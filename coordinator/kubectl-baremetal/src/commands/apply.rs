@@ -7,10 +7,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    ApproveArguments, Change, CleanArguments, DrainArguments, InstallOnArguments, ReinstallArguments, ReleaseArguments,
-    Removal as Options, ReplaceKeyArguments,
+    ApproveArguments, Change, CleanArguments, DrainArguments, InstallOnArguments, ReinstallArguments,
+    ReleaseArguments, Removal as Options, ReplaceKeyArguments,
 };
-use crate::change::{Decision, Removal, Request, approve, clean, install_on, reinstall, release, replace_key};
+use crate::change::{
+    Decision, Removal, Request, approve, clean, install_on, reinstall, release, replace_key,
+};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
 use crate::fleet::{Fleet, Id, Kind, Object};
