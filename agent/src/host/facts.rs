@@ -8,6 +8,7 @@ mod joined_disks;
 pub mod memory;
 pub mod nics;
 pub mod os_release;
+pub mod probe;
 pub mod processors;
 pub mod smbios;
 

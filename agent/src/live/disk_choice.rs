@@ -11,7 +11,7 @@ use proto::v1alpha1::DeviceRequirement;
 use self::requirement::holds_requirement;
 use super::installed_disk::{InstalledDisk, UsedDisk};
 use crate::ground::failure::Failure;
-use crate::host::facts::disks::Disk;
+use crate::host::facts::disks::{Disk, DiskState};
 
 /// The next action for a disk that a selector or a path alone does not take.
 const TAKE_APART: &str = "if all of it may be erased, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory (`kubectl baremetal install-on`), or set device and allow-erase in the install block of the MachineRegistration; else name another disk";
@@ -46,6 +46,8 @@ pub struct Rules<'a> {
     pub used: &'a [UsedDisk],
     /// Kernel names of the disks that the annotation gives up beside the device.
     pub given_up: &'a [String],
+    /// Kernel names of the disks that do not answer.
+    pub silent: &'a [String],
 }
 
 /// Chooses the one whole disk that fits. The live medium is never chosen; a removable disk only if
@@ -70,8 +72,8 @@ pub fn choose_disk<'a>(
             named
         }
         DiskRequest::Selector(requirements) => {
-            let chosen = find_selected(disks, requirements, list)?;
-            if let Some(reason) = contents::describe_exclusion(chosen) {
+            let chosen = find_selected(disks, requirements, rules)?;
+            if let Some(reason) = rules.describe_exclusion(chosen) {
                 let (name, candidates) = (&chosen.name, list());
                 return Err(Failure::refused(
                     format!(
@@ -115,7 +117,7 @@ fn check_others(disks: &[Disk], chosen: &Disk, rules: &Rules<'_>) -> Result<(), 
         disks.iter().filter(|disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen));
     let others = others.filter(|disk| !rules.given_up.contains(&disk.name));
     let labelled: Vec<_> = others.clone().filter(|disk| !disk.elemental_labels().is_empty()).collect();
-    let mut doubtful = others.filter(|disk| disk.may_be(chosen));
+    let mut doubtful = others.clone().filter(|disk| disk.may_be(chosen));
     let is_doubtful = |disk: &&Disk| !rules.is_annotated || !disk.elemental_labels().is_empty();
     if let Some(other) = doubtful.find(is_doubtful) {
         let [first, second] = [chosen, other].map(Disk::name_and_path);
@@ -124,6 +126,15 @@ fn check_others(disks: &[Disk], chosen: &Disk, rules: &Rules<'_>) -> Result<(), 
                 "{first} fits, and {second} has the same WWN with another serial number or size, so both may be paths to one disk"
             ),
             "leave one path to the disk connected, or use a live system that joins the paths (multipathd); if they are two disks, name one in the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        ));
+    }
+    let is_dead_system = |disk: &&Disk| rules.is_silent(disk) && disk.persistent_partition().is_some();
+    if let Some(dead) = others.clone().find(is_dead_system)
+        && !rules.is_annotated
+    {
+        return Err(Failure::refused(
+            format!("{} does not answer reads, and may carry the system of this host", dead.name_and_path()),
+            "replace or disconnect that disk; to install on another one all the same, name it in the annotation baremetal.cluster.io/install-device on the MachineInventory",
         ));
     }
     if labelled.is_empty() {
@@ -146,6 +157,16 @@ impl Rules<'_> {
         Some(format!("{} with UUID {}", found.record.inventory, found.record.smbios_uuid))
     }
 
+    fn is_silent(&self, disk: &Disk) -> bool {
+        disk.state == DiskState::Silent || self.silent.contains(&disk.name)
+    }
+
+    /// The reason for which no selector takes the disk.
+    fn describe_exclusion(&self, disk: &Disk) -> Option<String> {
+        let silent = self.is_silent(disk).then(|| format!("{} does not answer reads", disk.name));
+        silent.or_else(|| contents::describe_exclusion(disk))
+    }
+
     /// The content of this disk that only an operator may give up.
     fn contents(&self, disk: &Disk) -> Option<String> {
         let used = self.used.iter().find(|used| used.disk == disk.name).map(|used| used.contents.clone());
@@ -164,7 +185,7 @@ fn is_fixed(disk: &Disk) -> bool {
 }
 
 fn is_writable(disk: &Disk) -> bool {
-    !disk.live_medium && !disk.read_only
+    !disk.live_medium && disk.state != DiskState::ReadOnly
 }
 
 fn find_named<'a>(
@@ -203,6 +224,12 @@ fn check_named(disks: &[Disk], named: &Disk, path: &str, rules: &Rules<'_>) -> R
             "name that volume in the annotation baremetal.cluster.io/install-device on the MachineInventory",
         ));
     }
+    if rules.is_silent(named) {
+        return Err(Failure::refused(
+            format!("the install device {path} leads to {name}, which does not answer reads"),
+            "replace the disk, or name another one in the annotation baremetal.cluster.io/install-device on the MachineInventory",
+        ));
+    }
     match contents::describe_exclusion(named) {
         Some(reason) if !rules.is_annotated && !rules.allow_erase => Err(Failure::refused(
             format!(
@@ -230,8 +257,9 @@ pub fn must_be_emptied(disk: &Disk) -> bool {
 fn find_selected<'a>(
     disks: &'a [Disk],
     requirements: &[DeviceRequirement],
-    list: impl Fn() -> String,
+    rules: &Rules<'_>,
 ) -> Result<&'a Disk, Failure> {
+    let list = || list_disks(disks, rules);
     let mut fitting = Vec::new();
     for disk in disks.iter().filter(|disk| is_fixed(disk) && find_whole(disks, disk).is_none()) {
         let mut fits = true;
@@ -252,7 +280,7 @@ fn find_selected<'a>(
             "correct it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory",
         )),
         several => {
-            let (count, names) = (several.len(), several.iter().map(|disk| name_with_exclusion(disk)));
+            let (count, names) = (several.len(), several.iter().map(|disk| name_with_exclusion(disk, rules)));
             let names = names.collect::<Vec<_>>().join(", ");
             Err(Failure::refused(
                 format!("{count} disks fit the device selector, {names} (disks: {})", list()),
@@ -262,8 +290,8 @@ fn find_selected<'a>(
     }
 }
 
-fn name_with_exclusion(disk: &Disk) -> String {
-    let exclusion = contents::describe_exclusion(disk);
+fn name_with_exclusion(disk: &Disk, rules: &Rules<'_>) -> String {
+    let exclusion = rules.describe_exclusion(disk);
     exclusion.map_or_else(|| disk.name.clone(), |reason| format!("{} (but {reason})", disk.name))
 }
 
@@ -291,10 +319,11 @@ fn describe_obstacle(disk: &Disk, rules: &Rules<'_>) -> Option<String> {
     if disk.removable {
         return Some("removable".to_owned());
     }
-    if disk.read_only {
+    if disk.state == DiskState::ReadOnly {
         return Some("write-protected".to_owned());
     }
-    contents::describe_exclusion(disk)
+    rules
+        .describe_exclusion(disk)
         .or_else(|| rules.owner(disk).map(|owner| format!("installed system of {owner}")))
         .or_else(|| rules.contents(disk).filter(|_| !rules.allow_erase))
 }

@@ -97,7 +97,7 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
             return Err(error);
         }
     };
-    let order = if request.disable_boot_entry { None } else { flow.add_boot_entry(&disk.name) };
+    let order = if request.disable_boot_entry { None } else { flow.add_boot_entry(&disk.name).await };
     flow.report_outcome(Outcome::Done(record.into())).await?;
     let order = order.map_or_else(String::new, |order| format!("; {order}"));
     flow.live.console.print_message(&format!("installed on {}{order}", device.display()));
@@ -193,13 +193,13 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     }
 
     /// The record is on the disk by now.
-    fn add_boot_entry(&self, disk: &str) -> Option<BootOrder> {
-        Some(boot_order::add_disk(self.live.root, &self.find_disk(disk)?))
+    async fn add_boot_entry(&self, disk: &str) -> Option<BootOrder> {
+        Some(boot_order::add_disk(self.live.root, &self.find_disk(disk).await?))
     }
 
     /// The disk with its current partitions.
-    fn find_disk(&self, name: &str) -> Option<Disk> {
-        disks::read_disks(self.live.root).into_iter().find(|disk| disk.has_name(name))
+    async fn find_disk(&self, name: &str) -> Option<Disk> {
+        disks::look_at_disks(self.live.root).await.into_iter().find(|disk| disk.has_name(name))
     }
 
     /// The files that Elemental copies to the installed system and runs at each boot.
@@ -220,7 +220,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         let start = Instant::now();
         loop {
             self.live.mounts.settle(Duration::ZERO).await;
-            let found = self.find_disk(disk);
+            let found = self.find_disk(disk).await;
             if let Some(partition) = found.as_ref().and_then(Disk::persistent_partition) {
                 return Ok(partition.name.clone());
             }

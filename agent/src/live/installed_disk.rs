@@ -15,9 +15,13 @@ use self::contents::{Contents, find_registration, read_partition};
 use crate::ground::failure::Failure;
 use crate::ground::paths::{Root, StateDir};
 use crate::host::command::{Captured, CommandError, Invocation};
-use crate::host::facts::disks::Disk;
+use crate::host::facts::disks::{Disk, DiskState};
+use crate::host::facts::probe::run_within;
 use crate::host::system::{Output, deadlines};
 use crate::state::install_record::InstallRecord;
+
+/// A large file system whose journal is not replayed is mounted within seconds.
+const LOOK_DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -43,6 +47,17 @@ pub trait Mounts: Sync {
     ) -> impl Future<Output = Result<Captured, CommandError>> + Send {
         let shown = Output(String::new());
         async { Ok(Captured { stdout: String::new(), shown }) }
+    }
+
+    /// Mounts the partition `/dev/NAME` for reading while `look` runs. Fails with `TimedOut` if the
+    /// disk does not answer.
+    fn look_into<T: Send + 'static>(
+        &self,
+        partition: &str,
+        look: impl FnOnce(io::Result<Mounted>) -> T + Send + 'static,
+    ) -> impl Future<Output = io::Result<T>> + Send {
+        let found = look(self.mount(partition, Access::Read));
+        async { Ok(found) }
     }
 
     /// Mounts the partition `/dev/NAME` until the returned value is dropped. Fails with
@@ -116,6 +131,16 @@ impl Mounts for KernelMounts {
         }
     }
 
+    async fn look_into<T: Send + 'static>(
+        &self,
+        partition: &str,
+        look: impl FnOnce(io::Result<Mounted>) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (mounts, partition) = (self.clone(), partition.to_owned());
+        let look = move || look(mounts.mount(&partition, Access::Read));
+        run_within(LOOK_DEADLINE, look).await.ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+
     async fn run_tool(&self, invocation: &Invocation) -> Result<Captured, CommandError> {
         invocation.run().await
     }
@@ -169,6 +194,8 @@ pub struct InstalledDisks {
     /// Systems without a record that were in use, of another operator or of this agent if the
     /// record was lost.
     pub used: Vec<UsedDisk>,
+    /// Kernel names of disks that did not answer, and of which nothing is known.
+    pub silent: Vec<String>,
 }
 
 /// A partition that cannot be read may hold a record, and installing over it could destroy a
@@ -183,31 +210,38 @@ pub(super) fn unreadable(partition: &str, cause: &str) -> Failure {
 }
 
 /// Looks on every disk of the host with this UUID.
-pub fn find_installed_disks(
+pub async fn find_installed_disks(
     disks: &[Disk],
     mounts: &impl Mounts,
     uuid: Option<&str>,
 ) -> Result<InstalledDisks, Failure> {
-    let (mut own, mut foreign, mut used) = (Vec::new(), Vec::new(), Vec::new());
+    let mut own = Vec::new();
+    let mut found = InstalledDisks::default();
     // A system on several paths, or on a mirror, counts once.
     let whole = disks.iter().filter(|disk| !disks.iter().any(|other| disk.is_part_of(other)));
     for disk in whole.filter(|disk| !disk.live_medium) {
-        let Some(partition) = disk.persistent_partition() else { continue };
         let name = disk.name.clone();
-        match read_partition(disk, partition, mounts)? {
+        if disk.state == DiskState::Silent {
+            found.silent.push(name);
+            continue;
+        }
+        let Some(partition) = disk.persistent_partition() else { continue };
+        match read_partition(disk, partition, mounts).await? {
+            Contents::Silent => found.silent.push(name),
             Contents::Unused => {
-                let contents = find_registration(disk, mounts);
-                used.extend(contents.map(|contents| UsedDisk { disk: name, contents }));
+                let contents = find_registration(disk, mounts).await;
+                found.used.extend(contents.map(|contents| UsedDisk { disk: name, contents }));
             }
-            Contents::Used(contents) => used.push(UsedDisk { disk: name, contents }),
+            Contents::Used(contents) => found.used.push(UsedDisk { disk: name, contents }),
             Contents::Installed(record) => {
-                let systems = if record.is_of_another_host(uuid) { &mut foreign } else { &mut own };
+                let is_foreign = record.is_of_another_host(uuid);
+                let systems = if is_foreign { &mut found.foreign } else { &mut own };
                 systems.push(InstalledDisk { disk: name, partition: partition.name.clone(), record });
             }
         }
     }
     match own.len() {
-        0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign, used }),
+        0 | 1 => Ok(InstalledDisks { own: own.pop(), ..found }),
         _ => Err(refuse_several(disks, &own)),
     }
 }

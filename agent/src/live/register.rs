@@ -43,8 +43,12 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     late_disks::await_quiet(root, mounts, &mut console).await;
     used_disk::erase_typed(root, mounts, &mut console).await?;
     let uuid = smbios::read_uuid(root);
-    let InstalledDisks { own: found, foreign, .. } =
-        installed_disk::find_installed_disks(&disks::read_disks(root), mounts, uuid.as_deref())?;
+    let known = disks::look_at_disks(root).await;
+    let InstalledDisks { own: found, foreign, silent, .. } =
+        installed_disk::find_installed_disks(&known, mounts, uuid.as_deref()).await?;
+    for disk in &silent {
+        console.print_message(&format!("{disk} does not answer reads: it is left alone; replace it"));
+    }
     for InstalledDisk { disk, record, .. } in &foreign {
         let InstallRecord { inventory, smbios_uuid, .. } = record;
         console.print_message(&format!(
@@ -117,7 +121,7 @@ async fn load_or_create(
     if let Some(identity) = Identity::load(&mounted.state().identity())? {
         return identity.copy_to(&here);
     }
-    let disks = disks::read_disks(root);
+    let disks = disks::look_at_disks(root).await;
     let disk = disks.iter().find(|disk| disk.name == found.disk).map(Disk::name_and_path);
     let disk = disk.unwrap_or_else(|| found.disk.clone());
     Err(Failure::input_output(

@@ -17,10 +17,11 @@ use self::plan::{Obstacle, Step, plan_steps};
 pub use self::typed::erase_typed;
 use super::disk_choice::must_be_emptied;
 use super::installed_disk::Mounts;
-use crate::ground::failure::{Context as _, Failure};
+use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
-use crate::host::command::{CommandError, Invocation};
-use crate::host::facts::disks::{Disk, read_disks};
+use crate::host::command::{CommandError, Invocation, SYSTEM_LOG};
+use crate::host::facts::disks::{Disk, look_at_disks};
+use crate::host::facts::probe::run_within;
 use crate::host::system::deadlines;
 
 /// udev may assemble an array again between two steps, so the steps are repeated.
@@ -41,11 +42,11 @@ pub async fn empty_disks(root: &Root, mounts: &impl Mounts, targets: &[&Disk]) -
     let mut last = None;
     for _ in 0..ROUNDS {
         let layers = look(root).await?;
-        let steps =
-            plan_steps(&layers, targets).map_err(|obstacle| refuse(&read_disks(root), targets, &obstacle))?;
+        let disks = look_at_disks(root).await;
+        let steps = plan_steps(&layers, targets).map_err(|obstacle| refuse(&disks, targets, &obstacle))?;
         last = run_steps(root, mounts, &layers, &steps).await.err();
         mounts.settle(ROUND_PAUSE).await;
-        let disks = read_disks(root);
+        let disks = look_at_disks(root).await;
         let left = disks.iter().filter(|disk| targets.iter().any(|target| disk.is_same(target)));
         let left: Vec<_> = left.filter(|disk| must_be_emptied(disk)).map(Disk::name_and_path).collect();
         if left.is_empty() && last.is_none() {
@@ -62,17 +63,13 @@ pub async fn empty_disks(root: &Root, mounts: &impl Mounts, targets: &[&Disk]) -
     Err(failure.context("cannot empty the disk for the install"))
 }
 
-/// Reads on a thread of its own, because a disk may be slow to answer.
+/// Reads on a thread of its own, because a dying disk is waited for.
 async fn look(root: &Root) -> Result<Layers, Failure> {
     let root = root.clone();
-    let read = tokio::task::spawn_blocking(move || read_layers(&root));
-    match tokio::time::timeout(deadlines::QUERY, read).await {
-        Ok(Ok(layers)) => Ok(layers),
-        Ok(Err(_)) | Err(_) => Err(Failure::input_output(
-            "the disks of this host did not answer within a minute",
-            "take out the disk that the kernel log names (`journalctl -k`)",
-        )),
-    }
+    tokio::task::spawn_blocking(move || read_layers(&root)).await.map_err(|error| {
+        let message = format!("cannot look at the block devices of this host: {error}");
+        Failure::input_output(message, SYSTEM_LOG)
+    })
 }
 
 async fn run_steps(
@@ -132,16 +129,14 @@ async fn erase(root: &Root, mounts: &impl Mounts, layers: &Layers, name: &str) -
     }
     let size = layers.get(name).map_or(0, |layer| layer.size_bytes);
     let path = root.join(Path::new(&device));
-    let written = tokio::task::spawn_blocking(move || signatures::overwrite(&path, size));
-    match tokio::time::timeout(deadlines::QUERY, written).await {
-        Ok(Ok(done)) => {
-            done.map_err(|error| Failure::of_file("erase the labels of", Path::new(&device), &error))
-        }
-        Ok(Err(_)) | Err(_) => Err(Failure::input_output(
+    let written = run_within(deadlines::QUERY, move || signatures::overwrite(&path, size)).await;
+    let written = written.ok_or_else(|| {
+        Failure::input_output(
             format!("{device} did not take writes within a minute"),
-            "replace the disk; its kernel log (`journalctl -k`) has the cause",
-        )),
-    }
+            "replace the disk; the kernel log (`journalctl -k`) has the cause",
+        )
+    })?;
+    written.map_err(|error| Failure::of_file("erase the labels of", Path::new(&device), &error))
 }
 
 fn refuse(disks: &[Disk], targets: &[&Disk], obstacle: &Obstacle) -> Failure {

@@ -1,14 +1,14 @@
 //! Whole disks, from `/sys/block`, udev's database and `/dev/disk`.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use proto::v1alpha1 as wire;
 use serde::Serialize;
 
+use super::probe::{Answer, read_start};
 use super::{disk_paths, joined_disks};
 use crate::ground::paths::{Root, read_or_empty};
 use crate::host::sysfs::{list_children, read_line};
@@ -38,8 +38,7 @@ pub struct Disk {
     pub rotational: bool,
     /// The disk can be pulled out.
     pub removable: bool,
-    /// The disk is write-protected.
-    pub read_only: bool,
+    pub state: DiskState,
     /// Stable links: `/dev/disk/by-id/…`, `/dev/disk/by-path/…`.
     pub links: Vec<String>,
     /// The live system runs from this disk.
@@ -52,6 +51,18 @@ pub struct Disk {
     pub signature: Option<Signature>,
     /// Sorted by name.
     pub partitions: Vec<Partition>,
+}
+
+/// The use that the live system can make of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DiskState {
+    #[default]
+    Writable,
+    /// The disk is write-protected.
+    ReadOnly,
+    /// The disk did not answer a read within its deadline.
+    Silent,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -176,6 +187,15 @@ impl From<Disk> for wire::Disk {
     }
 }
 
+/// Every disk, read on a thread of its own, because a dying disk is waited for.
+pub async fn look_at_disks(root: &Root) -> Vec<Disk> {
+    let of_thread = root.clone();
+    match tokio::task::spawn_blocking(move || read_disks(&of_thread)).await {
+        Ok(disks) => disks,
+        Err(_) => read_disks(root),
+    }
+}
+
 /// Every disk once, sorted by name, without paths that the kernel has joined with others and hidden.
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
@@ -211,6 +231,15 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
     partitions.extend(joined_disks::list_partitions(root, &path));
     let mut numbers = partitions.iter().map(|(_, part)| read_line(&part.join("dev")));
     let holds_live = live.is_some_and(|live| number == live || numbers.any(|number| number == live));
+    let silent = read_start(&root.join("/dev").join(&name), SUPERBLOCK) == Answer::Silent;
+    let holders = list_holders(&path, &partitions);
+    let parts: Vec<_> = partitions.into_iter().map(|part| read_partition(root, part, silent)).collect();
+    let is_silent = silent || parts.iter().any(|(_, is_silent)| *is_silent);
+    let state = match (is_silent, read_line(&path.join("ro")) == "1") {
+        (true, _) => DiskState::Silent,
+        (false, true) => DiskState::ReadOnly,
+        (false, false) => DiskState::Writable,
+    };
     Disk {
         size_bytes: read_line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
         model: first_of([read_line(&path.join("device/model")), udev("ID_MODEL")]),
@@ -230,14 +259,14 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
         ]),
         rotational: read_line(&path.join("queue/rotational")) == "1",
         removable: read_line(&path.join("removable")) == "1",
-        read_only: read_line(&path.join("ro")) == "1",
+        state,
         other_paths: vec![],
         links: links.get(&name).map_or_else(Vec::new, Vec::clone),
         live_medium: holds_live,
-        holders: list_holders(&path, &partitions),
+        holders,
         table: udev("ID_PART_TABLE_TYPE"),
         signature: (!record.is_empty()).then(|| Signature::parse(&record)),
-        partitions: partitions.into_iter().map(|part| read_partition(root, part)).collect(),
+        partitions: parts.into_iter().map(|(partition, _)| partition).collect(),
         name,
     }
 }
@@ -247,7 +276,9 @@ fn first_of<const N: usize>(values: [String; N]) -> String {
     values.into_iter().find(|value| !value.is_empty()).unwrap_or_default()
 }
 
-fn read_partition(root: &Root, (name, path): (String, PathBuf)) -> Partition {
+/// Also returns true if the partition did not answer. Of a silent disk only the kernel and udev are
+/// asked, so that the deadline passes once.
+fn read_partition(root: &Root, (name, path): (String, PathBuf), silent: bool) -> (Partition, bool) {
     let record = read_udev(root, &path);
     let uevent = read_or_empty(path.join("uevent"));
     // The kernel does not report the name of a partition that was added to a table in use.
@@ -255,14 +286,14 @@ fn read_partition(root: &Root, (name, path): (String, PathBuf)) -> Partition {
         Some(label) => label.to_owned(),
         None => parse_udev(&record, "ID_PART_ENTRY_NAME"),
     };
-    let mut superblock = Vec::with_capacity(SUPERBLOCK);
-    let file_system = File::open(root.join("/dev").join(&name))
-        .and_then(|device| device.take(SUPERBLOCK as u64).read_to_end(&mut superblock))
-        .map(|_| parse_label(&superblock))
-        .ok()
-        .filter(|label| !label.is_empty())
-        .unwrap_or_else(|| parse_udev(&record, "ID_FS_LABEL"));
-    Partition { name, label, file_system, signature: Signature::parse(&record) }
+    let answer = if silent { Answer::Silent } else { read_start(&root.join("/dev").join(&name), SUPERBLOCK) };
+    let read = match &answer {
+        Answer::Bytes(superblock) => parse_label(superblock),
+        Answer::Silent | Answer::Unreadable => String::new(),
+    };
+    let file_system = if read.is_empty() { parse_udev(&record, "ID_FS_LABEL") } else { read };
+    let partition = Partition { name, label, file_system, signature: Signature::parse(&record) };
+    (partition, answer == Answer::Silent)
 }
 
 fn list_holders(disk: &Path, partitions: &[(String, PathBuf)]) -> Vec<String> {

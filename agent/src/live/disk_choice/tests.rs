@@ -323,7 +323,7 @@ fn joined_disk_is_taken_instead_of_parts() {
 
 #[test]
 fn write_protected_disk_is_never_taken() {
-    let disks = [Disk { read_only: true, ..disk("sda", GIB) }, disk("sdb", GIB)];
+    let disks = [Disk { state: DiskState::ReadOnly, ..disk("sda", GIB) }, disk("sdb", GIB)];
     let all = DiskRequest::Selector(vec![]);
     assert_eq!(name_of(&choose_disk(&disks, &all, &Rules::default())).as_deref(), Some("sdb"));
     let rules = Rules { is_annotated: true, allow_erase: true, ..Rules::default() };
@@ -365,5 +365,31 @@ fn equal_wwns_alone_leave_doubt() {
         let message = message.unwrap_or_default();
         assert_eq!(message.contains("paths to one disk"), is_refused, "{name}: {message}");
         assert!(!message.contains("wipe"), "{name}: {message}");
+    }
+}
+
+#[test]
+fn a_silent_disk_is_never_taken() {
+    let silent = |name: &str| Disk { state: DiskState::Silent, ..disk(name, GIB) };
+    let all = DiskRequest::Selector(vec![]);
+    let disks = [silent("sda"), disk("sdb", GIB)];
+    let message = choose_disk(&disks, &all, &Rules::default()).unwrap_err().to_string();
+    assert!(message.contains("2 disks fit the device selector, sda (but sda does not answer"), "{message}");
+    assert_eq!(name_of(&choose_disk(&disks, &named("sdb"), &Rules::default())).as_deref(), Some("sdb"));
+    let rules = Rules { is_annotated: true, ..Rules::default() };
+    let message = choose_disk(&disks, &named("sda"), &rules).unwrap_err().to_string();
+    assert!(message.contains("sda, which does not answer reads"), "{message}");
+}
+
+#[test]
+fn a_dead_system_is_replaced_by_annotation_alone() {
+    let partition = Partition { label: "persistent".to_owned(), ..Partition::default() };
+    let dead = Disk { partitions: vec![partition], ..disk("sdb", GIB) };
+    let disks = [disk("sda", GIB), dead];
+    let silent = ["sdb".to_owned()];
+    for (is_annotated, is_taken) in [(false, false), (true, true)] {
+        let rules = Rules { is_annotated, silent: &silent, ..Rules::default() };
+        let chosen = choose_disk(&disks, &named("sda"), &rules);
+        assert_eq!(chosen.is_ok(), is_taken, "{chosen:?}");
     }
 }

@@ -12,7 +12,7 @@ use super::{Flow, REPORT_INTERVAL, STARTS_AGAIN, show_path};
 use crate::client::transport::Transport;
 use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
-use crate::host::facts::disks::{self, Disk};
+use crate::host::facts::disks::{self, Disk, DiskState};
 use crate::host::facts::smbios;
 use crate::host::system::System;
 use crate::live::disk_choice::{DiskRequest, Rules, choose_disk, must_be_emptied};
@@ -93,9 +93,9 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
 
     async fn evaluate_disks(&self, request: &Install, annotation: &str) -> Result<Choice, Failure> {
         let root = self.live.root;
-        let disks = disks::read_disks(root);
+        let disks = disks::look_at_disks(root).await;
         let uuid = smbios::read_uuid(root);
-        let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
+        let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref()).await?;
         if let Some(InstalledDisk { disk, .. }) = found.own
             && !is_named(root, &disks, &request.reinstall, &disk)
         {
@@ -115,6 +115,7 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
             foreign: &found.foreign,
             used: &found.used,
             given_up: &names,
+            silent: &found.silent,
         };
         let disk = match choose_disk(&disks, &wish, &rules) {
             Ok(disk) => disk.clone(),
@@ -154,7 +155,7 @@ fn split_paths(annotation: &str) -> Vec<String> {
 fn find_given_up(root: &Root, disks: &[Disk], annotation: &str) -> Result<Vec<Disk>, Failure> {
     let find = |path: String| {
         let found = disks::find_by_path(root, disks, &path);
-        let disk = found.filter(|disk| !disk.live_medium && !disk.read_only);
+        let disk = found.filter(|disk| !disk.live_medium && disk.state != DiskState::ReadOnly);
         disk.cloned().ok_or_else(|| {
             Failure::refused(
                 format!("the annotation baremetal.cluster.io/install-device gives up {path}, which leads to no whole disk of this host that can be written"),

@@ -49,9 +49,9 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     }
     let order = match next {
         // The install may have been interrupted before it made its entry.
-        Next::Install(request) if !request.disable_boot_entry => flow.add_boot_entry(&found.disk),
+        Next::Install(request) if !request.disable_boot_entry => flow.add_boot_entry(&found.disk).await,
         Next::Install(_) | Next::BootDisk(_) => {
-            flow.find_disk(&found.disk).map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
+            flow.find_disk(&found.disk).await.map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
         }
     };
     if let Some(order) = order {
@@ -70,7 +70,7 @@ pub async fn install_again<S: System, M: Mounts, N: Transport>(
     request: &Install,
 ) -> Result<(), Failure> {
     let mut flow = Flow::new(live);
-    let disks = disks::read_disks(flow.live.root);
+    let disks = disks::look_at_disks(flow.live.root).await;
     if !choice::is_named(flow.live.root, &disks, &request.reinstall, &found.disk) {
         let (named, disk) = (&request.reinstall, &found.disk);
         let refusal = Failure::refused(

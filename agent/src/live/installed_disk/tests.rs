@@ -2,8 +2,13 @@ use super::fake::Directories;
 use super::*;
 use crate::host::facts::disks::Partition;
 
+fn find_all(disks: &[Disk], mounts: &Directories, uuid: Option<&str>) -> Result<InstalledDisks, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(find_installed_disks(disks, mounts, uuid))
+}
+
 fn find_own(disks: &[Disk], mounts: &Directories) -> Result<Option<InstalledDisk>, Failure> {
-    find_installed_disks(disks, mounts, Some("uuid-1")).map(|found| found.own)
+    find_all(disks, mounts, Some("uuid-1")).map(|found| found.own)
 }
 
 fn disk(name: &str) -> Disk {
@@ -65,7 +70,7 @@ fn the_system_of_another_host_is_not_adopted() {
         ("no UUID here", r#"{"smbiosUuid":"uuid-2"}"#, None, 2, 0),
     ] {
         record(directory.path(), "sdb5", other);
-        match find_installed_disks(&disks, &mounts, uuid) {
+        match find_all(&disks, &mounts, uuid) {
             Ok(found) => {
                 assert_eq!((usize::from(found.own.is_some()), found.foreign.len()), (own, foreign), "{name}");
             }
@@ -119,7 +124,7 @@ fn a_system_without_record_may_be_used() {
         let oem = Partition { name: "sda3".into(), file_system: "COS_OEM".into(), ..Partition::default() };
         disk.partitions.push(oem);
         let mounts = Directories(directory.path().to_owned());
-        let found = find_installed_disks(&[disk], &mounts, None).unwrap();
+        let found = find_all(&[disk], &mounts, None).unwrap();
         assert_eq!((found.own, found.foreign), (None, vec![]), "{name}");
         let used: Vec<_> = found.used.iter().map(|used| used.contents.as_str()).collect();
         assert_eq!(used.len(), usize::from(want.is_some()), "{name}: {used:?}");
@@ -141,4 +146,30 @@ fn a_system_on_two_paths_is_one_system() {
     let message = find_own(&[path("sda", "S1"), path("sdb", "S2")], &mounts).unwrap_err().to_string();
     assert!(message.contains("may be paths to one disk"), "{message}");
     assert!(!message.to_lowercase().contains("wipe"), "{message}");
+}
+
+/// Partitions of a disk that stopped answering.
+struct Silent;
+
+impl Mounts for Silent {
+    async fn look_into<T: Send + 'static>(
+        &self,
+        _: &str,
+        _: impl FnOnce(io::Result<Mounted>) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn mount(&self, _: &str, _: Access) -> io::Result<Mounted> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+#[tokio::test]
+async fn a_dying_disk_does_not_stop_the_search() {
+    let silent = Disk { state: DiskState::Silent, ..disk("sda") };
+    let empty = Disk { name: "sdc".into(), ..Disk::default() };
+    let found = find_installed_disks(&[silent, disk("sdb"), empty], &Silent, None).await.unwrap();
+    assert_eq!(found.silent, ["sda", "sdb"]);
+    assert_eq!((found.own, found.foreign, found.used), (None, vec![], vec![]));
 }

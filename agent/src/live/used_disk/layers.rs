@@ -1,37 +1,36 @@
 //! The block devices of a host with their relations, from sysfs, udev and the mounts.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use super::volume_group;
 use crate::ground::paths::{Root, read_or_empty};
 use crate::host::facts::disks::{parse_udev, read_udev};
+use crate::host::facts::probe::{Answer, read_start};
 use crate::host::sysfs::{list_children, read_line};
 
 const SECTOR: u64 = 512;
 
 /// A block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layer {
+pub(super) struct Layer {
     /// Kernel name without `/dev/`.
-    pub name: String,
-    pub kind: Kind,
+    pub(super) name: String,
+    pub(super) kind: Kind,
     /// The whole disk of a partition.
-    pub disk: Option<String>,
-    pub size_bytes: u64,
+    pub(super) disk: Option<String>,
+    pub(super) size_bytes: u64,
     /// Devices on which this one is built.
-    pub slaves: Vec<String>,
+    pub(super) slaves: Vec<String>,
     /// Devices that are built on this one.
-    pub holders: Vec<String>,
-    pub membership: Option<Membership>,
+    pub(super) holders: Vec<String>,
+    pub(super) membership: Option<Membership>,
     /// Mount points of the device, and `swap`.
-    pub uses: Vec<String>,
+    pub(super) uses: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// A disk, or a partition.
     #[default]
     Plain,
@@ -49,16 +48,16 @@ pub enum Kind {
 
 /// The set of devices to which a device belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    pub kind: SetKind,
+pub(super) struct Membership {
+    pub(super) kind: SetKind,
     /// Empty if it is not known.
-    pub name: String,
+    pub(super) name: String,
     /// Equal for all members.
-    pub id: String,
+    pub(super) id: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetKind {
+pub(super) enum SetKind {
     VolumeGroup,
     Array,
     Pool,
@@ -66,7 +65,7 @@ pub enum SetKind {
 }
 
 impl SetKind {
-    pub const fn noun(self) -> &'static str {
+    pub(super) const fn noun(self) -> &'static str {
         match self {
             Self::VolumeGroup => "volume group",
             Self::Array => "array",
@@ -78,19 +77,19 @@ impl SetKind {
 
 /// All block devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layers(pub Vec<Layer>);
+pub(super) struct Layers(pub(super) Vec<Layer>);
 
 impl Layers {
-    pub fn get(&self, name: &str) -> Option<&Layer> {
+    pub(super) fn get(&self, name: &str) -> Option<&Layer> {
         self.0.iter().find(|layer| layer.name == name)
     }
 
-    pub fn partitions<'a>(&'a self, disk: &'a str) -> impl Iterator<Item = &'a Layer> {
+    pub(super) fn partitions<'a>(&'a self, disk: &'a str) -> impl Iterator<Item = &'a Layer> {
         self.0.iter().filter(move |layer| layer.disk.as_deref() == Some(disk))
     }
 
     /// The whole disks on which a device lies.
-    pub fn base_disks(&self, name: &str) -> BTreeSet<String> {
+    pub(super) fn base_disks(&self, name: &str) -> BTreeSet<String> {
         let (mut bases, mut pending, mut seen) = (BTreeSet::new(), vec![name.to_owned()], BTreeSet::new());
         while let Some(name) = pending.pop() {
             if !seen.insert(name.clone()) {
@@ -109,7 +108,7 @@ impl Layers {
 }
 
 /// Reads the first bytes of physical volumes, so that the call belongs on a thread of its own.
-pub fn read_layers(root: &Root) -> Layers {
+pub(super) fn read_layers(root: &Root) -> Layers {
     let uses = Uses::read(root);
     let mut layers = Vec::new();
     for name in list_children(&root.join("/sys/block")) {
@@ -176,10 +175,10 @@ fn read_membership(root: &Root, name: &str, record: &str) -> Option<Membership> 
 }
 
 fn read_volume_group(root: &Root, name: &str) -> Option<(String, String)> {
-    let mut bytes = Vec::new();
-    let device = File::open(root.join("/dev").join(name)).ok()?;
-    device.take(volume_group::AREA).read_to_end(&mut bytes).ok()?;
-    volume_group::parse(&bytes)
+    match read_start(&root.join("/dev").join(name), volume_group::AREA) {
+        Answer::Bytes(bytes) => volume_group::parse(&bytes),
+        Answer::Silent | Answer::Unreadable => None,
+    }
 }
 
 /// The mounts and swap areas of the live system.

@@ -7,7 +7,7 @@ use crate::host::facts::disks::Disk;
 
 /// One change, in the order of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// A pool of ZFS with this name and id is exported.
     Export { pool: String, id: String },
     /// A device of the device mapper with this name is removed.
@@ -22,7 +22,7 @@ pub enum Step {
 
 /// Why a disk is not emptied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub(super) enum Obstacle {
     /// A device on the disk also lies on other disks.
     Spans { what: String, disks: BTreeSet<String> },
     /// The live system uses a device on the disk.
@@ -34,7 +34,7 @@ pub enum Obstacle {
 }
 
 /// Empties `targets` and nothing else.
-pub fn plan_steps(layers: &Layers, targets: &[&Disk]) -> Result<Vec<Step>, Obstacle> {
+pub(super) fn plan_steps(layers: &Layers, targets: &[&Disk]) -> Result<Vec<Step>, Obstacle> {
     let own = list_own(layers, targets);
     let built = list_built(layers, &own);
     let all: BTreeSet<_> = own.union(&built).cloned().collect();

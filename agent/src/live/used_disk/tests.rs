@@ -3,8 +3,10 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::host::command::Captured;
+use crate::host::facts::disks::read_disks;
 use crate::host::system::Output;
 use crate::live::installed_disk::{Access, Mounted};
+use crate::state::message::Console;
 
 /// Programs that change the files of a root as they would change a host.
 struct Tools {
@@ -128,4 +130,27 @@ async fn spanning_array_is_refused_with_names() {
     assert!(refusal.next_action.contains("--erase"), "{refusal}");
     empty_disks(root, &tools, &[target]).await.unwrap_err();
     assert!(tools.ran.lock().unwrap().is_empty(), "nothing was changed");
+}
+
+#[tokio::test]
+async fn typed_disk_is_emptied_once_in_a_boot() {
+    let (_directory, tools) = used_host();
+    let root = &tools.root;
+    let type_line = |line: &str| {
+        fs::create_dir_all(root.join("/proc")).unwrap();
+        fs::write(root.join("/proc/cmdline"), line).unwrap();
+    };
+    let erase = async || erase_typed(root, &tools, &mut Console::new(root)).await;
+    type_line("cdrom quiet");
+    erase().await.unwrap();
+    assert!(tools.ran.lock().unwrap().is_empty(), "nothing is typed");
+    type_line("cdrom baremetal.erase=/dev/nothing quiet");
+    let refusal = erase().await.unwrap_err();
+    assert!(refusal.message.contains("baremetal.erase=/dev/nothing leads to no whole disk"), "{refusal}");
+    type_line("cdrom baremetal.erase=/dev/sda quiet");
+    erase().await.unwrap();
+    let ran = tools.ran.lock().unwrap().len();
+    assert!(ran > 0);
+    erase().await.unwrap();
+    assert_eq!(tools.ran.lock().unwrap().len(), ran, "the agent was started again");
 }

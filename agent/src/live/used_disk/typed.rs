@@ -4,7 +4,7 @@
 use crate::ground::durable;
 use crate::ground::failure::Failure;
 use crate::ground::paths::{Root, read_or_empty};
-use crate::host::facts::disks::{self, Disk};
+use crate::host::facts::disks::{self, Disk, DiskState};
 use crate::live::installed_disk::Mounts;
 use crate::state::message::Console;
 
@@ -21,7 +21,7 @@ pub async fn erase_typed(root: &Root, mounts: &impl Mounts, console: &mut Consol
     if paths.is_empty() || done.exists() {
         return Ok(());
     }
-    let disks = disks::read_disks(root);
+    let disks = disks::look_at_disks(root).await;
     let targets = paths.iter().map(|path| find_target(root, &disks, path)).collect::<Result<Vec<_>, _>>()?;
     super::check_disks(root, &disks, &targets).await?;
     for disk in &targets {
@@ -34,7 +34,7 @@ pub async fn erase_typed(root: &Root, mounts: &impl Mounts, console: &mut Consol
 
 fn find_target<'a>(root: &Root, disks: &'a [Disk], path: &str) -> Result<&'a Disk, Failure> {
     let found = disks::find_by_path(root, disks, path);
-    found.filter(|disk| !disk.live_medium && !disk.read_only).ok_or_else(|| {
+    found.filter(|disk| !disk.live_medium && disk.state != DiskState::ReadOnly).ok_or_else(|| {
         Failure::refused(
             format!("{OPTION}{path} leads to no whole disk of this host that can be written"),
             "boot the ISO again with the path of a disk, or without the option",

@@ -2,7 +2,7 @@
 //! lack.
 
 /// The label and the text of the metadata lie in these first bytes.
-pub(super) const AREA: u64 = 1 << 20;
+pub(super) const AREA: usize = 1 << 20;
 const LABEL: &[u8] = b"LABELONE";
 /// The line after the id of a volume group; a physical or logical volume has another one.
 const AFTER_ID: &str = "\"\nseqno = ";
@@ -19,7 +19,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<(String, String)> {
     let text = String::from_utf8_lossy(bytes);
     let before = &text[..text.rfind(AFTER_ID)?];
     let (before, id) = before.rsplit_once(BEFORE_ID)?;
-    let name = before.rsplit(|c: char| c == '\n' || c == '\0').next()?;
+    let name = before.rsplit(['\n', '\0']).next()?;
     (id.len() == ID && !name.is_empty()).then(|| (name.to_owned(), id.to_owned()))
 }
 

@@ -74,7 +74,7 @@ fn disks_are_told_with_all_that_identifies_them() {
             wwn: "0x5000c500".into(),
             rotational: true,
             removable: false,
-            read_only: false,
+            state: DiskState::Writable,
             other_paths: vec![],
             links: vec!["/dev/disk/by-id/wwn-0x5000c500".into()],
             live_medium: false,
@@ -180,8 +180,9 @@ fn a_write_protected_disk_is_marked() {
         write(&root, &format!("/sys/block/{name}/size"), "2097152\n");
         write(&root, &format!("/sys/block/{name}/ro"), ro);
     }
-    let disks: Vec<_> = read_disks(&root).into_iter().map(|disk| (disk.name, disk.read_only)).collect();
-    assert_eq!(disks, [("mmcblk0".to_owned(), false), ("sda".to_owned(), true)]);
+    let disks: Vec<_> = read_disks(&root).into_iter().map(|disk| (disk.name, disk.state)).collect();
+    let want = [("mmcblk0", DiskState::Writable), ("sda", DiskState::ReadOnly)];
+    assert_eq!(disks, want.map(|(name, state)| (name.to_owned(), state)));
 }
 
 #[test]
