@@ -20,24 +20,28 @@ const ATTRIBUTES: usize = 4;
 /// Attributes of a persistent variable that firmware and system can read.
 const LASTING: [u8; ATTRIBUTES] = [7, 0, 0, 0];
 
-/// The change of the boot order, for the console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The change of the boot order, for the console and the inventory.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootOrder {
-    /// The disk is first now.
+    /// The disk is first now, and at the next start.
     Set,
-    /// The disk was first already.
+    /// The disk was first already. It is booted at the next start even if the firmware puts a
+    /// medium in front of it.
     Unchanged,
-    /// This firmware cannot be changed, or no entry fits.
+    /// This firmware has no order that a system can change, or no entry fits.
     LeftAlone,
+    /// The firmware did not take the change, for this reason.
+    Failed(String),
 }
 
 impl std::fmt::Display for BootOrder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::Set => "the boot order was changed to boot it first",
-            Self::Unchanged => "the firmware boots it first",
-            Self::LeftAlone => "the firmware's boot order is as it was",
-        })
+        match self {
+            Self::Set => formatter.write_str("the boot order was changed to boot it first"),
+            Self::Unchanged => formatter.write_str("the firmware boots it first"),
+            Self::LeftAlone => formatter.write_str("the firmware's boot order is as it was"),
+            Self::Failed(cause) => write!(formatter, "the firmware's boot order is as it was: {cause}"),
+        }
     }
 }
 
@@ -55,9 +59,8 @@ pub fn add_disk(root: &Root, disk: &Disk) -> BootOrder {
     change_order(root, |variables| {
         let partitions = partition_uuids(root, disk);
         let preferred = variables.prefer_partitions(&partitions)?;
-        let (BootOrder::LeftAlone, Some(partition)) = (preferred, entry::find_partition(root, disk)) else {
-            return Ok(preferred);
-        };
+        let partition = entry::find_partition(root, disk).filter(|_| preferred == BootOrder::LeftAlone);
+        let Some(partition) = partition else { return Ok(preferred) };
         variables.write_entry(&partition)?;
         variables.prefer_partitions(&partitions)
     })
@@ -70,8 +73,16 @@ fn change_order(root: &Root, change: impl FnOnce(&Variables) -> io::Result<BootO
     }
     change(&variables).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot change the firmware's boot order");
-        BootOrder::LeftAlone
+        BootOrder::Failed(describe_refusal(&error))
     })
+}
+
+fn describe_refusal(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "the firmware has no room for its variables".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the firmware's variables are read-only (efivarfs)".to_owned(),
+        _ => format!("the firmware did not take its variables: {error}"),
+    }
 }
 
 fn partition_uuids(root: &Root, disk: &Disk) -> Vec<[u8; 16]> {
@@ -93,13 +104,17 @@ impl Variables {
         let Some(wanted) = self.find_entry(&order, partitions)? else {
             return Ok(BootOrder::LeftAlone);
         };
+        // Firmware that sorts the order at each start, or that puts a virtual medium first, still
+        // follows BootNext. It is deleted by the firmware when it is followed.
+        let next = [&LASTING[..], &wanted].concat();
+        let is_next = write_variable(&self.path("BootNext"), &next);
         if order.first() == Some(&wanted) {
-            return Ok(BootOrder::Unchanged);
+            return is_next.map(|()| BootOrder::Unchanged);
         }
         let rest = order.into_iter().filter(|other| *other != wanted);
         let changed: Vec<_> = std::iter::once(wanted).chain(rest).flatten().collect();
         write_variable(&path, &[attributes, changed.as_slice()].concat())?;
-        Ok(BootOrder::Set)
+        is_next.map(|()| BootOrder::Set)
     }
 
     /// Finds an entry whose device path names one of the partitions, preferably in the boot order,

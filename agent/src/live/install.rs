@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::plan::{RegistryAccess, Seed};
 use proto::v1alpha1::install_report::Outcome;
-use proto::v1alpha1::{Install, PowerAction, ReportInstallResponse};
+use proto::v1alpha1::{BootOrderRefused, Install, PowerAction, ReportInstallResponse};
 use tokio::time::{Instant, sleep};
 
 use self::attempts::Attempts;
@@ -99,6 +99,7 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     };
     let order = if request.disable_boot_entry { None } else { flow.add_boot_entry(&disk.name).await };
     flow.report_outcome(Outcome::Done(record.into())).await?;
+    flow.report_order(order.as_ref()).await;
     let order = order.map_or_else(String::new, |order| format!("; {order}"));
     flow.live.console.print_message(&format!("installed on {}{order}", device.display()));
     flow.turn_to(request.power_action()).await
@@ -133,6 +134,16 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
                 Err(error) => self.live.console.print_failure(&error.failure.context("cannot report")),
             }
             backoff.wait().await;
+        }
+    }
+
+    /// Reports a boot order that the firmware did not take.
+    async fn report_order(&mut self, order: Option<&BootOrder>) {
+        let Some(BootOrder::Failed(message)) = order else { return };
+        let refused = Outcome::BootOrderRefused(BootOrderRefused { message: message.clone() });
+        // A coordinator of a former release does not know this report.
+        if let Err(error) = self.report_outcome(refused).await {
+            tracing::warn!(%error, "cannot report the boot order");
         }
     }
 

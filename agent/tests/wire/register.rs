@@ -11,7 +11,9 @@ use agent::client::config;
 use agent::client::error::CallError;
 use agent::client::registration::register_once;
 use agent::ground::paths::{Root, StateDir};
+use agent::host::command::{Captured, CommandError, Invocation};
 use agent::host::network::KernelNetwork;
+use agent::host::system::Output;
 use agent::identity::{Identity, Role};
 use agent::live::installed_disk::{Access, Mounted, Mounts};
 use agent::live::register::register;
@@ -45,6 +47,8 @@ pub(crate) struct Pauses {
     pub(crate) taken: Arc<Mutex<Vec<Duration>>>,
     /// Written during the first pause.
     pub(crate) appears: Arc<Mutex<Vec<(PathBuf, String)>>>,
+    /// Written when a disk is erased.
+    pub(crate) erased: Arc<Mutex<Vec<(PathBuf, String)>>>,
 }
 
 impl Mounts for Partitions {
@@ -55,6 +59,15 @@ impl Mounts for Partitions {
                 write(&path, &text);
             }
         }
+    }
+
+    async fn run_tool(&self, invocation: &Invocation) -> Result<Captured, CommandError> {
+        if invocation.program == "wipefs" {
+            for (path, text) in self.pauses.erased.lock().unwrap().drain(..) {
+                write(&path, &text);
+            }
+        }
+        Ok(Captured { stdout: String::new(), shown: Output(String::new()) })
     }
 
     fn mount(&self, partition: &str, _: Access) -> io::Result<Mounted> {
@@ -344,6 +357,24 @@ async fn firmware_boots_disk_only_with_record() {
     host.register().await.unwrap();
     assert!(host.installed_state().install_record().exists());
     assert_eq!((host.installs(), boot_order()), (2, vec![0, 0, 1, 0]));
+}
+
+// Fault: the firmware does not take its variables.
+// Shown: condition `BootOrderSet` of the MachineInventory with the cause; the install is done.
+#[tokio::test]
+async fn refused_boot_order_is_reported_after_install() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = Host::live(&coordinator);
+    host.write("/sys/firmware/efi/efivars/BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c/unreadable", "");
+    host.register().await.unwrap();
+    let memory = coordinator.memory();
+    let [Outcome::Started(_), Outcome::Done(_), Outcome::BootOrderRefused(refused)] =
+        memory.installs.as_slice()
+    else {
+        panic!("{:?}", memory.installs)
+    };
+    assert!(refused.message.contains("the firmware did not take its variables"), "{refused:?}");
 }
 
 // Fault: a host without TPM registers where one is wanted.

@@ -33,6 +33,9 @@ pub enum Type {
     MembersValid,
     /// `MachineInventory`: the installed system has attached.
     Installed,
+    /// `MachineInventory`: the firmware boots the installed disk first; present while the firmware
+    /// did not take that order.
+    BootOrderSet,
     /// `MachineInventory`: the identity key is in a TPM whose vendor's certificate
     /// was verified.
     IdentityVerified,

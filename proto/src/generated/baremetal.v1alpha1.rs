@@ -1667,7 +1667,7 @@ pub struct ReportStepResponse {}
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InstallReport {
-    #[prost(oneof = "install_report::Outcome", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "install_report::Outcome", tags = "1, 2, 3, 4, 5, 6")]
     pub outcome: ::core::option::Option<install_report::Outcome>,
 }
 /// Nested message and enum types in `InstallReport`.
@@ -1686,6 +1686,10 @@ pub mod install_report {
         /// A live system found an installed system and did not change the disk.
         #[prost(message, tag = "5")]
         LiveBootAfterInstall(super::LiveBootAfterInstall),
+        /// The firmware did not take the boot order. Follows the report of the install or of
+        /// the live boot.
+        #[prost(message, tag = "6")]
+        BootOrderRefused(super::BootOrderRefused),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1732,6 +1736,14 @@ pub struct InstallFailed {
 pub struct LiveBootAfterInstall {
     #[prost(string, tag = "1")]
     pub device: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BootOrderRefused {
+    /// Why the firmware boots the installed disk by its former order.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -390,7 +390,7 @@ async fn rebooted_iso_does_not_reinstall_the_host() {
                 "machineinventory/host-1",
                 Reason::LiveBootAfterInstall,
                 "its disk was left alone",
-                "remove the medium and boot the disk",
+                "remove the medium, and switch it on",
             )
             .await;
         world

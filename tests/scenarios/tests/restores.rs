@@ -360,7 +360,7 @@ async fn left_over_reinstall_loses_no_node() {
             installed.is_some_and(|installed| installed.reason == why.as_str())
         })
         .await;
-    let action = "remove the medium and boot the disk";
+    let action = "remove the medium, and switch it on";
     world.expect_why("machineinventory/host-1", why, "its disk was left alone", action).await;
     world
         .wait_until("the host says what it carries", |world| {

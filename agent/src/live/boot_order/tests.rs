@@ -39,6 +39,9 @@ fn the_entry_of_the_disk_comes_first() {
         let stored = fs::read(variables.path("BootOrder")).unwrap();
         let after: Vec<_> = after.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         assert_eq!((&stored[..4], &stored[4..]), (&[7, 0, 0, 0][..], &after[..]), "{name}");
+        let next = fs::read(variables.path("BootNext")).ok();
+        let is_ours = want != BootOrder::LeftAlone;
+        assert_eq!(next, is_ours.then(|| [&LASTING[..], &after[..2]].concat()), "{name}: BootNext");
     }
 }
 
@@ -133,4 +136,20 @@ fn guids_are_stored_as_uefi_has_them() {
     let bytes = parse_guid(OURS).unwrap();
     assert_eq!(hex::encode(bytes), "28732ac11ff8d211ba4b00a0c93ec93b");
     assert_eq!(parse_guid("c12a7328"), None);
+}
+
+#[test]
+fn refused_variables_are_named() {
+    for (error, want) in [
+        (nix::Error::ENOSPC, "no room"),
+        (nix::Error::EROFS, "read-only"),
+        (nix::Error::EPERM, "did not take its variables"),
+    ] {
+        let (_directory, root, _) = installed(Some(&[1]), &[]);
+        let BootOrder::Failed(cause) = change_order(&root, |_| Err(error.into())) else { panic!("{error}") };
+        assert!(cause.contains(want), "{cause}");
+    }
+    let (_directory, root, disk) = installed(Some(&[1]), &[]);
+    fs::create_dir(Variables(root.join("/sys/firmware/efi/efivars")).path("BootNext")).unwrap();
+    assert!(matches!(add_disk(&root, &disk), BootOrder::Failed(_)), "BootNext cannot be written");
 }

@@ -43,7 +43,7 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     if !may_reboot {
         flow.live.console.print_failure(&Failure::refused(
             format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
-            "take the ISO out, or put the disk first in the firmware's boot order, and restart",
+            "switch the host off, take the ISO out, and switch it on; or put the disk first in the firmware's boot order, and restart",
         ));
         return Ok(());
     }
@@ -54,6 +54,7 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
             flow.find_disk(&found.disk).await.map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
         }
     };
+    flow.report_order(order.as_ref()).await;
     if let Some(order) = order {
         flow.live
             .console

@@ -207,14 +207,17 @@ reasons! {
         "none: the install takes some minutes";
     act InstallWaiting
         "no disk can be chosen without doubt, or the install failed three times since the host booted"
-        "as the message says; to name the disk: `kubectl annotate machineinventory NAME baremetal.cluster.io/install-device=/dev/disk/by-id/…`";
+        "as the message says; to name the disk: `kubectl baremetal install-on NAME --device /dev/disk/by-id/…`, which sets the annotation baremetal.cluster.io/install-device";
     wait InstallFailed
         "a command of the install failed; the install is repeated, three times at most"
         "none: after the third attempt the reason is InstallWaiting";
     fine InstallDone "the system is on the disk, and the installed system has attached";
     act LiveBootAfterInstall
         "a seed ISO was booted on an installed host; its disk was left alone"
-        "remove the medium and boot the disk; to install again: `kubectl baremetal reinstall NAME`";
+        "switch the host off, remove the medium, and switch it on; to install again: `kubectl baremetal reinstall NAME`";
+    act BootOrderRefused
+        "the firmware did not take the boot order that puts the installed disk first; a seed ISO that stays attached may be booted again"
+        "switch the host off, take the seed ISO out, switch it on; then put the disk first in the firmware's boot order, and delete old entries there if it has no room";
     act NetworkInvalid
         "spec.network or spec.observedNetwork of the host cannot work; the message names interface or keyfile"
         "correct it, or give another network in spec.network, which wins";

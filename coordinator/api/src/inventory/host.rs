@@ -237,6 +237,9 @@ pub struct InstallStatus {
     /// Cause and next action of a failure; attempt and start of a running install.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Why the firmware did not take the boot order; empty if it did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_order_refused: String,
 }
 
 /// States of an install.

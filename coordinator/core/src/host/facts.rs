@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
-    BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
+    BootMode, BootOrderRefused, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
     LiveBootAfterInstall, LoadBalancerState, SystemState, install_report,
 };
 
@@ -56,6 +56,7 @@ pub fn record_registration(
         device: String::new(),
         image: String::new(),
         message: String::new(),
+        boot_order_refused: String::new(),
     };
     let host = status.host.get_or_insert_default();
     host.install.get_or_insert(registered);
@@ -149,9 +150,15 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
         });
     }
     if let Some(InstallDone { device, image }) = installed {
-        let (device, image) = (truncate_text(device), truncate_text(image));
-        host.install =
-            Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
+        let known = host.install.take();
+        host.install = Some(InstallStatus {
+            state: InstallState::Installed,
+            device: truncate_text(device),
+            image: truncate_text(image),
+            message: String::new(),
+            // The installed system says nothing about the order.
+            boot_order_refused: known.map(|known| known.boot_order_refused).unwrap_or_default(),
+        });
     }
     let plan = status.plan.get_or_insert_default();
     plan.secret_ref.get_or_insert_with(|| ObjectReference {
@@ -263,6 +270,12 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
     let image = known.map(|install| install.image).unwrap_or_default();
     let (state, device, image, message) = match &report.outcome {
         None => return,
+        Some(Outcome::BootOrderRefused(BootOrderRefused { message })) => {
+            if let Some(install) = status.host.as_mut().and_then(|host| host.install.as_mut()) {
+                install.boot_order_refused = truncate_text(message);
+            }
+            return;
+        }
         Some(Outcome::Waiting(InstallWaiting { message, next_action })) => {
             (InstallState::Waiting, "", "", join_text(message, next_action))
         }
@@ -286,6 +299,7 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
         device: truncate_text(device),
         image: truncate_text(image),
         message: truncate_text(&message),
+        boot_order_refused: String::new(),
     };
     status.host.get_or_insert_default().install = Some(install);
 }

@@ -13,8 +13,8 @@ use coordinator_api::inventory::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
-    Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,
-    InstallStarted, InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
+    BootOrderRefused, Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone,
+    InstallReport, InstallStarted, InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -405,4 +405,28 @@ fn install_reports_become_the_installed_condition() {
         );
         assert_eq!(shown(&with_status(status), Type::Installed, NOW), pair("False", want), "{name}");
     }
+}
+
+#[test]
+fn a_refused_boot_order_becomes_a_condition() {
+    use install_report::Outcome;
+    let mut status = MachineInventoryStatus::default();
+    let mut report = |outcome| {
+        facts::record_install(&mut status, &InstallReport { outcome: Some(outcome) }, NOW);
+        status.clone()
+    };
+    let done = || Outcome::Done(InstallDone { device: "/dev/vda".into(), image: "os:v0".into() });
+    let refused = BootOrderRefused { message: "the firmware has no room for its variables".into() };
+    let is_shown = |status| {
+        let mut inventory = with_status(status);
+        project_conditions(&mut inventory, Told::Kept, NOW);
+        find_condition(inventory.conditions(), Type::BootOrderSet).map(|found| found.message.clone())
+    };
+    assert_eq!(is_shown(report(done())), None);
+    let mut refused = report(Outcome::BootOrderRefused(refused));
+    let message = is_shown(refused.clone()).unwrap();
+    assert!(message.starts_with("the firmware has no room") && message.contains("take the seed ISO out"));
+    attach(&mut refused, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    assert!(is_shown(refused).is_some(), "an attach does not set the order");
+    assert_eq!(is_shown(report(done())), None, "the next install set it");
 }

@@ -183,7 +183,7 @@ fn causes_of_single_objects() {
             vec![host(installing("Waiting", "InstallWaiting"))],
             of_host(),
             vec!["machineinventory/h"],
-            (Act, "InstallWaiting", "annotate machineinventory h baremetal"),
+            (Act, "InstallWaiting", "kubectl baremetal install-on h"),
         ),
         (
             "an install that runs",
@@ -379,6 +379,20 @@ fn causes_of_hosts_in_deletion_and_of_registrations() {
             (Act, "HostRefused", "give the two hosts different names"),
         ),
     ]);
+}
+
+#[test]
+fn a_refused_boot_order_is_a_cause() {
+    let mut refused = attached();
+    let order = condition("BootOrderSet", "False", "BootOrderRefused", "the firmware has no room");
+    refused["status"]["conditions"] = json!([ready(), order]);
+    check(vec![(
+        "a firmware that takes no variables",
+        vec![host(refused)],
+        id(Kind::MachineInventory, "h"),
+        vec!["machineinventory/h"],
+        (Act, "BootOrderRefused", "take the seed ISO out"),
+    )]);
 }
 
 #[test]

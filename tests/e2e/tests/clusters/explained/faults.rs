@@ -130,7 +130,7 @@ pub(super) const FAULTS: &[Fault] = &[
     act(
         || iso_on_installed_host().boxed_local(),
         (HOST, "LiveBootAfterInstall"),
-        ("its disk was left alone", "remove the medium and boot the disk"),
+        ("its disk was left alone", "remove the medium, and switch it on"),
         &["LiveBootAfterInstall", "remove the medium"],
     ),
     act(
