@@ -68,6 +68,30 @@ async fn selector_spares_the_system_of_another_operator() {
     assert_eq!(host.installs(), 1, "it is named");
 }
 
+// Fault: the only disk of a host carries LVM.
+// Shown: condition `Installed`: `InstallWaiting` with the content, until the host's own annotation names the disk.
+#[tokio::test]
+async fn used_disk_is_taken_by_annotation_alone() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = host_with_contents(&coordinator, &[]);
+    let record = "E:ID_SERIAL_SHORT=serial-vda\nE:ID_FS_TYPE=LVM2_member\nE:ID_FS_USAGE=raid\n";
+    host.write("/run/udev/data/b8:0", record);
+    host.write("/dev/vda5", "");
+    host.register_until(&coordinator, "it waits", is_waiting).await;
+    let Some(Outcome::Waiting(waiting)) = coordinator.memory().installs.last().cloned() else { panic!() };
+    assert!(waiting.message.contains("not taken by its path alone"), "{waiting:?}");
+    assert_eq!(host.installs(), 0);
+    let empty = (host.root.join("/run/udev/data/b8:0"), "E:ID_SERIAL_SHORT=serial-vda\n".to_owned());
+    host.pauses.erased.lock().unwrap().push(empty);
+    coordinator.memory().install_device = "/dev/disk/by-path/one".to_owned();
+    fs::create_dir_all(host.root.join("/dev/disk/by-path")).unwrap();
+    std::os::unix::fs::symlink("../../vda", host.root.join("/dev/disk/by-path/one")).unwrap();
+    host.register().await.unwrap();
+    assert_eq!(host.installs(), 1, "it is named for this host");
+    assert!(host.pauses.erased.lock().unwrap().is_empty(), "nothing was erased");
+}
+
 #[tokio::test]
 async fn an_install_that_was_cut_off_continues() {
     let coordinator = Coordinator::start().await;
