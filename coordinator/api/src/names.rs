@@ -103,7 +103,8 @@ pub mod annotation {
     /// host without a clean. The inventory stays `Unavailable` until the host attaches and is
     /// cleaned.
     pub const RELEASE_WITHOUT_CLEAN: &str = "baremetal.cluster.io/release-without-clean";
-    /// Ours: set by an operator on a `MachineInventory`: the disk to install to.
+    /// Ours: set by an operator on a `MachineInventory`: the disk to install to, whatever is on
+    /// it. Further paths after commas name disks that are erased as well.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
     /// Ours: set by an operator on a `MachineInventory` whose host has not registered yet: its
     /// SMBIOS UUID, by which the live system finds its network.
