@@ -33,6 +33,20 @@ const DATA: &str = "data";
 /// The disk that is missing at first.
 const SYSTEM: &str = "/dev/disk/by-id/virtio-system";
 
+/// Makes LVM on an array on two partitions of the system disk, as an installer of another system does.
+const LVM_ON_MD: &str = "set -e
+udevadm settle
+disk=$(readlink -f /dev/disk/by-id/virtio-system)
+wipefs -aq $disk
+printf 'label: gpt\n,2GiB\n,2GiB\n' | sfdisk -q $disk
+udevadm settle
+mdadm --create /dev/md100 --quiet --run --level=1 --metadata=1.2 --raid-devices=2 ${disk}1 ${disk}2
+pvcreate -qy /dev/md100
+vgcreate -q vg_old /dev/md100
+lvcreate -qy -L 64M -n root vg_old
+mkfs.ext4 -q /dev/vg_old/root
+udevadm settle";
+
 /// Two disks of one model and size with two paths to each, a part of an array, and one with a file system.
 fn make_disks(directory: &Path) -> Vec<DataDisk> {
     let make = |serial: &str, bus| {
@@ -125,18 +139,20 @@ impl Site<'_> {
         self.lifecycle.guest().unwrap().inside(script).await.unwrap().trim().to_owned()
     }
 
-    /// Several fit where none is named: each once, whatever paths lead to it, and the part of an array is none of them.
+    /// Several fit where none is named: each once, whatever paths lead to it, and the part of an array among them.
     async fn boot_without_a_device(&mut self, iso: &Path) {
         self.set_install(json!({ "device": null })).await;
         self.lifecycle.guest().unwrap().boot(iso).await.unwrap();
-        let message = self.await_waiting("3 disks fit the device selector").await;
+        let message = self.await_waiting("4 disks fit the device selector").await;
         let paths = self.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await;
         assert_eq!(paths, "4", "the kernel hides two paths to each");
         for serial in TWINS {
             let listed = format!("model QEMU NVMe Ctrl, serial {serial}");
             assert_eq!(message.matches(&listed).count(), 1, "{message}");
         }
-        assert!(message.contains("[vda is a part of something larger (linux_raid_member)]"), "{message}");
+        // mdadm may have begun to assemble the array.
+        let part = ["(but vda is a part of something larger (linux_raid_member))", "vda (but in use by md"];
+        assert!(part.iter().any(|part| message.contains(part)), "{message}");
         assert!(message.contains("[ext4 on the whole disk]"), "{message}");
         assert!(message.contains(annotation::INSTALL_DEVICE), "{message}");
     }
@@ -149,20 +165,33 @@ impl Site<'_> {
         self.await_waiting("is not empty: ext4 on the whole disk").await;
     }
 
-    async fn name_a_part_of_an_array(&mut self) {
-        self.name_device(&format!("/dev/disk/by-id/virtio-{PART}")).await;
-        let wanted = "never installed on: vda is a part of something larger (linux_raid_member)";
-        self.await_waiting(wanted).await;
+    async fn select_a_part_of_an_array(&mut self) {
+        let selector = json!([{ "key": "Serial", "operator": "In", "values": [PART] }]);
+        self.set_install(json!({ "device-selector": selector, "allow-erase": true })).await;
+        self.inside("systemctl restart baremetal-agent-register").await;
+        self.await_waiting("vda, is never taken by a selector").await;
     }
 
-    /// The disk that is named has a file system too: naming it is the permission.
-    async fn plug_the_named_disk_late(&mut self) {
-        self.name_device(SYSTEM).await;
+    /// The disk that is named is plugged in late, and carries LVM on an array: its path alone is no permission.
+    async fn plug_the_used_disk_late(&mut self) {
+        self.set_install(json!({ "device": SYSTEM, "device-selector": null, "allow-erase": false })).await;
+        self.inside("systemctl restart baremetal-agent-register").await;
         self.await_waiting("is not there yet").await;
+        self.inside("systemctl stop baremetal-agent-register").await;
         self.lifecycle.guest().unwrap().qemu().unwrap().plug_system_disk().await.unwrap();
+        self.inside(LVM_ON_MD).await;
+        self.inside("systemctl start --no-block baremetal-agent-register").await;
+        self.await_waiting("is not taken by its path alone: in use by md").await;
+    }
+
+    /// The annotation of this host is the permission.
+    async fn name_the_used_disk(&mut self) {
+        self.name_device(SYSTEM).await;
         let attached = await_attached(&self.inventories(), &self.name, LONG).await.unwrap();
         let host = attached.status.and_then(|status| status.host).unwrap();
         assert_eq!(host.install.unwrap().device, SYSTEM);
+        let left = self.inside("lsblk -rno TYPE; cat /proc/mdstat").await;
+        assert!(!left.contains("lvm") && !left.contains("raid1"), "{left}");
     }
 }
 
@@ -170,10 +199,10 @@ impl Site<'_> {
 // Shown: condition `Installed`: `InstallWaiting` with each disk once; nothing is written.
 // Fault: the disk that is selected holds a foreign file system.
 // Shown: condition `Installed`: `InstallWaiting` with what is on it; nothing is written.
-// Fault: an operator names a disk that is a part of an array.
+// Fault: a selector fits a disk that is a part of an array.
 // Shown: condition `Installed`: `InstallWaiting`; nothing is written.
-// Fault: the disk that is named appears late.
-// Shown: condition `Installed`: `InstallWaiting`; then it is installed on by itself.
+// Fault: the disk that is named appears late, and carries LVM on an array.
+// Shown: condition `Installed`: `InstallWaiting`; the annotation of the host has it taken apart and installed on.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_installs_on_its_named_disk_alone() {
     let site = QemuSite::start().await.unwrap();
@@ -193,10 +222,12 @@ async fn real_host_installs_on_its_named_disk_alone() {
     site.boot_without_a_device(&iso).await;
     progress.step("fault: the disk that is selected is not empty");
     site.select_a_disk_with_data().await;
-    progress.step("fault: the disk that is named is a part of an array");
-    site.name_a_part_of_an_array().await;
-    progress.step("fault: the disk that is named is plugged in late");
-    site.plug_the_named_disk_late().await;
+    progress.step("fault: the disk that is selected is a part of an array");
+    site.select_a_part_of_an_array().await;
+    progress.step("fault: the disk that is named is plugged in late, with LVM on an array");
+    site.plug_the_used_disk_late().await;
+    progress.step("the used disk is named for this host");
+    site.name_the_used_disk().await;
     site.lifecycle.guest().unwrap().running_mut().unwrap().power_cut().await;
     assert!(hash_disks(&disks) == before, "another disk than the named one was written to");
     progress.end();
