@@ -10,6 +10,7 @@ pub mod agent_mark;
 pub mod balancer;
 #[cfg(any(feature = "client", feature = "server"))]
 mod codec;
+pub mod distribution;
 pub mod facts;
 pub mod fields;
 #[cfg(feature = "generate")]
