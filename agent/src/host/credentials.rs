@@ -1,23 +1,21 @@
 //! Credentials that a kubelet got when it joined a cluster: in this system, or in a system on a
 //! disk.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::ground::paths::Root;
+use proto::distribution::{self, UNSUPPORTED, Unsupported};
 
-const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
-const MANIFESTS: &str = "/etc/kubernetes/manifests";
-const RANCHER: [&str; 4] = [
-    "/var/lib/rancher/rke2/agent",
-    "/var/lib/rancher/rke2/server",
-    "/var/lib/rancher/k3s/agent",
-    "/var/lib/rancher/k3s/server",
-];
+use crate::ground::paths::Root;
 
 pub fn are_in_system(root: &Root) -> bool {
     are_found(|path| vec![root.join(path)])
+}
+
+/// The distribution without a row whose node has joined in this system.
+pub fn find_unsupported(root: &Root) -> Option<&'static Unsupported> {
+    let has_joined = |row: &&Unsupported| row.joined_by.iter().any(|path| may_exist(&root.join(path)));
+    UNSUPPORTED.iter().find(has_joined)
 }
 
 /// True if the system on this persistent partition keeps credentials, in the directory of a
@@ -26,16 +24,16 @@ pub fn are_on_disk(partition: &Path) -> bool {
     are_found(|path| kept_places(partition, Path::new(path)))
 }
 
-/// A path that cannot be read counts as found, because it may hold credentials.
+/// Only a join writes these files; an image may ship each directory.
 fn are_found(places: impl Fn(&str) -> Vec<PathBuf>) -> bool {
-    places(KUBELET).iter().any(|path| path.try_exists().unwrap_or(true))
-        || places(MANIFESTS).iter().any(|directory| holds_entries(directory))
-        || RANCHER.iter().flat_map(|directory| places(directory)).any(|directory| directory.is_dir())
+    distribution::joined_by().into_iter().flat_map(places).any(|path| may_exist(&path))
 }
 
-fn holds_entries(directory: &Path) -> bool {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_some(),
+/// A path that cannot be read counts as found, because it may hold credentials. Links are not
+/// followed, because the target of a link on another system's disk is not on this system.
+fn may_exist(path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Ok(_) => true,
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
@@ -58,6 +56,8 @@ fn kept_places(partition: &Path, path: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -70,7 +70,13 @@ mod tests {
             (".state/etc-kubernetes-manifests.bind/etcd.yaml", true),
             (".state/var-lib.bind/rancher/rke2/agent/client-ca.crt", true),
             (".state/var-lib-rancher.bind/k3s/server/token", true),
-            (".state/var-lib-rancher-k3s-agent.bind/x", true),
+            (".state/var-lib-rancher-k3s-agent.bind/client-kubelet.crt", true),
+            (".state/etc-rancher.bind/node/password", true),
+            (".state/var-lib-rancher.bind/rke2/agent/images/rke2-images.linux-amd64.tar.zst", false),
+            (".state/var-lib-rancher.bind/k3s/agent/images/k3s-airgap-images-amd64.tar.zst", false),
+            (".state/var-lib-rancher.bind/k3s/server/manifests/own.yaml", false),
+            (".state/etc-kubernetes.bind/manifests/kube-vip.yaml", false),
+            (".state/var-lib-k0s.bind/kubelet.conf", true),
             (".state/etc-kubernetes.bind/patches/etcd.yaml", false),
             (".state/etc-kubernetes.overlay/work/kubelet.conf", false),
             (".state/var-lib-rancher.bind/x", false),

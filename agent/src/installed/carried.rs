@@ -91,7 +91,7 @@ mod tests {
             node_identity::remember(root, &identity).unwrap();
         };
         let lost = NewestPlan::Unknown(LostJournal { message: "damaged".into(), checksum: "00".into() });
-        let cases: [(&str, Prepare, NewestPlan, Option<CarriedNode>); 9] = [
+        let cases: [(&str, Prepare, NewestPlan, Option<CarriedNode>); 8] = [
             ("nothing", |_| (), NewestPlan::None, None),
             ("identity", identity, NewestPlan::None, Some(ours.clone())),
             ("identity, journal lost", identity, lost.clone(), Some(ours)),
@@ -120,13 +120,28 @@ mod tests {
                 NewestPlan::None,
                 None,
             ),
-            ("rke2", |root| put(root, "/var/lib/rancher/rke2/agent/x"), NewestPlan::None, unnamed),
         ];
         for (name, prepare, newest, want) in cases {
             let directory = tempfile::tempdir().unwrap();
             let root = Root::at(directory.path());
             prepare(&root);
             assert_eq!(observe_carried(&root, &newest).node, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn credentials_and_no_images_tell_a_node() {
+        for (path, want) in [
+            ("/var/lib/rancher/rke2/agent/client-kubelet.crt", true),
+            ("/var/lib/rancher/k3s/server/token", true),
+            ("/var/lib/k0s/kubelet.conf", true),
+            ("/var/lib/rancher/rke2/agent/images/x.tar.zst", false),
+            ("/var/lib/rancher/k3s/agent/images/x.tar.zst", false),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            put(&root, path);
+            assert_eq!(observe_carried(&root, &NewestPlan::None).node.is_some(), want, "{path}");
         }
     }
 
