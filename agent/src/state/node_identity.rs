@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use proto::distribution;
 use proto::plan::NodeIdentity;
 use serde::{Deserialize, Serialize};
 
@@ -85,9 +86,10 @@ pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), Failur
     for path in &files.chosen {
         edit_file(path, |text| environment::merge_labels(text, identity))?;
     }
-    for directory in list_distributions(root) {
-        durable::create_directory_with_mode(&directory, 0o755)?;
-        let path = directory.join(FRAGMENT);
+    for path in list_fragments(root) {
+        if let Some(directory) = path.parent() {
+            durable::create_directory_with_mode(directory, 0o755)?;
+        }
         durable::write_with_mode(&path, render_fragment(identity).as_bytes(), durable::SECRET)?;
     }
     Ok(())
@@ -97,8 +99,8 @@ pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), Failur
 pub fn forget_identity(root: &Root) -> Result<(), Failure> {
     durable::remove(&root.state().node_identity())?;
     remove_arguments(root)?;
-    for directory in list_distributions(root) {
-        durable::remove(&directory.join(FRAGMENT))?;
+    for path in list_fragments(root) {
+        durable::remove(&path)?;
     }
     Ok(())
 }
@@ -127,8 +129,8 @@ pub fn is_forgotten(root: &Root) -> Result<bool, Failure> {
             return Ok(false);
         }
     }
-    let mut fragments = list_distributions(root).into_iter().map(|directory| directory.join(FRAGMENT));
-    Ok(!root.state().node_identity().exists() && !fragments.any(|fragment| fragment.exists()))
+    let is_left = list_fragments(root).iter().any(|fragment| fragment.exists());
+    Ok(!root.state().node_identity().exists() && !is_left)
 }
 
 fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), Failure> {
@@ -148,10 +150,10 @@ fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), Failu
 
 const FRAGMENT: &str = "90-baremetal-agent.yaml";
 
-fn list_distributions(root: &Root) -> Vec<PathBuf> {
-    let directories = ["/etc/rancher/rke2", "/etc/rancher/k3s"].map(|path| root.join(path));
-    let installed = directories.into_iter().filter(|path| path.is_dir());
-    installed.map(|path| path.join("config.yaml.d")).collect()
+/// The fragments of every distribution. At the first boot nothing tells which one cloud-init will
+/// install, because cloud-init makes the directory later; the other fragments have no reader.
+fn list_fragments(root: &Root) -> Vec<PathBuf> {
+    distribution::fragments().into_iter().map(|directory| root.join(directory).join(FRAGMENT)).collect()
 }
 
 /// `key+` appends to the values of other fragments.

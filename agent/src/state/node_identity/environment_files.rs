@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use proto::distribution::KUBELET_STATE;
+
 use super::environment;
 use crate::ground::paths::{Root, read_or_empty};
 
 /// The files in which packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
 const USUAL: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];
-/// kubeadm writes its file there when a node joins, and a wipe empties the directory.
-const STATE_OF_KUBELET: &str = "/var/lib/kubelet";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EnvironmentFiles {
@@ -32,7 +32,8 @@ pub(super) fn find_files(root: &Root) -> EnvironmentFiles {
     let named: Vec<_> = ask_systemd(root)
         .unwrap_or_else(|| parse_unit(&read_unit(root)))
         .into_iter()
-        .filter(|path| !Path::new(path).starts_with(STATE_OF_KUBELET) && !path.contains(['*', '?', '[']))
+        // kubeadm writes its file there when a node joins, and a wipe empties the directory.
+        .filter(|path| !Path::new(path).starts_with(KUBELET_STATE) && !path.contains(['*', '?', '[']))
         .map(|path| root.join(path))
         .collect();
     let counting = named.iter().rposition(|path| environment::sets_variable(&read_or_empty(path)));
