@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use proto::distribution::{DISTRIBUTIONS, Distribution};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -26,11 +27,7 @@ use tokio_rustls::client::TlsStream;
 use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::Root;
 
-/// The authority of the cluster, in kubeadm's place.
-const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
-/// Certificate and key of the kubelet.
-const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-/// Every certificate of an API server that kubeadm makes has this name.
+/// Every certificate of an API server has this name, whichever distribution makes it.
 const NAME: &str = "kubernetes";
 /// An answer within this time is in time.
 pub(super) const IN_TIME: Duration = Duration::from_millis(1800);
@@ -120,22 +117,39 @@ fn no_http(error: &hyper::Error) -> ProbeError {
     ProbeError::unknown(describe_cause("the API server does not speak HTTP", error), READ_LOGS)
 }
 
+/// The distribution of this control plane, with the authority of the cluster: the first file of the
+/// table that exists.
+fn find_authority(root: &Root) -> Option<(&'static Distribution, PathBuf)> {
+    DISTRIBUTIONS.iter().find_map(|row| {
+        let mut paths = row.authorities.iter().map(|path| root.join(path));
+        paths.find(|path| path.exists()).map(|path| (row, path))
+    })
+}
+
 /// TLS that trusts only the cluster's authority.
 pub(super) fn open_connector(root: &Root) -> Result<TlsConnector, Failure> {
-    let path = root.join(AUTHORITY);
+    let (distribution, path) = find_authority(root).ok_or_else(no_authority)?;
     let certificates = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| {
         let message = format!("cannot read the cluster's authority {}", path.display());
-        let next_action = "none before kubeadm has run; else check /etc/kubernetes/pki";
+        let next_action = format!("check {} on the host", path.display());
         Failure::input_output(describe_cause(&message, &error), next_action)
     })?;
-    let config = configure_tls(certificates, read_kubelet(&root.join(KUBELET))).map_err(|error| {
+    let config = configure_tls(certificates, read_kubelet(root, distribution)).map_err(|error| {
         Failure::input_output(
             describe_cause("cannot use the certificates of this node", &error),
-            "check /etc/kubernetes/pki/ca.crt and the kubelet's certificate",
+            format!("check {} and {} on the host", path.display(), distribution.kubelet_certificate),
         )
     })?;
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn no_authority() -> Failure {
+    let paths: Vec<_> = DISTRIBUTIONS.iter().flat_map(|row| row.authorities).copied().collect();
+    Failure::input_output(
+        format!("no authority of a cluster is on this host ({})", paths.join(", ")),
+        "none before the control plane has started; else check that kubeadm, RKE2 or k3s installed it",
+    )
 }
 
 fn configure_tls(
@@ -156,9 +170,13 @@ fn configure_tls(
 }
 
 /// `None` for an anonymous request, which clusters answer by default.
-fn read_kubelet(path: &Path) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
-    let chain = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
-    let key = PrivateKeyDer::from_pem_file(path).ok()?;
+fn read_kubelet(
+    root: &Root,
+    distribution: &Distribution,
+) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let certificates = CertificateDer::pem_file_iter(root.join(distribution.kubelet_certificate)).ok()?;
+    let chain = certificates.collect::<Result<Vec<_>, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_file(root.join(distribution.kubelet_key)).ok()?;
     (!chain.is_empty()).then_some((chain, key))
 }
 
@@ -167,6 +185,29 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
+
+    #[test]
+    fn every_distribution_brings_authority_and_kubelet() {
+        for row in &DISTRIBUTIONS {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            let missing = open_connector(&root).err().unwrap();
+            assert!(missing.message.contains(row.authorities[0]), "{missing}");
+            let key = rcgen::KeyPair::generate().unwrap();
+            let certificate = rcgen::CertificateParams::new([NAME.to_owned()]).unwrap();
+            let certificate = certificate.self_signed(&key).unwrap().pem();
+            let put = |path: &str, text: &str| {
+                std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+                std::fs::write(root.join(path), text).unwrap();
+            };
+            put(row.authorities[0], &certificate);
+            assert!(open_connector(&root).is_ok() && read_kubelet(&root, row).is_none(), "{}", row.name);
+            put(row.kubelet_key, &key.serialize_pem());
+            // kubeadm has both in one file.
+            put(row.kubelet_certificate, &format!("{certificate}{}", key.serialize_pem()));
+            assert!(open_connector(&root).is_ok() && read_kubelet(&root, row).is_some(), "{}", row.name);
+        }
+    }
 
     #[test]
     fn refusals_are_answers_and_no_overload() {
