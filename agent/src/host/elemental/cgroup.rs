@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use proto::distribution;
+
 use crate::ground::paths::{Root, read_or_empty};
 use crate::host::command::{CommandError, Invocation};
 use crate::host::system::{Job, Output, deadlines};
@@ -19,8 +21,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// True for control groups of pods or containers, and for services of distributions, which leave
 /// their shims behind when they are stopped.
 fn is_workload(name: &str) -> bool {
-    let services = ["k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"];
-    name.contains("kubepods") || name.starts_with("cri-containerd-") || services.contains(&name)
+    let unit = name.strip_suffix(".service").unwrap_or_default();
+    name.contains("kubepods")
+        || name.starts_with("cri-containerd-")
+        || distribution::joint_units().contains(&unit)
 }
 
 /// True if only shims run in a service of containerd. The service leaves shims behind that did not
@@ -74,6 +78,25 @@ pub(super) async fn kill_cgroups(root: &Root) -> Result<Output, CommandError> {
     Ok(output)
 }
 
+/// Kills the processes of each control group and of its children. Control groups of version 1, and
+/// kernels before 5.14, have no `cgroup.kill`: there the group is frozen so that no process escapes
+/// by a fork, and each process is killed, until none is left.
+const KILL: &str = r#"
+list() { find "$1" -name cgroup.procs -exec cat {} + 2>/dev/null; }
+for cgroup; do
+  { echo 1 >"$cgroup/cgroup.kill"; } 2>/dev/null && continue
+  for round in 1 2 3 4 5 6 7 8 9 10; do
+    processes=$(list "$cgroup")
+    [ -n "$processes" ] || break
+    { echo 1 >"$cgroup/cgroup.freeze" || echo FROZEN >"$cgroup/freezer.state"; } 2>/dev/null
+    for process in $processes $(list "$cgroup"); do kill -9 "$process" 2>/dev/null; done
+    # A frozen process of version 1 ends only after the thaw.
+    { echo 0 >"$cgroup/cgroup.freeze" || echo THAWED >"$cgroup/freezer.state"; } 2>/dev/null
+    sleep 0.1
+  done
+done
+exit 0"#;
+
 /// Kills as a job, because the agent's own view of /sys is read-only.
 async fn send_kill(root: &Root) -> Result<Output, CommandError> {
     let cgroups = list_cgroups(root);
@@ -81,8 +104,7 @@ async fn send_kill(root: &Root) -> Result<Output, CommandError> {
         return Ok(Output::default());
     }
     let paths: Vec<_> = cgroups.iter().map(|path| path.display().to_string()).collect();
-    let script = "for cgroup; do echo 1 > \"$cgroup/cgroup.kill\"; done";
-    let mut args = vec!["-ec", script, "sh"];
+    let mut args = vec!["-c", KILL, "sh"];
     args.extend(paths.iter().map(String::as_str));
     let kill = Invocation::new("/bin/sh", &args, deadlines::QUERY);
     units::run_unit(root, &Job::named("kill-workload"), &kill).await?;
@@ -119,6 +141,31 @@ mod tests {
             assert_eq!(fs::read_to_string(kill).unwrap(), "1\n", "{path}");
         }
         assert!(!root.join(CGROUPS).join("system.slice/sshd.service/cgroup.kill").exists());
+    }
+
+    // Fault: the kernel has no `cgroup.kill` (control groups of version 1, or a kernel before 5.14).
+    // Shown: nothing: the processes are killed one by one.
+    #[tokio::test]
+    async fn workload_dies_without_a_kill_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let service = root.join(CGROUPS).join("system.slice/k3s.service");
+        // The kernel refuses to make a file, and this directory refuses to be one.
+        fs::create_dir_all(service.join("cgroup.kill")).unwrap();
+        fs::create_dir_all(service.join("child")).unwrap();
+        let mut children: Vec<_> = [service.clone(), service.join("child")]
+            .iter()
+            .map(|cgroup| {
+                let child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+                fs::write(cgroup.join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+                child
+            })
+            .collect();
+        send_kill(&root).await.unwrap();
+        for child in &mut children {
+            let ended = std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap());
+            assert_eq!(ended, Some(9));
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proto::distribution::KUBELET_STATE;
+
 use crate::ground::durable;
 use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::Root;
@@ -26,8 +28,9 @@ fn list_mount_points(table: &str) -> Vec<PathBuf> {
         let fields: Vec<_> = mount.split(' ').collect();
         let (Some(device), Some(point)) = (fields.get(2), fields.get(4)) else { continue };
         let is_disk = source.split(' ').nth(1).is_some_and(|source| source.starts_with("/dev/"));
-        let is_volume = Path::new(point).starts_with("/var/lib/kubelet/pods")
-            || Path::new(point).starts_with("/var/lib/kubelet/plugins");
+        let below_kubelet = Path::new(point).strip_prefix(KUBELET_STATE);
+        let is_volume =
+            below_kubelet.is_ok_and(|below| below.starts_with("pods") || below.starts_with("plugins"));
         // The kernel escapes special characters, and no path of this host has any.
         if is_disk && !is_volume && !point.contains('\\') {
             by_device.entry((*device).to_owned()).or_insert_with(|| PathBuf::from(point));

@@ -5,77 +5,97 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proto::distribution;
+
 use super::cgroup;
 use crate::ground::paths::Root;
 use crate::host::command::{CommandError, Invocation};
 use crate::host::system::{Output, deadlines};
 
-const SOCKET: &str = "/run/containerd/containerd.sock";
 /// Deadline of one answer, so that a hanging runtime does not hold the plan.
 const ANSWER: Duration = Duration::from_secs(30);
 
-enum Client {
-    /// The path of the program, because systemd's PATH lacks some of the directories.
+/// A container runtime that can be asked, with the path of the program because systemd's PATH lacks
+/// some of the directories.
+struct Client {
+    socket: &'static str,
+    program: Program,
+}
+
+enum Program {
     Crictl(PathBuf),
-    Ctr,
-    /// There is no socket, so no runtime can be asked.
-    None,
+    Ctr(PathBuf),
 }
 
-fn runtime_client(root: &Root) -> Client {
-    let installed = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/opt/bin"]
-        .iter()
-        .map(|directory| root.join(directory).join("crictl"))
-        .find(|program| program.exists());
-    match installed {
-        _ if !root.join(SOCKET).exists() => Client::None,
-        Some(program) => Client::Crictl(program),
-        None => Client::Ctr,
-    }
+/// Directories in which packages put the clients.
+const PROGRAMS: [&str; 5] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/opt/bin"];
+
+fn find_program(root: &Root, name: &str) -> Option<PathBuf> {
+    let directories = PROGRAMS.into_iter().chain(distribution::programs());
+    directories.map(|directory| root.join(directory).join(name)).find(|program| program.exists())
 }
 
-/// The workload that the runtime knows, and control groups with processes. The control groups cover
+/// The runtimes of all distributions whose socket exists; without a socket no runtime can be asked.
+fn list_clients(root: &Root) -> Vec<Client> {
+    let sockets = distribution::sockets().into_iter().filter(|socket| root.join(socket).exists());
+    let to_client = |socket| {
+        let ctr = || Program::Ctr(find_program(root, "ctr").unwrap_or_else(|| PathBuf::from("ctr")));
+        Client { socket, program: find_program(root, "crictl").map_or_else(ctr, Program::Crictl) }
+    };
+    sockets.map(to_client).collect()
+}
+
+/// The workload that the runtimes know, and control groups with processes. The control groups cover
 /// a runtime that does not answer.
 pub(super) async fn list_workload(root: &Root) -> Vec<String> {
-    let known = match runtime_client(root) {
-        Client::None => Ok(Vec::new()),
-        Client::Crictl(program) => list_names(crictl_command(&program, &["pods", "--quiet"], ANSWER)).await,
-        Client::Ctr => list_names(ctr_command(&["containers", "list", "--quiet"])).await,
-    };
-    let mut names = known.unwrap_or_else(|error| {
-        tracing::warn!(%error, "container runtime does not answer");
-        Vec::new()
-    });
+    let mut names = Vec::new();
+    for client in list_clients(root) {
+        let command = match &client.program {
+            Program::Crictl(_) => client.command(&["pods", "--quiet"], ANSWER),
+            Program::Ctr(_) => client.command(&["containers", "list", "--quiet"], ANSWER),
+        };
+        match list_names(command).await {
+            Ok(known) => names.extend(known),
+            Err(error) => tracing::warn!(socket = client.socket, %error, "container runtime does not answer"),
+        }
+    }
     names.extend(cgroup::list_cgroups(root).iter().map(|path| path.display().to_string()));
     names
 }
 
 pub(super) async fn remove_workload(root: &Root) -> Result<Output, CommandError> {
     let mut output = String::new();
-    match runtime_client(root) {
-        Client::None => output.push_str("the container runtime is not running\n"),
-        Client::Crictl(program) => {
-            let remove = crictl_command(&program, &["rmp", "--force", "--all"], deadlines::REMOVE_WORKLOAD);
-            append_output(&mut output, remove).await;
+    let clients = list_clients(root);
+    if clients.is_empty() {
+        output.push_str("the container runtime is not running\n");
+    }
+    for client in clients {
+        match &client.program {
+            Program::Crictl(_) => {
+                let remove = client.command(&["rmp", "--force", "--all"], deadlines::REMOVE_WORKLOAD);
+                append_output(&mut output, remove).await;
+            }
+            Program::Ctr(_) => match remove_by_ctr(&client).await {
+                Ok(Output(text)) => output.push_str(&text),
+                Err(error) => drop(writeln!(output, "{error}")),
+            },
         }
-        Client::Ctr => match remove_by_ctr().await {
-            Ok(Output(text)) => output.push_str(&text),
-            Err(error) => drop(writeln!(output, "{error}")),
-        },
     }
     output.push_str(&cgroup::kill_cgroups(root).await?.0);
     Ok(Output(output))
 }
 
-async fn remove_by_ctr() -> Result<Output, CommandError> {
+async fn remove_by_ctr(client: &Client) -> Result<Output, CommandError> {
     let mut output = String::new();
-    for task in list_names(ctr_command(&["tasks", "list", "--quiet"])).await? {
-        let kill = ctr_command(&["tasks", "kill", "--signal", "SIGKILL", "--all", &task]);
+    for task in list_names(client.command(&["tasks", "list", "--quiet"], ANSWER)).await? {
+        let kill = client.command(&["tasks", "kill", "--signal", "SIGKILL", "--all", &task], ANSWER);
         append_output(&mut output, kill).await;
-        append_output(&mut output, ctr_command(&["tasks", "delete", "--force", &task])).await;
+        let delete = client.command(&["tasks", "delete", "--force", &task], ANSWER);
+        append_output(&mut output, delete).await;
     }
-    for container in list_names(ctr_command(&["containers", "list", "--quiet"])).await? {
-        append_output(&mut output, ctr_command(&["containers", "delete", &container])).await;
+    for container in list_names(client.command(&["containers", "list", "--quiet"], ANSWER)).await? {
+        let delete = client.command(&["containers", "delete", &container], ANSWER);
+        append_output(&mut output, delete).await;
     }
     Ok(Output(output))
 }
@@ -94,17 +114,16 @@ async fn list_names(command: Invocation) -> Result<Vec<String>, CommandError> {
     Ok(captured.stdout.split_whitespace().map(str::to_owned).collect())
 }
 
-fn crictl_command(program: &std::path::Path, args: &[&str], deadline: Duration) -> Invocation {
-    let endpoint = format!("--runtime-endpoint=unix://{SOCKET}");
-    let mut all = vec![endpoint.as_str(), "--timeout=30s"];
-    all.extend(args);
-    Invocation::new(&program.display().to_string(), &all, deadline)
-}
-
-fn ctr_command(args: &[&str]) -> Invocation {
-    let mut all = vec!["--address", SOCKET, "--namespace", "k8s.io"];
-    all.extend(args);
-    Invocation::new("ctr", &all, ANSWER)
+impl Client {
+    fn command(&self, args: &[&str], deadline: Duration) -> Invocation {
+        let endpoint = format!("--runtime-endpoint=unix://{}", self.socket);
+        let (program, mut all) = match &self.program {
+            Program::Crictl(program) => (program, vec![endpoint.as_str(), "--timeout=30s"]),
+            Program::Ctr(program) => (program, vec!["--address", self.socket, "--namespace", "k8s.io"]),
+        };
+        all.extend(args);
+        Invocation::new(&program.display().to_string(), &all, deadline)
+    }
 }
 
 #[cfg(test)]
@@ -130,14 +149,27 @@ mod tests {
     }
 
     #[test]
-    fn the_command_lines_name_the_socket() {
-        let crictl = crictl_command("/opt/bin/crictl".as_ref(), &["pods", "--quiet"], ANSWER);
-        assert_eq!(crictl.program, "/opt/bin/crictl");
-        assert_eq!(
-            crictl.args,
-            ["--runtime-endpoint=unix:///run/containerd/containerd.sock", "--timeout=30s", "pods", "--quiet"]
-        );
-        let ctr = ctr_command(&["tasks", "list"]);
-        assert_eq!(ctr.args, ["--address", SOCKET, "--namespace", "k8s.io", "tasks", "list"]);
+    fn command_lines_name_each_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let put = |path: &str| {
+            std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            std::fs::write(root.join(path), "").unwrap();
+        };
+        for socket in distribution::sockets() {
+            put(socket);
+        }
+        let shown = |args: &[&str]| -> Vec<Vec<String>> {
+            let clients = list_clients(&root);
+            clients.iter().map(|client| client.command(args, ANSWER).args).collect()
+        };
+        let (containerd, k3s) = ("/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock");
+        let ctr = |socket| ["--address", socket, "--namespace", "k8s.io", "tasks", "list"].map(str::to_owned);
+        assert_eq!(shown(&["tasks", "list"]), [ctr(containerd), ctr(k3s)]);
+        put("/var/lib/rancher/rke2/bin/crictl");
+        let crictl = |socket| {
+            [&format!("--runtime-endpoint=unix://{socket}"), "--timeout=30s", "pods"].map(str::to_owned)
+        };
+        assert_eq!(shown(&["pods"]), [crictl(containerd), crictl(k3s)]);
     }
 }
