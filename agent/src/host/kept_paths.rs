@@ -3,19 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proto::distribution::DISTRIBUTIONS;
+
 use crate::ground::paths::Root;
 
 /// Paths of every node. Without them cloud-init would join the node again at each boot.
 const EVERY: [&str; 1] = ["/var/lib/cloud"];
-/// Paths of the nodes that these units start.
-const OF_UNITS: [(&str, &[&str]); 5] = [
-    ("kubelet", &["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/etcd", "/etc/kubernetes"]),
-    ("rke2-server", RANCHER),
-    ("rke2-agent", RANCHER),
-    ("k3s", RANCHER),
-    ("k3s-agent", RANCHER),
-];
-const RANCHER: &[&str] = &["/var/lib/kubelet", "/var/lib/rancher", "/etc/rancher"];
 const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
 const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 /// Deepest stack of overlays that is followed.
@@ -26,8 +19,9 @@ const DEPTH: usize = 4;
 pub fn find_lost_paths(root: &Root) -> Vec<PathBuf> {
     let Ok(text) = fs::read_to_string(root.join("/proc/self/mountinfo")) else { return vec![] };
     let mounts: Vec<_> = text.lines().filter_map(Mount::parse).collect();
-    let of_units = OF_UNITS.iter().filter(|(unit, _)| has_unit(root, unit)).flat_map(|(_, paths)| *paths);
-    let mut paths: Vec<_> = EVERY.iter().chain(of_units).map(PathBuf::from).collect();
+    let installed = DISTRIBUTIONS.iter().filter(|row| row.kubelets.iter().any(|unit| has_unit(root, unit)));
+    let mut paths: Vec<_> =
+        EVERY.iter().chain(installed.flat_map(|row| row.kept)).map(PathBuf::from).collect();
     paths.sort();
     paths.dedup();
     paths.retain(|path| !is_kept(&mounts, path, DEPTH));

@@ -94,7 +94,10 @@ fn step_done(output: impl Into<String>) -> StepDone {
 /// Runs one step to its end. The executor carries out reboots itself.
 pub(crate) async fn run_step<S: System>(step: &Step, context: &Context<'_, S>) -> Result<StepDone, Failure> {
     match step {
-        Step::RequestCleanup => prepare::request_cleanup(context.root, context.plan_id),
+        Step::RequestCleanup => {
+            node::refuse_unsupported(context.root, context.system).await?;
+            prepare::request_cleanup(context.root, context.plan_id)
+        }
         Step::CleanCloudInit => prepare::clean_cloud_init(context).await,
         Step::WriteSeed(seed) => prepare::write_seed(context.root, context.plan_id, seed),
         Step::WriteNodeIdentity(identity) => prepare::write_identity(context.root, identity),
@@ -104,6 +107,7 @@ pub(crate) async fn run_step<S: System>(step: &Step, context: &Context<'_, S>) -
         Step::Reboot => Ok(StepDone::default()),
         Step::VerifySystem { image } => verify::verify_system(context, image).await,
         Step::StopKubelet => {
+            node::refuse_unsupported(context.root, context.system).await?;
             duty::end_duty(context.root)?;
             node::stop_kubelet(context.system).await
         }

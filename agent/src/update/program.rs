@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use proto::distribution;
+
 use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure, OnPath as _};
 use crate::ground::paths::{Root, StateDir};
@@ -31,7 +33,6 @@ const UNITS: [(&str, &str); 6] = [
 
 /// The drop-in that makes the units of a node wait for early boot.
 const GATE: &str = include_str!("../../../systemd/baremetal-agent-gate.conf");
-const NODE_UNITS: [&str; 6] = ["kubelet", "containerd", "rke2-server", "rke2-agent", "k3s", "k3s-agent"];
 
 /// The directory of the assessment's checkers is read-only, so the assessment asks the agent before
 /// it starts them.
@@ -69,7 +70,7 @@ pub fn write_units(root: &Root, program: &Path) -> Result<(), Failure> {
             enabled.map_or(Ok(()), |enabled| enable_unit(&directory, name, enabled, target))?;
         }
     }
-    for unit in NODE_UNITS {
+    for unit in distribution::units() {
         write_file(&directory.join(format!("{unit}.service.d/20-baremetal-agent.conf")), GATE)?;
     }
     let assessed = ASSESSED.replace(CARRIED, &program.display().to_string());

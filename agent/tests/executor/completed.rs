@@ -89,6 +89,32 @@ async fn every_distribution_is_stopped_and_removed() {
     }
 }
 
+// Fault: the host carries a node of a distribution that the table does not have.
+// Shown: the first step of the plan fails with its name; nothing of the node is stopped or removed.
+#[tokio::test(start_paused = true)]
+async fn unsupported_node_is_refused_untouched() {
+    for plan in [clean(1), reprovision(1)] {
+        for is_running in [false, true] {
+            let host = Host::new();
+            let credentials = host.root.join("/var/lib/k0s/kubelet.conf");
+            let host = if is_running {
+                Host { simulated: host.simulated.clone().with_unit("k0sworker.service").unwrap(), ..host }
+            } else {
+                fs::create_dir_all(credentials.parent().unwrap()).unwrap();
+                fs::write(&credentials, "secret").unwrap();
+                host
+            };
+            let before = host.simulated.effects().len();
+            let reports = host.play(&plan).await;
+            let Some(Reported::Failed(failed)) = reports[0].outcome.clone() else { panic!("{reports:?}") };
+            let failure = failed.failure.unwrap();
+            assert!(failure.message.contains("k0s") && !failure.next_action.is_empty(), "{failure:?}");
+            assert_eq!(host.simulated.effects()[before..], [""; 0]);
+            assert_eq!(credentials.exists(), !is_running);
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_clean_empties_the_journal() {
     let host = Host::new();

@@ -1,26 +1,47 @@
 //! Stops the processes of a node in this order: the kubelet first, because it would start the
 //! workload again; containerd last, because the removal of the workload needs it.
 
+use proto::distribution::{self, DISTRIBUTIONS, UNSUPPORTED};
 use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::step_done;
 use crate::ground::failure::{Failure, FailureClass};
+use crate::ground::paths::Root;
+use crate::host::credentials;
 use crate::host::system::System;
 
-/// The services that run the kubelet, by distribution.
-const KUBELETS: [&str; 5] =
-    ["kubelet.service", "rke2-agent.service", "rke2-server.service", "k3s-agent.service", "k3s.service"];
-const CONTAINERD: &str = "containerd.service";
+/// Refuses a node of a distribution without a row in the table, before anything of it is stopped or
+/// removed: the clean would leave its processes and credentials to the next machine.
+pub(super) async fn refuse_unsupported<S: System>(root: &Root, system: &S) -> Result<(), Failure> {
+    let mut found = credentials::find_unsupported(root);
+    for row in &UNSUPPORTED {
+        for unit in row.kubelets {
+            if found.is_none() && system.unit_runs(&format!("{unit}.service")).await? {
+                found = Some(row);
+            }
+        }
+    }
+    let Some(row) = found else { return Ok(()) };
+    Err(Failure::refused(
+        format!("this host carries a node of {}, which this provider cannot remove", row.name),
+        format!(
+            "remove {} by its own command on the host, or wipe the disk and install the host again",
+            row.name
+        ),
+    ))
+}
 
 pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<StepDone, Failure> {
-    for unit in KUBELETS {
-        stop_unit(system, unit).await?;
+    for unit in distribution::kubelets() {
+        stop_unit(system, &format!("{unit}.service")).await?;
     }
     Ok(StepDone::default())
 }
 
 pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<StepDone, Failure> {
-    stop_unit(system, CONTAINERD).await?;
+    for unit in DISTRIBUTIONS.iter().flat_map(|row| row.runtimes) {
+        stop_unit(system, &format!("{unit}.service")).await?;
+    }
     // Containers outlive their runtime.
     remove_workload(system).await
 }
