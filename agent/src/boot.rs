@@ -10,7 +10,10 @@ mod live_seed;
 mod own_network;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
+use proto::distribution::{self, Extent};
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 
@@ -22,7 +25,7 @@ use crate::host::kept_paths::find_lost_paths;
 use crate::host::observed;
 use crate::host::wipe;
 use crate::state::journal::{self, Journal, State};
-use crate::state::receipt::{self, Receipt};
+use crate::state::receipt::{self, Receipt, WipeProgress};
 use crate::state::{connections, network_trial, node_identity, seed};
 
 /// The actions and the failures of early boot.
@@ -43,6 +46,10 @@ impl Summary {
         result.map_err(|failure| self.problems.push(failure)).ok()
     }
 }
+
+/// The time limit of a wipe. It ends before `TimeoutStartSec` of the unit, so that the progress is
+/// written, the file systems are flushed and the host comes up.
+const PATIENCE: Duration = Duration::from_mins(8);
 
 /// Runs early boot. The function may be killed at any point and run again.
 pub fn run(root: &Root) -> Summary {
@@ -79,7 +86,7 @@ pub fn run(root: &Root) -> Summary {
             Some(seed::restore_seed)
         }
         Decision::Wipe(plan) => {
-            let wiped = clean_up(root, &plan)
+            let wiped = clean_up(root, &plan, Instant::now() + PATIENCE)
                 .context("cannot wipe the former node, so the new one is not started at this boot");
             let wiped = summary.keep_result(wiped);
             let is_held = wiped.is_none();
@@ -109,12 +116,18 @@ type RestoreSeed = fn(&Root) -> Result<seed::Restored, Failure>;
 /// The units of kubelet and containerd start only if [`Root::node_gate`] exists, so no node starts
 /// if this verb was killed or never ran.
 fn prepare_node(root: &Root, summary: &mut Summary) {
-    keep_seed(seed::restore_seed(root), summary);
+    let is_restored = keep_seed(seed::restore_seed(root), summary);
     keep_connections(root, summary);
     failpoint("boot::seed::after");
-    write_identity(root, summary);
+    let is_identified = write_identity(root, summary);
     failpoint("boot::identity::after");
-    summary.keep_result(open_gate(root));
+    if is_restored && is_identified {
+        summary.keep_result(open_gate(root));
+        return;
+    }
+    // Another seed may lie in cloud-init's place, and a providerID never changes.
+    summary.keep_result(durable::remove(&root.node_gate()));
+    summary.add_note("seed or node identity could not be written: at this boot no node is started");
 }
 
 fn hold_node(root: &Root, restore: RestoreSeed, summary: &mut Summary) {
@@ -263,31 +276,66 @@ fn decide_by_journal(plan: PlanId, journal: &Journal) -> Decision {
 /// The receipt is durable before the marker is removed. After a crash in between, the next boot
 /// finds both and only removes the marker, because the directories may belong to the new node by
 /// then.
-fn clean_up(root: &Root, plan: &PlanId) -> Result<String, Failure> {
+fn clean_up(root: &Root, plan: &PlanId, until: Instant) -> Result<String, Failure> {
     let state = root.state();
     let wiped = receipt::read_receipt(root).is_some_and(|receipt| receipt.plan_id == plan.as_str());
     if !wiped {
         failpoint("boot::wipe::before");
-        let mut kept = Vec::new();
-        for directory in wipe::NODE_DIRECTORIES {
-            kept.extend(wipe::empty_directory(root, directory)?);
-            failpoint("boot::wipe::during");
-        }
-        wipe::remove_rendered_network(root)?;
-        wipe::flush_directories(root, &wipe::NODE_DIRECTORIES)?;
+        let kept = wipe_node(root, plan, until)?;
         let receipt = Receipt { plan_id: plan.to_string(), boot_id: observed::boot_id(root)?, kept };
         receipt::write_receipt(root, &receipt)?;
         failpoint("boot::wipe::receipt");
     }
     durable::remove(&state.cleanup_marker())?;
+    durable::remove(&state.cleanup_progress())?;
     failpoint("boot::wipe::after");
     Ok(format!("wiped the former node for plan {plan}"))
 }
 
-fn keep_seed(restored: Result<seed::Restored, Failure>, summary: &mut Summary) {
-    if summary.keep_result(restored.context("cannot restore the seed")) == Some(seed::Restored::Written) {
+/// Returns the mount points that stay. A wipe that reaches its time limit leaves a record of its
+/// progress, by which the agent has the host boot again, and the next boot continues.
+fn wipe_node(root: &Root, plan: &PlanId, until: Instant) -> Result<Vec<PathBuf>, Failure> {
+    let (mut kept, mut removed) = (Vec::new(), 0);
+    let directories = distribution::wiped_directories(Extent::Tree);
+    for directory in &directories {
+        let emptied = wipe::empty_until(root, directory, Some(until))?;
+        removed += emptied.removed;
+        if !emptied.is_complete {
+            wipe::flush_directories(root, &directories)?;
+            return Err(interrupt_wipe(root, plan, directory, removed)?);
+        }
+        kept.extend(emptied.kept);
+        failpoint("boot::wipe::during");
+    }
+    let with_files = distribution::wiped_directories(Extent::Files);
+    for directory in &with_files {
+        wipe::remove_files(root, directory)?;
+    }
+    wipe::remove_rendered_network(root)?;
+    wipe::flush_directories(root, &directories)?;
+    wipe::flush_directories(root, &with_files)?;
+    Ok(kept)
+}
+
+fn interrupt_wipe(root: &Root, plan: &PlanId, directory: &str, removed: u64) -> Result<Failure, Failure> {
+    let earlier = receipt::read_progress(root).filter(|progress| progress.plan_id == plan.as_str());
+    let progress = WipeProgress {
+        plan_id: plan.to_string(),
+        boot_id: observed::boot_id(root)?,
+        removed: removed + earlier.map_or(0, |progress| progress.removed),
+        directory: directory.to_owned(),
+    };
+    receipt::write_progress(root, &progress)?;
+    Ok(Failure::input_output(progress.to_string(), "none: the agent reboots the host for it"))
+}
+
+/// Returns false if cloud-init may read another seed.
+fn keep_seed(restored: Result<seed::Restored, Failure>, summary: &mut Summary) -> bool {
+    let restored = summary.keep_result(restored.context("cannot restore the seed"));
+    if restored == Some(seed::Restored::Written) {
         summary.add_note("wrote the NoCloud seed");
     }
+    restored.is_some()
 }
 
 fn keep_connections(root: &Root, summary: &mut Summary) {
@@ -303,17 +351,19 @@ fn keep_connections(root: &Root, summary: &mut Summary) {
 
 const NO_IDENTITY: &str = "cannot write the kubelet's identity";
 
-fn write_identity(root: &Root, summary: &mut Summary) {
+/// Returns false if a kubelet might start with another identity.
+fn write_identity(root: &Root, summary: &mut Summary) -> bool {
     let Some(stored) = summary.keep_result(node_identity::read(root).context(NO_IDENTITY)) else {
-        return;
+        return false;
     };
     let Some(identity) = stored else {
-        summary.keep_result(node_identity::remove_arguments(root).context(NO_IDENTITY));
-        return;
+        return summary.keep_result(node_identity::remove_arguments(root).context(NO_IDENTITY)).is_some();
     };
-    if summary.keep_result(node_identity::apply_identity(root, &identity).context(NO_IDENTITY)).is_some() {
+    let applied = summary.keep_result(node_identity::apply_identity(root, &identity).context(NO_IDENTITY));
+    if applied.is_some() {
         summary.add_note(format!("kubelet is {}", identity.provider_id));
     }
+    applied.is_some()
 }
 
 #[cfg(test)]

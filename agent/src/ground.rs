@@ -5,6 +5,9 @@ pub mod durable;
 pub mod failpoint;
 pub mod failure;
 pub mod file_changes;
+#[cfg(test)]
+pub(crate) mod limited;
 pub mod overwrite;
 pub mod paths;
+pub mod tree;
 pub mod version;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use agent::ground::durable;
 use agent::ground::paths::Root;
 use agent::host::wipe;
 use nix::mount::{MsFlags, mount};
@@ -63,6 +64,27 @@ fn an_overlay_is_emptied_but_for_its_mounts() {
         };
         assert_eq!(left(""), [kubelet.join("pods")]);
         assert_eq!((left("pods/a"), left("pods/b")), (vec![volume.clone()], vec![bound.clone()]));
+    };
+    thread::scope(|scope| scope.spawn(in_namespace).join()).unwrap();
+}
+
+// Fault: the image has a seed of its own, and its directory is an overlay.
+// Shown: nothing: the seed of the plan replaces the image's.
+#[test]
+fn merged_directory_of_an_overlay_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_namespace = || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap();
+        let cloud = directory.path().join("cloud");
+        mount_overlay(directory.path(), &cloud);
+        let seed = cloud.join("pods/of/the");
+        assert!(seed.join("image").exists(), "the image's seed is in the lower layer");
+        durable::replace_directory(&seed, &[("user-data", b"of the plan")]).unwrap();
+        assert_eq!(fs::read(seed.join("user-data")).unwrap(), b"of the plan");
+        assert_eq!(fs::read_dir(&seed).unwrap().count(), 1, "the image's file is gone");
+        durable::replace_directory(&seed, &[("user-data", b"of the next")]).unwrap();
+        assert_eq!(fs::read_dir(seed.parent().unwrap()).unwrap().count(), 1, "no former directory is left");
     };
     thread::scope(|scope| scope.spawn(in_namespace).join()).unwrap();
 }

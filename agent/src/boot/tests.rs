@@ -107,7 +107,7 @@ impl Host {
         host.put("/proc/sys/kernel/random/boot_id", "boot-2\n");
         host.put("/run/elemental/active_mode", "1");
         host.put("/etc/default/kubelet", "");
-        for directory in wipe::NODE_DIRECTORIES {
+        for directory in distribution::wiped_directories(Extent::Tree) {
             host.put(&format!("{directory}/of/the/former/node"), "secret");
         }
         let seed = Seed {
@@ -143,7 +143,7 @@ impl Host {
 
     fn is_wiped(&self) -> bool {
         let left = |path: &&str| fs::read_dir(self.root.join(path)).unwrap().count();
-        wipe::NODE_DIRECTORIES.iter().all(|path| left(path) == 0)
+        distribution::wiped_directories(Extent::Tree).iter().all(|path| left(path) == 0)
     }
 
     fn may_start_node(&self) -> bool {
@@ -167,6 +167,41 @@ fn planned_reboot_applies_wipe_seed_and_identity() {
     let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
     assert!(kubelet.contains("--provider-id=baremetal:///h"), "{kubelet}");
     assert!(host.root.node_gate().exists());
+}
+
+#[test]
+fn a_wipe_keeps_images_and_removes_credentials() {
+    for name in ["rke2", "k3s"] {
+        let host = Host::rebooted();
+        let agent = format!("/var/lib/rancher/{name}/agent");
+        let images = format!("{agent}/images/x.tar.zst");
+        let removed = ["client-kubelet.key", "pod-manifests/etcd.yaml", "etc/containerd/config.toml"]
+            .map(|path| format!("{agent}/{path}"));
+        host.put(&images, "image");
+        for path in &removed {
+            host.put(path, "former");
+        }
+        host.boot();
+        assert!(host.root.join(&images).exists(), "{name}");
+        for path in removed {
+            assert!(!host.root.join(&path).exists(), "{path}");
+        }
+    }
+}
+
+#[test]
+fn rke2_and_k3s_learn_identity_at_first_boot() {
+    let host = Host::rebooted();
+    assert!(!host.root.join("/etc/rancher").join("rke2").exists(), "cloud-init makes the directory later");
+    host.boot();
+    for directory in distribution::fragments() {
+        let path = host.root.join(directory).join("90-baremetal-agent.yaml");
+        let fragment = fs::read_to_string(path).unwrap();
+        assert!(fragment.contains("provider-id=baremetal:///h"), "{directory}: {fragment}");
+        assert!(fragment.contains("metal3.io/uuid=u"), "{directory}: {fragment}");
+    }
+    node_identity::forget_identity(&host.root).unwrap();
+    assert!(node_identity::is_forgotten(&host.root).unwrap());
 }
 
 #[test]
@@ -269,6 +304,44 @@ fn a_failed_wipe_leaves_no_receipt() {
     assert!(host.root.state().cleanup_marker().exists());
     assert_eq!(host.user_data(), b"");
     assert!(!host.may_start_node());
+}
+
+// Fault: the wipe of a former node takes longer than a boot waits.
+// Shown: console and step: how many files are removed; the host reboots and the wipe goes on.
+#[test]
+fn a_long_wipe_goes_on_at_next_boot() {
+    let host = Host::rebooted();
+    let plan = PlanId::parse("reprovision-01").unwrap();
+    let mut boots = 0;
+    let mut removed = 0;
+    while let Err(failure) = clean_up(&host.root, &plan, Instant::now()) {
+        let progress = receipt::read_progress(&host.root).unwrap();
+        assert!(failure.message.contains(&format!("{} files", progress.removed)), "{failure}");
+        assert!(progress.removed > removed, "no boot without progress");
+        assert!(receipt::read_receipt(&host.root).is_none() && host.root.state().cleanup_marker().exists());
+        removed = progress.removed;
+        boots += 1;
+        assert!(boots < 1000, "{failure}");
+    }
+    assert!(boots > 1 && host.is_wiped());
+    assert!(receipt::read_receipt(&host.root).is_some() && receipt::read_progress(&host.root).is_none());
+}
+
+// Fault: the seed cannot be restored at a boot.
+// Shown: host console: the cause; no unit of a node starts.
+#[test]
+fn a_seed_that_is_lost_keeps_the_gate_shut() {
+    let host = Host::rebooted();
+    host.boot();
+    assert!(host.root.node_gate().exists());
+    // A file is in the place of the directory above the seed.
+    let parent = host.root.nocloud_seed().parent().unwrap().to_owned();
+    fs::remove_dir_all(&parent).unwrap();
+    fs::write(&parent, "").unwrap();
+    let summary = run(&host.root);
+    assert!(summary.problems[0].message.starts_with("cannot restore the seed"), "{:?}", summary.problems);
+    assert!(summary.done.iter().any(|note| note.contains("no node is started")), "{:?}", summary.done);
+    assert!(!host.root.node_gate().exists());
 }
 
 #[test]

@@ -4,17 +4,19 @@
 #[cfg(feature = "failpoints")]
 pub mod shadow;
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 use serde::Serialize;
 
 use crate::ground::failpoint::failpoint;
 use crate::ground::failure::{Failure, FailureClass, OnPath as _};
-use crate::ground::overwrite::overwrite_directory;
+use crate::ground::overwrite::{Flush, Readable, overwrite_directory};
 
 /// Mode of files that only root may read.
 pub const SECRET: u32 = 0o600;
@@ -100,11 +102,14 @@ fn flush_file(file: &File, path: &Path) -> io::Result<()> {
     record_flushed(Flushed::File, path)
 }
 
-/// Flushes the file systems that hold these directories; a missing directory is skipped.
+/// Flushes the file systems that hold these directories, each once; a missing directory is skipped.
 pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), Failure> {
+    let mut flushed = BTreeSet::new();
     for path in directories.iter().filter(|path| path.is_dir()) {
         let directory = File::open(path).on("open", path)?;
-        nix::unistd::syncfs(&directory).map_err(io::Error::from).on("flush the file system of", path)?;
+        if flushed.insert(directory.metadata().on("read", path)?.dev()) {
+            nix::unistd::syncfs(&directory).map_err(io::Error::from).on("flush the file system of", path)?;
+        }
         record_flushed(Flushed::FileSystem, path).on("record", path)?;
     }
     Ok(())
@@ -180,7 +185,10 @@ pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Fai
     flush_directory(&temporary)?;
     failpoint("durable::directory::written");
     if path.exists() {
-        exchange_paths(&temporary, path).on("replace", path)?;
+        match exchange_paths(&temporary, path) {
+            Err(error) if cannot_exchange(&error) => replace_by_rename(&temporary, path)?,
+            exchanged => exchanged.on("replace", path)?,
+        }
     } else {
         fs::rename(&temporary, path).on("replace", path)?;
     }
@@ -200,6 +208,21 @@ fn exchange_paths(one: &Path, other: &Path) -> io::Result<()> {
     renameat2(AT_FDCWD, one, AT_FDCWD, other, flags).map_err(io::Error::from)
 }
 
+/// An overlay answers EXDEV for a directory that the image has too; some file systems know no
+/// exchange.
+fn cannot_exchange(error: &io::Error) -> bool {
+    let codes = [Errno::EXDEV, Errno::EINVAL, Errno::ENOSYS, Errno::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|code| codes.contains(&Errno::from_raw(code)))
+}
+
+/// Removes the former directory first, because an overlay does not rename it either. A crash in
+/// between leaves no directory instead of files of two generations, and the caller writes it again.
+fn replace_by_rename(temporary: &Path, path: &Path) -> Result<(), Failure> {
+    remove_tree(path)?;
+    failpoint("durable::directory::removed");
+    fs::rename(temporary, path).on("replace", path)
+}
+
 /// Removes the directory `path` with all its content; a missing directory is no error.
 pub fn remove_directory(path: &Path) -> Result<(), Failure> {
     remove_tree(&temporary_path(path))?;
@@ -208,7 +231,9 @@ pub fn remove_directory(path: &Path) -> Result<(), Failure> {
 
 /// Overwrites the files first, because the directory may hold secrets.
 fn remove_tree(path: &Path) -> Result<(), Failure> {
-    overwrite_directory(path);
+    for Readable { path, error } in overwrite_directory(path, Flush::Files) {
+        tracing::warn!(path = %path.display(), %error, "cannot overwrite secret file before deleting it");
+    }
     match fs::remove_dir_all(path) {
         // This flush keeps a power cut from bringing secrets of a former node back.
         Ok(()) => flush_parent(path),

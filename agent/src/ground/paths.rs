@@ -218,6 +218,11 @@ impl StateDir {
         self.0.join("cleanup-receipt.json")
     }
 
+    /// The progress of a wipe that goes on at the next boot.
+    pub fn cleanup_progress(&self) -> PathBuf {
+        self.0.join("cleanup-progress.json")
+    }
+
     /// The note of a reboot that interrupted the bootstrap commands of the newest plan.
     pub fn bootstrap_record(&self) -> PathBuf {
         self.0.join("bootstrap.json")

@@ -1,34 +1,21 @@
 //! Empties the directories of a former node and nothing else: links are removed and never followed,
 //! mounts are never entered.
 
-use std::ffi::{CStr, OsStr};
+use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, openat, statx, unlinkat,
-};
-use rustix::path::Arg;
+use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, statx, unlinkat};
+use rustix::io::Errno;
 
 use crate::ground::durable;
 use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::Root;
-
-/// The directories of a node. RKE2 and k3s keep images of an air gap beside these directories, so
-/// only the parts that no image brings along are listed.
-pub const NODE_DIRECTORIES: [&str; 8] = [
-    "/var/lib/kubelet",
-    "/var/lib/containerd",
-    "/var/lib/etcd",
-    "/etc/kubernetes",
-    "/etc/rancher/node",
-    "/var/lib/cni",
-    "/var/lib/rancher/k3s/server",
-    "/var/lib/rancher/rke2/server",
-];
+use crate::ground::tree::{Visited, Visitor, open_directory, walk_tree};
 
 const REMOVE: &str = "remove";
 
@@ -40,17 +27,49 @@ fn link_failure(path: &Path) -> Failure {
 /// Empties `directory` of the host. The directory itself stays, because it may be a mount point.
 /// Returns the mount points inside, which stay too.
 pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, Failure> {
+    empty_until(root, directory, None).map(|emptied| emptied.kept)
+}
+
+/// The part of a directory that was removed.
+#[derive(Debug, Default)]
+pub struct Emptied {
+    /// Mount points inside, which stay.
+    pub kept: Vec<PathBuf>,
+    /// Number of removed files and directories.
+    pub removed: u64,
+    /// False if the time limit was reached before the end.
+    pub is_complete: bool,
+}
+
+/// Empties `directory` until this time. At least one entry is removed, so that each call makes
+/// progress.
+pub fn empty_until(root: &Root, directory: &str, until: Option<Instant>) -> Result<Emptied, Failure> {
+    let remover = Remover { until, enters: true, ..Remover::default() };
+    remove_content(root, directory, remover)
+}
+
+/// Removes the files directly in `directory` of the host; its subdirectories stay.
+pub fn remove_files(root: &Root, directory: &str) -> Result<(), Failure> {
+    remove_content(root, directory, Remover::default()).map(|_| ())
+}
+
+fn remove_content(root: &Root, directory: &str, mut remover: Remover) -> Result<Emptied, Failure> {
     let path = root.join(directory);
     match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Emptied { is_complete: true, ..Emptied::default() });
+        }
         Ok(metadata) if metadata.is_symlink() => return Err(link_failure(&path)),
         found => found.on(REMOVE, &path)?,
     };
-    let mounts = mounts_below(root, directory)?;
-    let opened = open_directory(rustix::fs::CWD, &path).on(REMOVE, &path)?;
-    let mut walk = Walk { mounts, levels: vec![Level { opened, kept_before: 0 }], path, kept: Vec::new() };
-    walk.run().on(REMOVE, &walk.path)?;
-    Ok(walk.kept)
+    remover.mounts = mounts_below(root, directory)?;
+    let opened = open_directory(CWD, &path).on(REMOVE, &path)?;
+    let walked = walk_tree(opened, &path, &mut remover);
+    let is_complete = match walked {
+        Err((_, error)) if error.kind() == io::ErrorKind::TimedOut => false,
+        walked => walked.map(|()| true).or_else(|(path, error)| Err(error).on(REMOVE, &path))?,
+    };
+    Ok(Emptied { kept: remover.kept, removed: remover.removed, is_complete })
 }
 
 /// Makes the removals in these directories durable, so that no record of them can be older on the
@@ -60,66 +79,70 @@ pub fn flush_directories(root: &Root, directories: &[&str]) -> Result<(), Failur
     durable::flush_file_systems(&directories)
 }
 
-/// A walk by open directories, so that a directory that is replaced by a link meanwhile redirects
+/// Removes by open directories, so that a directory that is replaced by a link meanwhile redirects
 /// nothing.
-struct Walk {
+#[derive(Default)]
+struct Remover {
+    until: Option<Instant>,
+    removed: u64,
     /// The mount points that the host's first process sees, because the agent may have a mount
     /// namespace of its own.
     mounts: Vec<PathBuf>,
-    /// The open directories from the top to the one that is being emptied.
-    levels: Vec<Level>,
-    /// The current path, for messages.
-    path: PathBuf,
+    /// True if subdirectories are removed too.
+    enters: bool,
+    /// Mount points that were found.
     kept: Vec<PathBuf>,
+    /// Directories above them.
+    left: BTreeSet<PathBuf>,
 }
 
-struct Level {
-    opened: Dir,
-    kept_before: usize,
-}
+impl Visitor for Remover {
+    const REMOVES: bool = true;
 
-impl Walk {
-    fn run(&mut self) -> io::Result<()> {
-        while let Some(level) = self.levels.last_mut() {
-            match level.opened.next() {
-                Some(entry) => self.remove_entry(entry?.file_name())?,
-                None => self.leave_directory()?,
-            }
-        }
-        Ok(())
-    }
-
-    fn remove_entry(&mut self, name: &CStr) -> io::Result<()> {
-        let Some(level) = self.levels.last().filter(|_| name != c"." && name != c"..") else {
-            return Ok(());
+    fn visit(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path) -> io::Result<Visited> {
+        let found = match look_at(parent, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Visited::Done),
+            found => found?,
         };
-        let parent = level.opened.fd()?;
-        self.path.push(OsStr::from_bytes(name.to_bytes()));
-        let found = look_at(parent, name)?;
-        if found.is_mount || self.mounts.contains(&self.path) {
-            self.kept.push(self.path.clone());
-        } else if found.is_directory {
-            let opened = open_directory(parent, name)?;
-            self.levels.push(Level { opened, kept_before: self.kept.len() });
-            return Ok(());
-        } else {
-            unlinkat(parent, name, AtFlags::empty())?;
+        if found.is_mount || self.mounts.iter().any(|mount| mount == path) {
+            if !self.kept.iter().any(|kept| kept == path) {
+                self.kept.push(path.to_owned());
+            }
+        } else if !found.is_directory {
+            self.remove(parent, name, AtFlags::empty())?;
+        } else if self.enters && !self.left.contains(path) {
+            return Ok(Visited::Enter);
         }
-        self.path.pop();
-        Ok(())
+        Ok(Visited::Done)
     }
 
-    /// Removes the directory unless something in it was kept; the outermost directory stays.
-    fn leave_directory(&mut self) -> io::Result<()> {
-        let left = self.levels.pop();
-        if let (Some(left), Some(parent)) = (left, self.levels.last()) {
-            if left.kept_before == self.kept.len() {
-                let name = self.path.file_name().unwrap_or_default();
-                unlinkat(parent.opened.fd()?, name, AtFlags::REMOVEDIR)?;
-            }
-            self.path.pop();
+    /// Removes the directory unless something in it was kept.
+    fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path) -> io::Result<()> {
+        if self.kept.iter().any(|kept| kept.starts_with(path)) {
+            self.left.insert(path.to_owned());
+            return Ok(());
         }
-        Ok(())
+        self.remove(parent, name, AtFlags::REMOVEDIR)
+    }
+
+    fn fail(&mut self, _: &Path, error: io::Error) -> io::Result<()> {
+        Err(error)
+    }
+}
+
+impl Remover {
+    /// A name that is gone meanwhile counts as removed.
+    fn remove(&mut self, parent: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> io::Result<()> {
+        if self.removed > 0 && self.until.is_some_and(|until| Instant::now() >= until) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match unlinkat(parent, name, flags) {
+            Ok(()) | Err(Errno::NOENT) => {
+                self.removed += 1;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -134,17 +157,13 @@ fn look_at(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = statx(parent, name, flags, StatxFlags::TYPE)?;
     if !found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
-        return Err(io::ErrorKind::Unsupported.into());
+        let message = "the kernel does not tell mount points, Linux 5.8 or later is needed";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
     Ok(Found {
         is_mount: found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         is_directory: FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory,
     })
-}
-
-fn open_directory(parent: impl AsFd, path: impl Arg) -> io::Result<Dir> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(Dir::new(openat(parent, path, flags, Mode::empty())?)?)
 }
 
 /// Mount points strictly below `directory`, as the host's first process sees them, the deepest
@@ -201,6 +220,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::ground::limited::is_limited;
 
     struct Host {
         _directory: tempfile::TempDir,
@@ -248,6 +268,53 @@ mod tests {
         symlink(host.root.join("/srv/precious"), host.root.join("/var/lib/etcd")).unwrap();
         let error = empty_directory(&host.root, "/var/lib/etcd").unwrap_err();
         assert!(error.message.contains("is a link") && host.is("/srv/precious/file"), "{error}");
+    }
+
+    /// Makes directories below each other; no path may be that long.
+    fn nest(top: &Path, levels: usize) {
+        let mut directory = open_directory(CWD, top).unwrap();
+        for _ in 0..levels {
+            rustix::fs::mkdirat(&directory, "deep", 0o700.into()).unwrap();
+            directory = open_directory(&directory, "deep").unwrap();
+        }
+        rustix::fs::openat(
+            &directory,
+            "file",
+            rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY,
+            0o600.into(),
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn any_tree_is_removed_with_few_descriptors() {
+        if !is_limited("host::wipe::tests::any_tree_is_removed_with_few_descriptors") {
+            return;
+        }
+        let host = Host::new();
+        host.put("/var/lib/kubelet/pods/a/volume/data");
+        host.put("/proc/1/mountinfo");
+        let line = "36 35 98:0 /m /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n";
+        fs::write(host.root.join("/proc/1/mountinfo"), line).unwrap();
+        let pods = host.root.join("/var/lib/kubelet/pods");
+        nest(&pods, 5000);
+        for number in 0..6000 {
+            fs::create_dir(pods.join(format!("pod-{number}"))).unwrap();
+        }
+        let kept = empty_directory(&host.root, "/var/lib/kubelet").unwrap();
+        assert_eq!(kept, [pods.join("a/volume")]);
+        assert!(host.is("/var/lib/kubelet/pods/a/volume/data"));
+        assert_eq!(fs::read_dir(&pods).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn files_are_removed_and_subdirectories_stay() {
+        let host = Host::new();
+        host.put("/var/lib/rancher/rke2/agent/client-kubelet.key");
+        host.put("/var/lib/rancher/rke2/agent/images/x.tar.zst");
+        remove_files(&host.root, "/var/lib/rancher/rke2/agent").unwrap();
+        assert!(!host.is("/var/lib/rancher/rke2/agent/client-kubelet.key"));
+        assert!(host.is("/var/lib/rancher/rke2/agent/images/x.tar.zst"));
     }
 
     #[test]

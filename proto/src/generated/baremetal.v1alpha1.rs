@@ -570,7 +570,7 @@ pub mod step {
         RemoveWorkload(super::RemoveWorkload),
         #[prost(message, tag = "12")]
         StopContainerd(super::StopContainerd),
-        /// Empty /etc/kubernetes and /var/lib/kubelet.
+        /// Overwrite the secrets of the node, and empty its directories.
         #[prost(message, tag = "13")]
         RemoveNodeState(super::RemoveNodeState),
         #[prost(message, tag = "14")]

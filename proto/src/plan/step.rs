@@ -39,7 +39,7 @@ pub enum Step<C: Content = Inline> {
     RemoveWorkload,
     /// Stops containerd.
     StopContainerd,
-    /// Empties `/etc/kubernetes` and `/var/lib/kubelet`.
+    /// Empties the directories of [`crate::distribution`], and overwrites their secrets first.
     RemoveNodeState,
     /// Writes a file of an operator's plan.
     WriteCustomFile(C::File),

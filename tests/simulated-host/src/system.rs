@@ -18,7 +18,7 @@ use agent::ground::failure::Failure;
 use agent::ground::paths::Root;
 use agent::host::command::CommandError;
 use agent::host::system::Output;
-use agent::host::wipe;
+use proto::distribution::{self, Extent};
 
 /// Where network plugins write. A boot does not empty it, the clean of a node does.
 const NETWORKS: &str = "/etc/cni/net.d";
@@ -46,7 +46,7 @@ impl SimulatedSystem {
 
     /// Gives the host a running node.
     pub fn with_node(self) -> io::Result<Self> {
-        for directory in wipe::NODE_DIRECTORIES {
+        for directory in distribution::wiped_directories(Extent::Tree) {
             self.put(&format!("{directory}/of/the/former/node"), "secret")?;
         }
         self.put(&format!("{NETWORKS}/10-calico.conflist"), "secret")?;
@@ -83,7 +83,10 @@ impl SimulatedSystem {
 
     /// Files of a node, below the root.
     pub fn node_files(&self) -> Vec<PathBuf> {
-        wipe::NODE_DIRECTORIES.iter().flat_map(|path| list_files(&self.root.join(path))).collect()
+        distribution::wiped_directories(Extent::Tree)
+            .iter()
+            .flat_map(|path| list_files(&self.root.join(path)))
+            .collect()
     }
 
     /// How often an installer ran.

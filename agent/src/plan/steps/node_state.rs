@@ -2,6 +2,7 @@
 
 mod removal;
 
+use proto::distribution;
 use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{Context, list_paths, step_done};
@@ -10,59 +11,32 @@ use crate::ground::failure::{Failure, FailureClass};
 use crate::host::system::System;
 use crate::host::wipe;
 
-/// Directories with credentials and pods, cloud-init's copy of the bootstrap data and kubeadm's
-/// file with the token. Early boot wipes more at the next reprovision.
-const DIRECTORIES: [&str; 14] = [
-    "/etc/kubernetes",
-    "/etc/rancher/k3s/config.yaml.d",
-    "/etc/rancher/node",
-    "/etc/rancher/rke2/config.yaml.d",
-    "/run/k3s",
-    "/run/kubeadm",
-    "/var/lib/cloud/instances",
-    "/var/lib/cni",
-    "/var/lib/etcd",
-    "/var/lib/kubelet",
-    "/var/lib/rancher/k3s",
-    "/var/lib/rancher/rke2",
-    "/var/log/containers",
-    "/var/log/pods",
-];
+/// Directories with cloud-init's copy of the bootstrap data and with logs of pods, whatever the
+/// distribution. Early boot wipes more at the next reprovision.
+const DIRECTORIES: [&str; 3] = ["/var/lib/cloud/instances", "/var/log/containers", "/var/log/pods"];
 
-/// Files of cloud-init that hold the bootstrap data or the output of its commands, and files of
-/// distributions with token, administrator's key or passwords of registries. A file of the image
-/// returns at the next boot.
-const FILES: [&str; 20] = [
-    "/etc/default/k3s",
-    "/etc/default/k3s-agent",
-    "/etc/default/rke2-agent",
-    "/etc/default/rke2-server",
-    "/etc/rancher/k3s/config.yaml",
-    "/etc/rancher/k3s/k3s.yaml",
-    "/etc/rancher/k3s/registries.yaml",
-    "/etc/rancher/rke2/config.yaml",
-    "/etc/rancher/rke2/registries.yaml",
-    "/etc/rancher/rke2/rke2.yaml",
-    "/etc/sysconfig/k3s",
-    "/etc/sysconfig/k3s-agent",
-    "/etc/sysconfig/rke2-agent",
-    "/etc/sysconfig/rke2-server",
-    "/etc/systemd/system/k3s-agent.service.env",
-    "/etc/systemd/system/k3s.service.env",
+/// Files of cloud-init that hold the bootstrap data or the output of its commands. A file of the
+/// image returns at the next boot.
+const FILES: [&str; 4] = [
     "/run/cloud-init/combined-cloud-config.json",
     "/run/cloud-init/instance-data-sensitive.json",
     "/var/log/cloud-init.log",
     "/var/log/cloud-init-output.log",
 ];
 
-/// Directories in which containerd mounts for Kubernetes: the shared memory of a sandbox, which stays when `ctr` removes
-/// the sandbox, and the file system of a container.
-const CONTAINERD_MOUNTS: [&str; 2] =
-    ["/run/containerd/io.containerd.grpc.v1.cri", "/run/containerd/io.containerd.runtime.v2.task/k8s.io"];
+/// The directories that the step empties.
+fn list_directories() -> Vec<&'static str> {
+    distribution::cleaned_directories().into_iter().chain(DIRECTORIES).collect()
+}
+
+/// The single files that the step removes.
+fn list_files() -> Vec<&'static str> {
+    distribution::secret_files().into_iter().chain(FILES).collect()
+}
 
 pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, Failure> {
     // Volumes of pods are mounted in the directories, and emptying a directory would delete the content of the volumes.
-    for directory in DIRECTORIES.into_iter().chain(CONTAINERD_MOUNTS) {
+    for directory in list_directories().into_iter().chain(distribution::runtime_mounts()) {
         for mount in wipe::mounts_below(context.root, directory)? {
             context.system.unmount(&context.job, &mount).await?;
         }

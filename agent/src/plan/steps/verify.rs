@@ -8,14 +8,17 @@ use proto::plan::Image;
 use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
 use super::{Context, list_paths};
-use crate::ground::failure::Failure;
+use crate::ground::failure::{Failure, FailureClass};
+use crate::ground::paths::Root;
 use crate::host::image;
 use crate::host::kept_paths::find_lost_paths;
-use crate::host::system::{CloudInit, Snapshot, System};
+use crate::host::system::{CloudInit, RebootMethod, Snapshot, System};
 use crate::state::receipt::Receipt;
 use crate::state::{bootstrap, receipt, seed};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time within which the boot assessment asks the agent again: a check and the pause after it.
+const ASSESSMENT: Duration = Duration::from_mins(2);
 
 pub(super) async fn verify_system<S: System>(
     context: &Context<'_, S>,
@@ -25,6 +28,7 @@ pub(super) async fn verify_system<S: System>(
     let booted = booted_snapshot(context.system, &running).await?;
     check_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
     check_paths(&find_lost_paths(context.root))?;
+    continue_wipe(context, &running.boot_id).await?;
     check_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
     check_bootstrap(bootstrap::is_interrupted(context.root, context.plan_id.as_str()))?;
     let instance = expected_instance(context)?;
@@ -120,6 +124,33 @@ fn check_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
         ),
         "see `journalctl -u baremetal-agent-boot` on the host",
     ))
+}
+
+/// Reboots the host for a wipe that reached the time limit of this boot. Other boots of the plan may
+/// follow; each removes a part.
+async fn continue_wipe<S: System>(context: &Context<'_, S>, boot_id: &str) -> Result<(), Failure> {
+    let Some(progress) = receipt::read_progress(context.root) else { return Ok(()) };
+    let is_receipted = receipt::read_receipt(context.root)
+        .is_some_and(|receipt| receipt.plan_id == context.plan_id.as_str());
+    if progress.plan_id != context.plan_id.as_str() || progress.boot_id != boot_id || is_receipted {
+        return Ok(());
+    }
+    let action = if is_assessed(context.root) {
+        context.system.reboot(RebootMethod::Orderly).await?;
+        "none: the host reboots for it"
+    } else {
+        "none: the host reboots for it as soon as this system counts as good"
+    };
+    let failure = Failure::new(FailureReason::CleanupMissing, progress.to_string(), action);
+    Err(failure.with_class(FailureClass::Transient))
+}
+
+/// True if the agent attached so long ago that the boot assessment has seen it. Before that the
+/// next boot would be one of the former system.
+fn is_assessed(root: &Root) -> bool {
+    let attached = root.attached_mark().metadata().and_then(|mark| mark.modified());
+    // A clock that went back meanwhile proves nothing, and the wait must end.
+    attached.is_ok_and(|attached| attached.elapsed().map_or(true, |elapsed| elapsed >= ASSESSMENT))
 }
 
 fn check_bootstrap(is_interrupted: bool) -> Result<(), Failure> {
@@ -224,6 +255,21 @@ mod tests {
             assert_eq!(failure.reason, FailureReason::CleanupMissing);
             assert!(failure.message.contains(text), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn a_reboot_waits_for_the_boot_assessment() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert!(!is_assessed(&root), "not attached");
+        let mark = root.attached_mark();
+        std::fs::create_dir_all(mark.parent().unwrap()).unwrap();
+        let file = std::fs::File::create(&mark).unwrap();
+        assert!(!is_assessed(&root), "attached just now");
+        file.set_modified(std::time::SystemTime::now() - ASSESSMENT).unwrap();
+        assert!(is_assessed(&root));
+        file.set_modified(std::time::SystemTime::now() + ASSESSMENT).unwrap();
+        assert!(is_assessed(&root), "the clock went back");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::io;
 
 use agent::ground::durable::shadow::Shadow;
 use agent::host::system::Snapshot;
-use agent::host::wipe;
 use agent::state::seed;
+use proto::distribution::{self, Extent};
 
 use super::{NETWORKS, SimulatedSystem, bare, remove};
 
@@ -68,7 +68,7 @@ impl SimulatedSystem {
     /// what it removed of a node. Call [`Self::power_cycle`] after it.
     pub fn lose_unflushed(&self, shadow: &Shadow) -> io::Result<()> {
         shadow.lose_unflushed(self.root.state().path())?;
-        let mut of_node = wipe::NODE_DIRECTORIES.iter().chain([&NETWORKS]);
+        let mut of_node = distribution::wiped_directories(Extent::Tree).into_iter().chain([NETWORKS]);
         of_node.try_for_each(|path| shadow.lose_unflushed(&self.root.join(path)))
     }
 
@@ -110,7 +110,8 @@ impl SimulatedSystem {
     /// agent's own flushes are under test.
     fn flush_node(&self) -> io::Result<()> {
         let Some(shadow) = Shadow::of_process() else { return Ok(()) };
-        let mut written = wipe::NODE_DIRECTORIES.iter().chain(&["/var/lib/cloud/instances"]);
+        let directories = distribution::wiped_directories(Extent::Tree);
+        let mut written = directories.into_iter().chain(["/var/lib/cloud/instances"]);
         written.try_for_each(|path| shadow.record_tree(&self.root.join(path)))
     }
 
