@@ -5,6 +5,8 @@ mod cgroup;
 pub mod failure;
 mod flush;
 pub mod registry;
+mod room;
+mod snapshot;
 mod state;
 mod workload;
 
@@ -21,9 +23,9 @@ use self::registry::RegistryFiles;
 use super::command::{CommandError, Invocation};
 use super::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
-    System, deadlines,
+    System, UpgradeRoom, deadlines,
 };
-use super::{observed, units};
+use super::{kernel_log, observed, units};
 use crate::ground::failure::{Failure, FailureClass};
 use crate::ground::paths::Root;
 
@@ -128,6 +130,29 @@ impl System for Elemental {
             self.keep_booted_snapshot(0);
         }
         self.pull(job, upgrade_command(&upgrade.image), upgrade.registry.as_deref()).await
+    }
+
+    async fn upgrade_room(&self) -> Option<UpgradeRoom> {
+        let booted = self.booted_snapshot().await.filter(|number| *number > 0);
+        room::measure_room(&self.root, booted)
+    }
+
+    async fn write_errors(&self, since: Duration) -> Vec<String> {
+        let args = ["--quiet", "--no-pager", "--boot", "--dmesg", "--output=short-monotonic", "--lines=5000"];
+        match Invocation::new("journalctl", &args, deadlines::QUERY).run().await {
+            Ok(captured) => kernel_log::find_write_errors(&captured.stdout, since),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the kernel's log, so write errors are not seen");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn check_snapshot(&self, snapshot: &Snapshot) -> Result<Output, Failure> {
+        let check = snapshot::check_command(&self.root, snapshot.number);
+        // The output of the upgrade is in the journal under the name of the step.
+        let job = Job::named("check-snapshot");
+        units::run_unit(&self.root, &job, &check).await.map_err(snapshot::diagnose)
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, Failure> {

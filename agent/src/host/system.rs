@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proto::plan::{CustomInstruction, RegistryAccess, Upgrade};
 use proto::v1alpha1::{Install, SystemState};
@@ -22,6 +23,22 @@ pub trait System: Send + Sync {
     /// Writes the image beside the running system and makes it the next one to boot. The files are
     /// not flushed: see [`System::sync`].
     fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> impl Future<Output = Result<Output, Failure>> + Send;
+
+    /// The room for another system on the disk; `None` if it cannot be measured.
+    fn upgrade_room(&self) -> impl Future<Output = Option<UpgradeRoom>> + Send {
+        async { None }
+    }
+
+    /// Messages of the kernel about failed writes, since this time after the boot.
+    fn write_errors(&self, _since: Duration) -> impl Future<Output = Vec<String>> + Send {
+        async { Vec::new() }
+    }
+
+    /// Reads the snapshot that boots next, and compares its files with the digests that its image
+    /// brings. By default no snapshot can be read.
+    fn check_snapshot(&self, _snapshot: &Snapshot) -> impl Future<Output = Result<Output, Failure>> + Send {
+        async { Ok(Output::default()) }
+    }
 
     /// The systems on the disk, as `elemental state` lists them.
     fn snapshots(&self) -> impl Future<Output = Result<Vec<Snapshot>, Failure>> + Send;
@@ -95,6 +112,14 @@ pub struct Snapshot {
     pub active: bool,
 }
 
+/// The room on the partition to which an upgrade writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpgradeRoom {
+    pub free_bytes: u64,
+    /// The size of the running system on the disk.
+    pub image_bytes: u64,
+}
+
 /// Parameters of `elemental install`.
 #[derive(Clone, Copy)]
 pub struct Installation<'a> {
@@ -136,7 +161,7 @@ pub mod deadlines {
     /// The install includes partitioning and the boot loader.
     pub const INSTALL: Duration = Duration::from_hours(1);
     /// The image may come over a slow network.
-    pub const UPGRADE: Duration = Duration::from_mins(55);
+    pub const UPGRADE: Duration = Duration::from_mins(48);
     /// A custom instruction, which the coordinator did not write.
     pub const CUSTOM: Duration = Duration::from_mins(25);
     /// A unit may use its whole `TimeoutStopSec`.
@@ -148,6 +173,8 @@ pub mod deadlines {
     pub const CLEAR_JOURNAL: Duration = Duration::from_mins(2);
     /// A disk may be large.
     pub const TRIM: Duration = Duration::from_mins(5);
+    /// An image is read once, and each file is compared.
+    pub const CHECK_SNAPSHOT: Duration = Duration::from_mins(5);
     /// Queries and small changes.
     pub const QUERY: Duration = Duration::from_mins(1);
     /// systemd stops a job at its deadline; the agent waits this much longer for the end of the

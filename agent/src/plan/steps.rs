@@ -49,6 +49,9 @@ pub(crate) enum RetryPolicy {
 
 /// Number of attempts if the failure is neither transient nor terminal.
 const UNKNOWN_ATTEMPTS: u32 = 3;
+/// Number of attempts if the disk is full: nothing frees it in between, and each attempt may pull an
+/// image from the registry.
+const NO_SPACE_ATTEMPTS: u32 = 3;
 
 impl RetryPolicy {
     /// The waits between attempts; `None` if there is only one attempt.
@@ -64,7 +67,8 @@ impl RetryPolicy {
     pub(crate) fn allows_another(self, class: FailureClass, attempts: u32) -> bool {
         self != Self::Never
             && match class {
-                FailureClass::Transient | FailureClass::NoSpace => true,
+                FailureClass::Transient => true,
+                FailureClass::NoSpace => attempts < NO_SPACE_ATTEMPTS,
                 FailureClass::Unknown => attempts < UNKNOWN_ATTEMPTS,
                 FailureClass::Terminal => false,
             }

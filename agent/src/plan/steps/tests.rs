@@ -61,7 +61,9 @@ fn longest_command(step: &Step) -> Duration {
         | Step::SyncFileSystems => Duration::ZERO,
         Step::WriteCustomFile(_) => deadlines::QUERY + deadlines::JOB_END,
         Step::CleanCloudInit => deadlines::CLEAN_CLOUD_INIT + deadlines::JOB_END,
-        Step::UpgradeSystem(_) => deadlines::UPGRADE + deadlines::JOB_END + 3 * deadlines::QUERY,
+        Step::UpgradeSystem(_) => {
+            deadlines::UPGRADE + deadlines::CHECK_SNAPSHOT + 2 * deadlines::JOB_END + 4 * deadlines::QUERY
+        }
         Step::Reboot | Step::VerifySystem { .. } => deadlines::QUERY,
         Step::StopKubelet => deadlines::STOP_UNIT + deadlines::QUERY,
         Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 4 * deadlines::QUERY,
@@ -113,7 +115,8 @@ fn retries_follow_the_class_of_the_failure() {
     let policy = backoff(1, 2);
     let cases = [
         ("transient", policy, FailureClass::Transient, 1000, true),
-        ("full disk", policy, FailureClass::NoSpace, 1000, true),
+        ("full disk", policy, FailureClass::NoSpace, 2, true),
+        ("still full", policy, FailureClass::NoSpace, 3, false),
         ("terminal", policy, FailureClass::Terminal, 1, false),
         ("unknown", policy, FailureClass::Unknown, 2, true),
         ("unknown again", policy, FailureClass::Unknown, 3, false),

@@ -1,12 +1,14 @@
 //! Writes the new image beside the running one.
 
+use std::time::Duration;
+
 use proto::plan::{Image, Upgrade};
-use proto::v1alpha1::{BootMode, StepDone, SystemState};
+use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
 use super::{Context, step_done};
 use crate::ground::failure::Failure;
-use crate::host::image;
-use crate::host::system::{Snapshot, System};
+use crate::host::system::{Snapshot, System, UpgradeRoom};
+use crate::host::{image, kernel_log};
 
 /// `elemental upgrade` writes another snapshot at each call and flushes nothing. So this step first
 /// checks whether an upgrade is needed, and is done only after a flush. An upgrade of an earlier
@@ -18,20 +20,56 @@ pub(super) async fn upgrade_system<S: System>(
     let wanted = &upgrade.image;
     let running = context.system.running().await?;
     let next = next_snapshot(context.system).await;
-    let ended = if is_in_place(wanted, &running, next.as_ref(), context.active_at_start) {
-        step_done(format!("{wanted} is in place already"))
+    let (begun, mut output) = if is_in_place(wanted, &running, next.as_ref(), context.active_at_start) {
+        // The agent that wrote the image was killed, so the time of its start is unknown.
+        (Duration::ZERO, format!("{wanted} is in place already"))
     } else {
-        let output = context.system.upgrade(&context.job, upgrade).await?;
-        step_done(output.0)
+        check_room(context.system.upgrade_room().await)?;
+        let begun = kernel_log::uptime(context.root);
+        (begun, context.system.upgrade(&context.job, upgrade).await?.0)
     };
     context.system.sync().await?;
+    check_write_errors(&context.system.write_errors(begun).await)?;
     let next = next_snapshot(context.system).await;
-    if next.is_some_and(|next| !is_from(wanted, &next)) {
+    if next.as_ref().is_some_and(|next| !is_from(wanted, next)) {
         // This is no failure, because the CLI may write a reference in another form. The image that
         // runs after the reboot decides.
         tracing::warn!(image = %wanted, "elemental state names another image to boot next");
     }
-    Ok(ended)
+    if let Some(next) = next.filter(|next| next.number != running.snapshot) {
+        output = format!("{output}\n{}", context.system.check_snapshot(&next).await?.0);
+    }
+    Ok(step_done(output))
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Checked before the pull, because the registry serves a whole image to each attempt. `elemental`
+/// writes the new snapshot beside all others, and the new image may be larger than the running one.
+fn check_room(room: Option<UpgradeRoom>) -> Result<(), Failure> {
+    let Some(UpgradeRoom { free_bytes, image_bytes }) = room else { return Ok(()) };
+    let needed = image_bytes + image_bytes / 5 + 256 * MIB;
+    if free_bytes >= needed {
+        return Ok(());
+    }
+    let (free, needed) = (free_bytes / MIB, needed.div_ceil(MIB));
+    let message = format!(
+        "the state partition has {free} MiB free, and another snapshot needs {needed} MiB (1.2 times the running one and 256 MiB)"
+    );
+    let action = "remove old snapshots on the host, or install it again with a larger state partition, then delete the Machine";
+    Err(Failure::new(FailureReason::NoSpace, message, action))
+}
+
+/// `elemental` does not learn of these errors, and would boot an image with holes.
+fn check_write_errors(errors: &[String]) -> Result<(), Failure> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let shown = errors.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let message =
+        format!("writes to a disk failed while the image was written, so it is not booted: {shown}");
+    let action = "check the host's disk and the room on its state partition, then delete the Machine";
+    Err(Failure::new(FailureReason::InputOutput, message, action))
 }
 
 /// The snapshot that boots next; `None` if it is unknown, because the upgrade does not depend on
@@ -72,6 +110,30 @@ fn is_in_place(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ground::failure::FailureClass;
+
+    // Fault: the state partition has no room for another snapshot.
+    // Shown: the plan fails before the pull: `NoSpace` with both sizes.
+    #[test]
+    fn room_is_needed_before_the_pull() {
+        let gib = 1024 * MIB;
+        let room = |free_bytes, image_bytes| Some(UpgradeRoom { free_bytes, image_bytes });
+        assert!(check_room(None).is_ok(), "unknown");
+        assert!(check_room(room(3 * gib, 2 * gib)).is_ok());
+        let failure = check_room(room(2 * gib, 2 * gib)).unwrap_err();
+        assert_eq!((failure.reason, failure.class), (FailureReason::NoSpace, FailureClass::Terminal));
+        assert!(failure.message.contains("2048 MiB free, and another snapshot needs 2714 MiB"), "{failure}");
+    }
+
+    // Fault: the disk loses writes to the image, which `elemental` does not notice.
+    // Shown: the plan fails before the reboot, with the kernel's message.
+    #[test]
+    fn write_errors_keep_an_image_from_booting() {
+        assert!(check_write_errors(&[]).is_ok());
+        let failure = check_write_errors(&["loop: Write error at byte offset 1".to_owned()]).unwrap_err();
+        assert_eq!(failure.class, FailureClass::Terminal);
+        assert!(failure.message.contains("loop: Write error"), "{failure}");
+    }
 
     #[test]
     fn an_upgrade_is_skipped_only_when_proven() {
