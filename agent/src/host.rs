@@ -6,6 +6,7 @@ pub mod elemental;
 pub mod facts;
 pub mod image;
 pub mod kept_paths;
+pub mod kernel_log;
 pub mod network;
 pub mod observed;
 pub mod sysfs;
