@@ -330,7 +330,7 @@ fn a_long_wipe_goes_on_at_next_boot() {
 // Fault: the seed cannot be restored at a boot.
 // Shown: host console: the cause; no unit of a node starts.
 #[test]
-fn a_seed_that_is_lost_keeps_the_gate_shut() {
+fn lost_seed_keeps_the_gate_shut() {
     let host = Host::rebooted();
     host.boot();
     assert!(host.root.node_gate().exists());

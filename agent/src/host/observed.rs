@@ -29,7 +29,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
         // Only `elemental state` names the snapshot.
         snapshot: 0,
         // The identity of the host may add a cause.
-        state_failure: None,
+        state_failure: String::new(),
     })
 }
 

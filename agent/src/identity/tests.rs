@@ -117,7 +117,9 @@ fn a_certificate_without_file_counts() {
     assert_eq!(identity.write_failure(), None);
     // The names of the temporary files are taken.
     let taken = [".installed.pem.new", ".next-key.pem.new"].map(|name| directory.path().join(name));
-    taken.iter().for_each(|path| fs::create_dir(path).unwrap());
+    for path in &taken {
+        fs::create_dir(path).unwrap();
+    }
     let newer = parse(&identity);
     identity.keep_certificate(&newer);
     assert_eq!(identity.certificate(day(2)), Some(newer));
@@ -128,7 +130,9 @@ fn a_certificate_without_file_counts() {
     let certificate = parse(&identity);
     identity.replace_key(NextKey::generate().unwrap(), &certificate).unwrap_err();
     assert_eq!(identity.public_key(), former, "a key without file is not used");
-    taken.iter().for_each(|path| fs::remove_dir(path).unwrap());
+    for path in &taken {
+        fs::remove_dir(path).unwrap();
+    }
     identity.store_received();
     assert_eq!(identity.write_failure(), None);
     let restarted = Identity::load(directory.path()).unwrap().unwrap();

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use proto::refusal::Refusal;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::{self as wire, Hello, HostMessage, StepProgress, SystemState};
+use proto::v1alpha1::{Hello, HostMessage, StepProgress, SystemState};
 use semver::Version;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep};
@@ -285,9 +285,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Ok(SystemState { state_failure: self.find_state_failure(), ..state })
     }
 
-    fn find_state_failure(&self) -> Option<wire::Failure> {
+    /// Cause and next action; empty if the state can be written.
+    fn find_state_failure(&self) -> String {
         let failure = self.identity.write_failure().or_else(|| space::find_failure(&self.root.state()));
-        failure.map(wire::Failure::from)
+        failure.map(|failure| failure.to_string()).unwrap_or_default()
     }
 }
 

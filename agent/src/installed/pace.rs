@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use proto::v1alpha1::{Failure, ObservedReport, StepProgress};
+use proto::v1alpha1::{ObservedReport, StepProgress};
 use tokio::time::Instant;
 
 /// Plugging in a cable causes a dozen changes.
@@ -55,8 +55,9 @@ impl LastObserved {
     }
 
     /// The cause in that report for which the agent cannot write its state.
-    pub fn state_failure(&self) -> Option<&Failure> {
-        self.0.as_ref()?.system.as_ref()?.state_failure.as_ref()
+    pub fn state_failure(&self) -> &str {
+        let system = self.0.as_ref().and_then(|report| report.system.as_ref());
+        system.map_or("", |system| &system.state_failure)
     }
 
     /// Records that the coordinator has the report, or refuses it.

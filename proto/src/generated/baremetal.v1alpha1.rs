@@ -284,9 +284,9 @@ pub struct SystemState {
     /// Number of the booted snapshot; 0 if elemental does not report it.
     #[prost(uint32, tag = "6")]
     pub snapshot: u32,
-    /// Why the agent cannot write its state. Absent: it can.
-    #[prost(message, optional, tag = "7")]
-    pub state_failure: ::core::option::Option<Failure>,
+    /// Why the agent cannot write its state, and what to do. Empty: it can.
+    #[prost(string, tag = "7")]
+    pub state_failure: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

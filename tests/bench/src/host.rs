@@ -90,6 +90,7 @@ impl SimulatedHost {
             hostname: self.host.name.clone(),
             addresses: vec![format!("10.9.{}.{}", self.number / 256 % 256, self.number % 256)],
             snapshot: self.boot + 1,
+            state_failure: String::new(),
         }
     }
 

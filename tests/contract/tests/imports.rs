@@ -271,6 +271,7 @@ const ROOMS: [(&str, &[&str]); 7] = [
         "proto/src",
         &[
             "agent_mark",
+            "distribution",
             "fields",
             "codec",
             "facts",

@@ -110,7 +110,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     fn check_state(&mut self, observed: &LastObserved) {
         space::keep_ballast(&self.root.state());
         self.identity.store_received();
-        if observed.state_failure() != self.find_state_failure().as_ref() {
+        if observed.state_failure() != self.find_state_failure() {
             self.pace.record_changed(Instant::now());
         }
     }

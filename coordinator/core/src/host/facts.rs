@@ -241,10 +241,7 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     host.hostname = if is_dns_name(&system.hostname) { system.hostname.clone() } else { String::new() };
     let addresses = system.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
     host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
-    host.state_failure = system
-        .state_failure
-        .as_ref()
-        .map(|failure| truncate_text(&join_text(&failure.message, &failure.next_action)));
+    host.state_failure = (!system.state_failure.is_empty()).then(|| truncate_text(&system.state_failure));
 }
 
 /// The system of the host is written over: its node is gone with it, and an

@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments) -> ExitCode {
     let progress = Arc::new(Progress::default());
-    let work = async |directory| run_cluster(arguments, &directory, &progress).await;
+    let work = async |directory| Box::pin(run_cluster(arguments, &directory, &progress)).await;
     let Some(proven) = run_to_end("e2e", &progress, work).await else {
         return ExitCode::FAILURE;
     };
