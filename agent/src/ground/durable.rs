@@ -4,10 +4,9 @@
 #[cfg(feature = "failpoints")]
 pub mod shadow;
 
-use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -104,12 +103,9 @@ fn flush_file(file: &File, path: &Path) -> io::Result<()> {
 
 /// Flushes the file systems that hold these directories, each once; a missing directory is skipped.
 pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), Failure> {
-    let mut flushed = BTreeSet::new();
     for path in directories.iter().filter(|path| path.is_dir()) {
         let directory = File::open(path).on("open", path)?;
-        if flushed.insert(directory.metadata().on("read", path)?.dev()) {
-            nix::unistd::syncfs(&directory).map_err(io::Error::from).on("flush the file system of", path)?;
-        }
+        nix::unistd::syncfs(&directory).map_err(io::Error::from).on("flush the file system of", path)?;
         record_flushed(Flushed::FileSystem, path).on("record", path)?;
     }
     Ok(())
@@ -219,7 +215,6 @@ fn cannot_exchange(error: &io::Error) -> bool {
 /// between leaves no directory instead of files of two generations, and the caller writes it again.
 fn replace_by_rename(temporary: &Path, path: &Path) -> Result<(), Failure> {
     remove_tree(path)?;
-    failpoint("durable::directory::removed");
     fs::rename(temporary, path).on("replace", path)
 }
 
