@@ -16,7 +16,7 @@ CYCLONEDX := $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)/bin/cargo-cyclo
 ABOUT_VERSION := 0.9.3
 ABOUT := $(CACHE)/tools/cargo-about-$(ABOUT_VERSION)/bin/cargo-about
 # It is in every ISO and in every OS image.
-AGENT_BYTES := 6291456
+AGENT_BYTES := 7340032
 # Static programs are for the architecture of the machine that builds them.
 TARGET := $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
