@@ -77,8 +77,8 @@ pub(super) fn remove_all(root: &Root) -> Result<Vec<PathBuf>, Failure> {
     if readable.is_empty() { Ok(kept) } else { Err(readable_failure(&readable)) }
 }
 
-/// Overwrites all secrets, and flushes each file system once before a file is removed: the zeros of
-/// a file without a name do not reach the disk.
+/// Overwrites all secrets, and flushes their file systems, whatever the number of files. The flush
+/// precedes the removal, because the zeros of a file without a name do not reach the disk.
 fn overwrite_secrets(root: &Root) -> Result<Vec<Readable>, Failure> {
     let trees: Vec<_> =
         distribution::secret_directories(Extent::Tree).into_iter().chain([BOOTSTRAP]).collect();
