@@ -165,7 +165,7 @@ impl Identity {
     fn keep_next(&self, certificate: &Certificate) -> Result<(), Failure> {
         let pem = self.key.serialize_pem();
         self.write_file(NEXT_KEY, pem.as_bytes())?;
-        self.write_certificate(certificate)?;
+        self.write_chain(certificate.role, &certificate.chain)?;
         self.write_file(KEY, pem.as_bytes())?;
         self.receive(certificate, None);
         durable::remove(&self.directory.join(NEXT_KEY))
@@ -243,7 +243,7 @@ impl Identity {
     /// Keeps a certificate in memory, and stores it if its file can be written. A certificate of the
     /// live system invalidates every older one.
     pub fn keep_certificate(&self, certificate: &Certificate) {
-        let failure = self.write_certificate(certificate).err();
+        let failure = self.write_chain(certificate.role, &certificate.chain).err();
         if let Some(failure) = &failure {
             tracing::warn!(%failure, "certificate kept in memory only");
         }
@@ -263,10 +263,6 @@ impl Identity {
         {
             received.failure = self.write_chain(received.role, &received.chain).err();
         }
-    }
-
-    fn write_certificate(&self, certificate: &Certificate) -> Result<(), Failure> {
-        self.write_chain(certificate.role, &certificate.chain)
     }
 
     fn write_chain(&self, role: Role, chain: &str) -> Result<(), Failure> {

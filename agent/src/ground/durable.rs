@@ -101,7 +101,7 @@ fn flush_file(file: &File, path: &Path) -> io::Result<()> {
     record_flushed(Flushed::File, path)
 }
 
-/// Flushes the file systems that hold these directories, each once; a missing directory is skipped.
+/// Flushes the file systems that hold these directories; a missing directory is skipped.
 pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), Failure> {
     for path in directories.iter().filter(|path| path.is_dir()) {
         let directory = File::open(path).on("open", path)?;

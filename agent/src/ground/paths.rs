@@ -33,6 +33,14 @@ impl Root {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// Writes a file of a host in a test, with its directories.
+    #[cfg(test)]
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
     /// The state of the agent: `/var/lib/baremetal-agent`.
     pub fn state(&self) -> StateDir {
         StateDir(self.join("/var/lib/baremetal-agent"))

@@ -42,8 +42,10 @@ pub async fn empty_disks(root: &Root, mounts: &impl Mounts, targets: &[&Disk]) -
     let mut last = None;
     for _ in 0..ROUNDS {
         let layers = look(root).await?;
-        let disks = look_at_disks(root).await;
-        let steps = plan_steps(&layers, targets).map_err(|obstacle| refuse(&disks, targets, &obstacle))?;
+        let steps = match plan_steps(&layers, targets) {
+            Ok(steps) => steps,
+            Err(obstacle) => return Err(refuse(&look_at_disks(root).await, targets, &obstacle)),
+        };
         last = run_steps(root, mounts, &layers, &steps).await.err();
         mounts.settle(ROUND_PAUSE).await;
         let disks = look_at_disks(root).await;

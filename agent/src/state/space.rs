@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use nix::fcntl::posix_fallocate;
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{AccessFlags, access};
 
-use crate::ground::failure::{Failure, FailureClass, OnPath as _};
+use crate::ground::failure::{Failure, OnPath as _};
 use crate::ground::paths::StateDir;
 
 /// Size of the ballast, bytes: the journal and the identity need a part of it.
@@ -26,7 +27,7 @@ pub fn keep_ballast(state: &StateDir) {
     }
 }
 
-fn allocate_ballast(path: &std::path::Path) -> io::Result<()> {
+fn allocate_ballast(path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
     posix_fallocate(file.as_fd(), 0, BALLAST.try_into().unwrap_or(i64::MAX))?;
     file.sync_all()
@@ -40,10 +41,9 @@ pub fn find_failure(state: &StateDir) -> Option<Failure> {
         return Some(Failure::of_file("write to", path, &error.into()));
     }
     match read_free_bytes(state) {
-        Ok(free) if free < BALLAST => Some(
-            Failure::of_file("write to", path, &io::ErrorKind::StorageFull.into())
-                .with_class(FailureClass::NoSpace),
-        ),
+        Ok(free) if free < BALLAST => {
+            Some(Failure::of_file("write to", path, &io::ErrorKind::StorageFull.into()))
+        }
         Ok(_) => None,
         Err(error) => Some(error),
     }

@@ -53,16 +53,10 @@ mod tests {
     use super::super::disks::read_disks;
     use super::*;
 
-    fn write(root: &Root, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
     fn device(root: &Root, name: &str, files: &[(&str, &str)]) {
-        write(root, &format!("/sys/block/{name}/size"), "2097152\n");
+        root.put(&format!("/sys/block/{name}/size"), "2097152\n");
         for (file, text) in files {
-            write(root, &format!("/sys/block/{name}/{file}"), text);
+            root.put(&format!("/sys/block/{name}/{file}"), text);
         }
     }
 
@@ -100,8 +94,8 @@ mod tests {
         );
         device(&root, "dm-1", &[("dm/uuid", "part5-mpath-3600a\n"), ("dev", "253:1\n")]);
         device(&root, "dm-2", &[("dm/uuid", "LVM-x\n")]);
-        write(&root, "/run/udev/data/b253:0", "E:DM_SERIAL=3600a\nE:DM_WWN=0x600a\n");
-        write(&root, "/run/udev/data/b253:1", "E:ID_PART_ENTRY_NAME=persistent\n");
+        root.put("/run/udev/data/b253:0", "E:DM_SERIAL=3600a\nE:DM_WWN=0x600a\n");
+        root.put("/run/udev/data/b253:1", "E:ID_PART_ENTRY_NAME=persistent\n");
         fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
         for link in ["wwn-0x600a", "dm-uuid-mpath-3600a"] {
             std::os::unix::fs::symlink("../../dm-0", root.join("/dev/disk/by-id").join(link)).unwrap();

@@ -49,26 +49,21 @@ fn the_entry_of_the_disk_comes_first() {
 fn installed(order: Option<&[u16]>, entries: &[(u16, Vec<u8>)]) -> (tempfile::TempDir, Root, Disk) {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    let put = |path: &str, content: &[u8]| {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    };
     let variable = |name: &str| format!("/sys/firmware/efi/efivars/{name}-{GLOBAL}");
-    put(&variable("BootCurrent"), &[6, 0, 0, 0, 1, 0]);
+    root.put(&variable("BootCurrent"), [6, 0, 0, 0, 1, 0]);
     if let Some(order) = order {
         let order: Vec<_> = order.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-        put(&variable("BootOrder"), &[&LASTING[..], &order].concat());
+        root.put(&variable("BootOrder"), [&LASTING[..], &order].concat());
     }
     for (number, option) in entries {
-        put(&variable(&format!("Boot{number:04X}")), option);
+        root.put(&variable(&format!("Boot{number:04X}")), option);
     }
-    put("/sys/block/vda/queue/logical_block_size", b"4096\n");
-    put("/sys/class/block/vda2/dev", b"252:2\n");
+    root.put("/sys/block/vda/queue/logical_block_size", b"4096\n");
+    root.put("/sys/class/block/vda2/dev", b"252:2\n");
     let record = format!(
         "E:ID_PART_ENTRY_UUID={OURS}\nE:ID_PART_ENTRY_NUMBER=2\nE:ID_PART_ENTRY_OFFSET=4096\nE:ID_PART_ENTRY_SIZE=131072\n"
     );
-    put("/run/udev/data/b252:2", record.as_bytes());
+    root.put("/run/udev/data/b252:2", record.as_bytes());
     let partition =
         disks::Partition { name: "vda2".into(), file_system: "COS_GRUB".into(), ..Default::default() };
     let disk = Disk { name: "vda".into(), partitions: vec![partition], ..Disk::default() };

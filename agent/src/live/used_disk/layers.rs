@@ -207,15 +207,7 @@ impl Uses {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    fn write(root: &Root, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
 
     #[test]
     fn layers_are_read_with_relations_and_uses() {
@@ -235,15 +227,14 @@ mod tests {
             ("dm-0/dev", "253:0\n"),
             ("dm-1/dm/uuid", "mpath-3600\n"),
         ] {
-            write(&root, &format!("/sys/block/{path}"), text);
+            root.put(&format!("/sys/block/{path}"), text);
         }
-        write(
-            &root,
+        root.put(
             "/run/udev/data/b8:1",
             "E:ID_FS_TYPE=linux_raid_member\nE:ID_FS_UUID=u-1\nE:ID_FS_LABEL=old:0\n",
         );
-        write(&root, "/proc/self/mountinfo", "30 1 253:0 / /mnt rw - ext4 /dev/dm-0 rw\n");
-        write(&root, "/proc/swaps", "Filename Type\n/dev/dm-0 partition 1 0 -2\n");
+        root.put("/proc/self/mountinfo", "30 1 253:0 / /mnt rw - ext4 /dev/dm-0 rw\n");
+        root.put("/proc/swaps", "Filename Type\n/dev/dm-0 partition 1 0 -2\n");
         let layers = read_layers(&root);
         let get = |name: &str| layers.get(name).unwrap();
         assert_eq!((get("sda").size_bytes, get("sda1").disk.as_deref()), (1 << 20, Some("sda")));

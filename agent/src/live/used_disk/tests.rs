@@ -60,11 +60,6 @@ impl Mounts for Tools {
 fn used_host() -> (tempfile::TempDir, Tools) {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    let put = |path: &str, content: &[u8]| {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    };
     for (path, text) in [
         ("sda/size", "8192\n"),
         ("sda/dev", "8:0\n"),
@@ -82,12 +77,15 @@ fn used_host() -> (tempfile::TempDir, Tools) {
         ("sdb/size", "8192\n"),
         ("sdb/serial", "S2\n"),
     ] {
-        put(&format!("/sys/block/{path}"), text.as_bytes());
+        root.put(&format!("/sys/block/{path}"), text.as_bytes());
     }
-    put("/run/udev/data/b8:0", b"E:ID_PART_TABLE_TYPE=gpt\n");
-    put("/run/udev/data/b8:1", b"E:ID_FS_TYPE=linux_raid_member\nE:ID_FS_USAGE=raid\nE:ID_FS_UUID=u-1\n");
+    root.put("/run/udev/data/b8:0", b"E:ID_PART_TABLE_TYPE=gpt\n");
+    root.put(
+        "/run/udev/data/b8:1",
+        b"E:ID_FS_TYPE=linux_raid_member\nE:ID_FS_USAGE=raid\nE:ID_FS_UUID=u-1\n",
+    );
     for (device, bytes) in [("sda", 4 << 20), ("sda1", 2 << 20), ("sdb", 4 << 20)] {
-        put(&format!("/dev/{device}"), &vec![7; bytes]);
+        root.put(&format!("/dev/{device}"), vec![7; bytes]);
     }
     (directory, Tools { root, ran: Mutex::default(), labels: Mutex::new(3) })
 }

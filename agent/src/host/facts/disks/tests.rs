@@ -27,12 +27,6 @@ fn live_medium_device_is_found_in_mounts() {
     assert_eq!(parse_mounted_device(mounts, "/nowhere"), None);
 }
 
-fn write(root: &Root, path: &str, text: impl AsRef<[u8]>) {
-    let path = root.join(path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
-
 #[test]
 fn disks_are_told_with_all_that_identifies_them() {
     let directory = tempfile::tempdir().unwrap();
@@ -40,26 +34,25 @@ fn disks_are_told_with_all_that_identifies_them() {
     for name in
         ["loop0", "sr0", "dm-0", "zram0", "nbd0", "fd0", "zd0", "bcache0", "mmcblk0boot0", "mmcblk0rpmb"]
     {
-        write(&root, &format!("/sys/block/{name}/size"), "100\n");
+        root.put(&format!("/sys/block/{name}/size"), "100\n");
     }
-    write(&root, "/sys/block/sda/size", "2097152\n");
-    write(&root, "/sys/block/sda/dev", "8:0\n");
-    write(&root, "/sys/block/sda/removable", "0\n");
-    write(&root, "/sys/block/sda/queue/rotational", "1\n");
-    write(&root, "/sys/block/sda/device/model", "Disk One   \n");
-    write(&root, "/sys/block/sda/sda5/partition", "5\n");
-    write(&root, "/sys/block/sda/sda5/uevent", "DEVTYPE=partition\nPARTNAME=persistent\n");
-    write(
-        &root,
+    root.put("/sys/block/sda/size", "2097152\n");
+    root.put("/sys/block/sda/dev", "8:0\n");
+    root.put("/sys/block/sda/removable", "0\n");
+    root.put("/sys/block/sda/queue/rotational", "1\n");
+    root.put("/sys/block/sda/device/model", "Disk One   \n");
+    root.put("/sys/block/sda/sda5/partition", "5\n");
+    root.put("/sys/block/sda/sda5/uevent", "DEVTYPE=partition\nPARTNAME=persistent\n");
+    root.put(
         "/run/udev/data/b8:0",
         "I:1\nE:ID_SERIAL=Disk_One_S1\nE:ID_SERIAL_SHORT=S1\nE:ID_WWN=0x5000c500\n",
     );
-    write(&root, "/sys/block/sdb/size", "1000\n");
-    write(&root, "/sys/block/sdb/removable", "1\n");
-    write(&root, "/sys/block/sdb/sdb1/partition", "1\n");
-    write(&root, "/sys/block/sdb/sdb1/dev", "8:17\n");
-    write(&root, "/proc/self/mountinfo", "30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n");
-    write(&root, "/sys/block/sdc/size", "0\n");
+    root.put("/sys/block/sdb/size", "1000\n");
+    root.put("/sys/block/sdb/removable", "1\n");
+    root.put("/sys/block/sdb/sdb1/partition", "1\n");
+    root.put("/sys/block/sdb/sdb1/dev", "8:17\n");
+    root.put("/proc/self/mountinfo", "30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n");
+    root.put("/sys/block/sdc/size", "0\n");
     fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
     std::os::unix::fs::symlink("../../sda", root.join("/dev/disk/by-id/wwn-0x5000c500")).unwrap();
     let disks = read_disks(&root);
@@ -110,12 +103,12 @@ fn udev_is_fallback_for_partition_names_and_labels() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        write(&root, "/sys/block/sda/size", "2097152\n");
-        write(&root, "/sys/block/sda/sda5/partition", "5\n");
-        write(&root, "/sys/block/sda/sda5/dev", "8:5\n");
-        write(&root, "/sys/block/sda/sda5/uevent", uevent);
-        write(&root, "/run/udev/data/b8:5", udev);
-        write(&root, "/dev/sda5", superblock);
+        root.put("/sys/block/sda/size", "2097152\n");
+        root.put("/sys/block/sda/sda5/partition", "5\n");
+        root.put("/sys/block/sda/sda5/dev", "8:5\n");
+        root.put("/sys/block/sda/sda5/uevent", uevent);
+        root.put("/run/udev/data/b8:5", udev);
+        root.put("/dev/sda5", superblock);
         let disks = read_disks(&root);
         let partition = &disks[0].partitions[0];
         assert_eq!((partition.label.as_str(), partition.file_system.as_str()), want, "{name}");
@@ -128,17 +121,17 @@ fn what_is_built_on_a_disk_is_seen() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     for (name, number) in [("sda", "8:0"), ("sda/sda1", "8:1")] {
-        write(&root, &format!("/sys/block/{name}/dev"), number);
+        root.put(&format!("/sys/block/{name}/dev"), number);
     }
-    write(&root, "/sys/block/sda/size", "2097152\n");
-    write(&root, "/sys/block/sda/holders/md0/size", "");
-    write(&root, "/sys/block/sda/sda1/partition", "1\n");
-    write(&root, "/sys/block/sda/sda1/holders/dm-0/size", "");
-    write(&root, "/run/udev/data/b8:0", "E:ID_PART_TABLE_TYPE=gpt\n");
-    write(&root, "/run/udev/data/b8:1", "E:ID_FS_TYPE=LVM2_member\nE:ID_FS_USAGE=raid\n");
+    root.put("/sys/block/sda/size", "2097152\n");
+    root.put("/sys/block/sda/holders/md0/size", "");
+    root.put("/sys/block/sda/sda1/partition", "1\n");
+    root.put("/sys/block/sda/sda1/holders/dm-0/size", "");
+    root.put("/run/udev/data/b8:0", "E:ID_PART_TABLE_TYPE=gpt\n");
+    root.put("/run/udev/data/b8:1", "E:ID_FS_TYPE=LVM2_member\nE:ID_FS_USAGE=raid\n");
     // A path of an NVMe disk that the kernel joined with another.
-    write(&root, "/sys/block/nvme0c0n1/size", "2097152\n");
-    write(&root, "/sys/block/nvme0c0n1/hidden", "1\n");
+    root.put("/sys/block/nvme0c0n1/size", "2097152\n");
+    root.put("/sys/block/nvme0c0n1/hidden", "1\n");
     let disks = read_disks(&root);
     let [disk] = disks.as_slice() else { panic!("{disks:?}") };
     assert_eq!(
@@ -177,8 +170,8 @@ fn a_write_protected_disk_is_marked() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     for (name, ro) in [("mmcblk0", "0\n"), ("sda", "1\n")] {
-        write(&root, &format!("/sys/block/{name}/size"), "2097152\n");
-        write(&root, &format!("/sys/block/{name}/ro"), ro);
+        root.put(&format!("/sys/block/{name}/size"), "2097152\n");
+        root.put(&format!("/sys/block/{name}/ro"), ro);
     }
     let disks: Vec<_> = read_disks(&root).into_iter().map(|disk| (disk.name, disk.state)).collect();
     let want = [("mmcblk0", DiskState::Writable), ("sda", DiskState::ReadOnly)];
