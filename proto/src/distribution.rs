@@ -82,6 +82,66 @@ const RANCHER_RUN: Directory = directory("/run/k3s", Nothing, Tree, Nothing);
 const RANCHER_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 const RANCHER_KEPT: &[&str] = &[KUBELET_STATE, "/var/lib/rancher", "/etc/rancher"];
 
+/// A row of RKE2 or k3s, which have the same files below directories of their own names.
+macro_rules! rancher {
+    (
+        $name:literal at $path:literal,
+        kubelets: $kubelets:expr,
+        programs: $programs:expr,
+        further_directories: [$($further:expr)?],
+        secret_files: $secret_files:expr,
+    ) => {
+        Distribution {
+            name: $name,
+            kubelets: $kubelets,
+            runtimes: &[],
+            kept: RANCHER_KEPT,
+            directories: &[
+                KUBELET,
+                KUBELET_PKI,
+                CNI,
+                RANCHER_NODE,
+                directory(concat!("/etc/rancher/", $path, "/config.yaml.d"), Nothing, Tree, Tree),
+                RANCHER_RUN,
+                directory(concat!("/var/lib/rancher/", $path), Nothing, Tree, Nothing),
+                directory(concat!("/var/lib/rancher/", $path, "/agent"), Files, Tree, Files),
+                directory(concat!("/var/lib/rancher/", $path, "/agent/containerd"), Tree, Tree, Nothing),
+                directory(concat!("/var/lib/rancher/", $path, "/agent/etc"), Tree, Tree, Tree),
+                directory(concat!("/var/lib/rancher/", $path, "/agent/pod-manifests"), Tree, Tree, Tree),
+                directory(concat!("/var/lib/rancher/", $path, "/server"), Tree, Tree, Tree),
+                directory(concat!("/var/lib/rancher/", $path, "/server/db"), Tree, Tree, Tree),
+                $($further,)?
+            ],
+            secret_files: $secret_files,
+            joined_by: &[
+                "/etc/rancher/node/password",
+                concat!("/etc/rancher/", $path, "/", $path, ".yaml"),
+                concat!("/var/lib/rancher/", $path, "/agent/client-ca.crt"),
+                concat!("/var/lib/rancher/", $path, "/agent/client-kubelet.crt"),
+                concat!("/var/lib/rancher/", $path, "/agent/client-kubelet.key"),
+                concat!("/var/lib/rancher/", $path, "/agent/kubelet.kubeconfig"),
+                concat!("/var/lib/rancher/", $path, "/agent/serving-kubelet.key"),
+                concat!("/var/lib/rancher/", $path, "/server/cred/passwd"),
+                concat!("/var/lib/rancher/", $path, "/server/db/etcd/name"),
+                concat!("/var/lib/rancher/", $path, "/server/db/state.db"),
+                concat!("/var/lib/rancher/", $path, "/server/node-token"),
+                concat!("/var/lib/rancher/", $path, "/server/tls/server-ca.key"),
+                concat!("/var/lib/rancher/", $path, "/server/token"),
+            ],
+            fragments: Some(concat!("/etc/rancher/", $path, "/config.yaml.d")),
+            socket: RANCHER_SOCKET,
+            programs: $programs,
+            runtime_mounts: &[],
+            authorities: &[
+                concat!("/var/lib/rancher/", $path, "/server/tls/server-ca.crt"),
+                concat!("/var/lib/rancher/", $path, "/agent/server-ca.crt"),
+            ],
+            kubelet_certificate: concat!("/var/lib/rancher/", $path, "/agent/client-kubelet.crt"),
+            kubelet_key: concat!("/var/lib/rancher/", $path, "/agent/client-kubelet.key"),
+        }
+    };
+}
+
 /// All distributions. A node of another one is refused.
 pub static DISTRIBUTIONS: [Distribution; 3] = [
     Distribution {
@@ -125,26 +185,11 @@ pub static DISTRIBUTIONS: [Distribution; 3] = [
         kubelet_certificate: "/var/lib/kubelet/pki/kubelet-client-current.pem",
         kubelet_key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
     },
-    Distribution {
-        name: "RKE2",
+    rancher! {
+        "RKE2" at "rke2",
         kubelets: &["rke2-server", "rke2-agent"],
-        runtimes: &[],
-        kept: RANCHER_KEPT,
-        directories: &[
-            KUBELET,
-            KUBELET_PKI,
-            CNI,
-            RANCHER_NODE,
-            directory("/etc/rancher/rke2/config.yaml.d", Nothing, Tree, Tree),
-            RANCHER_RUN,
-            directory("/var/lib/rancher/rke2", Nothing, Tree, Nothing),
-            directory("/var/lib/rancher/rke2/agent", Files, Tree, Files),
-            directory("/var/lib/rancher/rke2/agent/containerd", Tree, Tree, Nothing),
-            directory("/var/lib/rancher/rke2/agent/etc", Tree, Tree, Tree),
-            directory("/var/lib/rancher/rke2/agent/pod-manifests", Tree, Tree, Tree),
-            directory("/var/lib/rancher/rke2/server", Tree, Tree, Tree),
-            directory("/var/lib/rancher/rke2/server/db", Tree, Tree, Tree),
-        ],
+        programs: Some("/var/lib/rancher/rke2/bin"),
+        further_directories: [],
         secret_files: &[
             "/etc/default/rke2-agent",
             "/etc/default/rke2-server",
@@ -154,53 +199,12 @@ pub static DISTRIBUTIONS: [Distribution; 3] = [
             "/etc/sysconfig/rke2-agent",
             "/etc/sysconfig/rke2-server",
         ],
-        joined_by: &[
-            "/etc/rancher/node/password",
-            "/etc/rancher/rke2/rke2.yaml",
-            "/var/lib/rancher/rke2/agent/client-ca.crt",
-            "/var/lib/rancher/rke2/agent/client-kubelet.crt",
-            "/var/lib/rancher/rke2/agent/client-kubelet.key",
-            "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
-            "/var/lib/rancher/rke2/agent/serving-kubelet.key",
-            "/var/lib/rancher/rke2/server/cred/passwd",
-            "/var/lib/rancher/rke2/server/db/etcd/name",
-            "/var/lib/rancher/rke2/server/db/state.db",
-            "/var/lib/rancher/rke2/server/node-token",
-            "/var/lib/rancher/rke2/server/tls/server-ca.key",
-            "/var/lib/rancher/rke2/server/token",
-        ],
-        fragments: Some("/etc/rancher/rke2/config.yaml.d"),
-        socket: RANCHER_SOCKET,
-        programs: Some("/var/lib/rancher/rke2/bin"),
-        runtime_mounts: &[],
-        authorities: &[
-            "/var/lib/rancher/rke2/server/tls/server-ca.crt",
-            "/var/lib/rancher/rke2/agent/server-ca.crt",
-        ],
-        kubelet_certificate: "/var/lib/rancher/rke2/agent/client-kubelet.crt",
-        kubelet_key: "/var/lib/rancher/rke2/agent/client-kubelet.key",
     },
-    Distribution {
-        name: "k3s",
+    rancher! {
+        "k3s" at "k3s",
         kubelets: &["k3s", "k3s-agent"],
-        runtimes: &[],
-        kept: RANCHER_KEPT,
-        directories: &[
-            KUBELET,
-            KUBELET_PKI,
-            CNI,
-            RANCHER_NODE,
-            directory("/etc/rancher/k3s/config.yaml.d", Nothing, Tree, Tree),
-            RANCHER_RUN,
-            directory("/var/lib/rancher/k3s", Nothing, Tree, Nothing),
-            directory("/var/lib/rancher/k3s/agent", Files, Tree, Files),
-            directory("/var/lib/rancher/k3s/agent/containerd", Tree, Tree, Nothing),
-            directory("/var/lib/rancher/k3s/agent/etc", Tree, Tree, Tree),
-            directory("/var/lib/rancher/k3s/agent/pod-manifests", Tree, Tree, Tree),
-            directory("/var/lib/rancher/k3s/server", Tree, Tree, Tree),
-            directory("/var/lib/rancher/k3s/server/db", Tree, Tree, Tree),
-            directory("/var/lib/rancher/k3s/storage", Tree, Tree, Nothing),
-        ],
+        programs: None,
+        further_directories: [directory("/var/lib/rancher/k3s/storage", Tree, Tree, Nothing)],
         secret_files: &[
             "/etc/default/k3s",
             "/etc/default/k3s-agent",
@@ -212,31 +216,6 @@ pub static DISTRIBUTIONS: [Distribution; 3] = [
             "/etc/systemd/system/k3s-agent.service.env",
             "/etc/systemd/system/k3s.service.env",
         ],
-        joined_by: &[
-            "/etc/rancher/node/password",
-            "/etc/rancher/k3s/k3s.yaml",
-            "/var/lib/rancher/k3s/agent/client-ca.crt",
-            "/var/lib/rancher/k3s/agent/client-kubelet.crt",
-            "/var/lib/rancher/k3s/agent/client-kubelet.key",
-            "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
-            "/var/lib/rancher/k3s/agent/serving-kubelet.key",
-            "/var/lib/rancher/k3s/server/cred/passwd",
-            "/var/lib/rancher/k3s/server/db/etcd/name",
-            "/var/lib/rancher/k3s/server/db/state.db",
-            "/var/lib/rancher/k3s/server/node-token",
-            "/var/lib/rancher/k3s/server/tls/server-ca.key",
-            "/var/lib/rancher/k3s/server/token",
-        ],
-        fragments: Some("/etc/rancher/k3s/config.yaml.d"),
-        socket: RANCHER_SOCKET,
-        programs: None,
-        runtime_mounts: &[],
-        authorities: &[
-            "/var/lib/rancher/k3s/server/tls/server-ca.crt",
-            "/var/lib/rancher/k3s/agent/server-ca.crt",
-        ],
-        kubelet_certificate: "/var/lib/rancher/k3s/agent/client-kubelet.crt",
-        kubelet_key: "/var/lib/rancher/k3s/agent/client-kubelet.key",
     },
 ];
 
