@@ -27,6 +27,7 @@ use tree::{Duplicate, Node, NotYaml, Value};
 use crate::text::is_node_name;
 use crate::yaml::quote_text;
 
+pub(crate) use content::gzip_bytes;
 pub use stated::{render_expressions, stated_provider_id};
 pub(crate) use user_data::GZIP;
 pub use user_data::read_user_data;

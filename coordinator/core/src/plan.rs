@@ -25,7 +25,7 @@ use proto::plan::{Generation, Image, Kind, Plan, RegistryAccess, Secret};
 
 use crate::network::HostNetwork;
 
-pub use record::{PlanRecordError, read_record, verify_checksum};
+pub use record::{PlanRecordError, SECRET_BYTES, read_record, verify_checksum};
 pub use render::{render, step_names};
 pub use results::{PlanEnd, Progress, failure_reasons, read_progress};
 

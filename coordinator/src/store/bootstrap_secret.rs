@@ -1,6 +1,7 @@
 //! The Secret with the bootstrap data of a machine. It belongs to the bootstrap provider; one key
 //! belongs to the coordinator.
 
+use coordinator_core::plan::SECRET_BYTES;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::api::{Api, Patch, PatchParams};
@@ -15,9 +16,6 @@ const KIND: &str = "Secret";
 const TYPE: &str = "cluster.x-k8s.io/secret";
 /// The bootstrap data in the form of the plan.
 const RESOLVED: &str = "resolved-value";
-
-/// Most bytes of all values of a Secret.
-const SECRET_BYTES: usize = 1024 * 1024;
 
 /// Writes the bootstrap data of the plan beside the original. Sends no request if the data is
 /// stored, if the Secret is none of Cluster API, if it cannot be changed, or if it has no room.

@@ -184,7 +184,7 @@ pub(super) fn gunzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The header has no time, so that the same text gives the same plan.
-fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()

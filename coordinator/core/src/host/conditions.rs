@@ -36,9 +36,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     let is_kept = stored.is_some_and(|ready| is_told(&record, &ready.reason));
     let mut updates = vec![ready_condition(&record, now), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
-    let refused = record.install.as_ref().map(|install| install.boot_order_refused.as_str());
-    let refused = refused.filter(|refused| !refused.is_empty()).map(str::to_owned);
-    updates.extend(refused.as_deref().map(boot_order_condition));
+    updates.extend(record.install.as_ref().and_then(boot_order_condition));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
     updates.extend(state_condition(inventory));
@@ -55,16 +53,17 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
         }
     }
     let generation = inventory.metadata.generation;
-    // Conditions of requests, of fields without effect and of a refused order are removed with their
-    // cause.
+    // Conditions of requests, of fields without effect and of failures that are shown alone are
+    // removed with their cause.
+    let is_shown = |kind| updates.iter().any(|update| update.kind == kind);
     let requests = [
         (Type::CustomPlanAccepted, record.custom_plan.is_some()),
         (Type::Rebooted, record.is_reboot_requested || record.rebooting_from.is_some()),
         (Type::AgentUpdated, inventory.wanted_agent().is_some()),
-        (Type::StateWritable, state_condition(inventory).is_some()),
-        (Type::JournalReadable, inventory.lost_journal().is_some()),
+        (Type::StateWritable, is_shown(Type::StateWritable)),
+        (Type::JournalReadable, is_shown(Type::JournalReadable)),
         (Type::FieldsIgnored, !ignored.is_empty()),
-        (Type::BootOrderSet, refused.is_some()),
+        (Type::BootOrderSet, is_shown(Type::BootOrderSet)),
     ];
     let status = inventory.status.get_or_insert_default();
     status.conditions.retain(|condition| {
@@ -185,10 +184,13 @@ fn live_boot_condition(device: &str, has_attached: bool) -> ConditionUpdate {
         .with_next_action("switch the host off, remove the medium, and switch it on")
 }
 
-fn boot_order_condition(refused: &str) -> ConditionUpdate {
-    condition_false(Type::BootOrderSet, Reason::BootOrderRefused, refused).with_next_action(
+/// Only a refusal is shown.
+fn boot_order_condition(install: &InstallStatus) -> Option<ConditionUpdate> {
+    let refused = Some(install.boot_order_refused.as_str()).filter(|refused| !refused.is_empty())?;
+    let condition = condition_false(Type::BootOrderSet, Reason::BootOrderRefused, refused);
+    Some(condition.with_next_action(
         "switch the host off, take the seed ISO out, switch it on; then put the disk first in the firmware's boot order",
-    )
+    ))
 }
 
 /// Only a failure is shown.

@@ -128,9 +128,10 @@ impl Content for Indexed {
 
 impl Stored for Indexed {}
 
-/// Most bytes of a record. The API server takes a mebibyte for all values of a Secret, and the
-/// results of the plan are beside the record.
-pub(super) const SECRET_BYTES: usize = (1024 - 160) * 1024;
+/// Most bytes of all values of a Secret, which the API server takes.
+pub const SECRET_BYTES: usize = 1024 * 1024;
+/// Most bytes of a record, because the results of the plan are beside it.
+pub(super) const RECORD_BYTES: usize = SECRET_BYTES - 160 * 1024;
 
 /// Why bytes are not a plan record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -153,7 +154,7 @@ pub enum PlanRecordError {
     /// The text has the size of the user-data as its author wrote it.
     #[error(
         "the user-data has {user_data} bytes, and the record of its plan {bytes}; the Secret of a plan holds {}: let the host download files instead",
-        SECRET_BYTES
+        RECORD_BYTES
     )]
     TooLarge { user_data: usize, bytes: usize },
     #[error("the plan is not usable: {0}")]

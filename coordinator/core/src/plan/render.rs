@@ -1,9 +1,5 @@
 //! From inputs to a plan record, once.
 
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use proto::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Inline, Kind, NodeIdentity, Plan, PlanId,
     ReplaceContents, Secret, Seed, Step, TypedPlan, Upgrade,
@@ -11,9 +7,9 @@ use proto::plan::{
 use proto::staged;
 use sha2::{Digest as _, Sha256};
 
-use super::record::{Document, File, FileIndex, Indexed, Instruction, InstructionIndex, SECRET_BYTES};
+use super::record::{Document, File, FileIndex, Indexed, Instruction, InstructionIndex, RECORD_BYTES};
 use super::{PlanInputs, PlanRecordError};
-use crate::bootstrap::GZIP;
+use crate::bootstrap::{GZIP, gzip_bytes};
 use crate::cloud_init::{self, MetaData};
 
 /// Smaller user-data can be read in the record.
@@ -34,7 +30,7 @@ pub fn render(
     let steps = list_steps(inputs, &id, claim);
     let document = render_document(&steps, &id, generation, kind)?;
     let bytes = serde_json::to_vec(&document).map_err(|error| PlanRecordError::Render(error.to_string()))?;
-    if bytes.len() > SECRET_BYTES {
+    if bytes.len() > RECORD_BYTES {
         let user_data = match inputs {
             PlanInputs::Reprovision(inputs) => inputs.user_data.expose().len(),
             PlanInputs::Clean(_) => 0,
@@ -104,10 +100,7 @@ fn compress_large(user_data: &Secret) -> Secret {
     if data.len() < COMPRESSED_BYTES || data.starts_with(&GZIP) {
         return user_data.clone();
     }
-    let mut encoder = GzEncoder::new(vec![], Compression::best());
-    // A vector takes every write.
-    let compressed = encoder.write_all(data).and_then(|()| encoder.finish());
-    compressed.map_or_else(|_| user_data.clone(), Secret::new)
+    gzip_bytes(data).map_or_else(|| user_data.clone(), Secret::new)
 }
 
 /// The order is the contract: the marker before anything changes, `cloud-init
