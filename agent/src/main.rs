@@ -1,8 +1,9 @@
 //! The `baremetal-agent` command: one static file, eleven verbs.
 
+use std::convert::Infallible;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use agent::alive::{check, supervisor};
 use agent::boot;
@@ -23,9 +24,13 @@ use agent::plan::executor::{CustomInstructions, Executor, Policy};
 use agent::plan::staged;
 use agent::update::launch;
 use agent::update::program;
+use agent::update::record::Purpose;
 use lexopt::prelude::*;
 use proto::plan::PlanId;
 use proto::staged::EXECUTION_DIRECTORY;
+
+/// An agent that has done its duty for this long works.
+const DUTY_PROOF: Duration = Duration::from_secs(30);
 
 const USAGE: &str = "\
 Usage: baremetal-agent [OPTIONS] VERB
@@ -127,6 +132,15 @@ fn parse_verb(name: &str, parser: &mut lexopt::Parser) -> Result<Verb, lexopt::E
     })
 }
 
+fn purpose_of(verb: &Verb) -> Purpose {
+    match verb {
+        Verb::Run => Purpose::Attach,
+        Verb::Boot => Purpose::Boot,
+        Verb::Alive => Purpose::Duty,
+        _ => Purpose::Other,
+    }
+}
+
 /// Replaces this process by a newer agent, if there is one. The verbs that are left out run within
 /// another start of the agent, or do not need a newer one.
 fn hand_over(arguments: &Arguments) {
@@ -134,7 +148,7 @@ fn hand_over(arguments: &Arguments) {
     if matches!(verb, Verb::Register | Verb::Units | Verb::CheckApi | Verb::Facts) {
         return;
     }
-    while let Some(newer) = launch::choose_program(root, &own_version(), *verb == Verb::Run) {
+    while let Some(newer) = launch::choose_program(root, &own_version(), purpose_of(verb)) {
         let path = newer.path(&root.state());
         let error = Command::new(path).args(std::env::args_os().skip(1)).exec();
         if let Err(error) = launch::give_up(root, &newer.version, format!("it cannot be started: {error}")) {
@@ -242,6 +256,9 @@ fn early_boot(root: &Root) -> ExitCode {
     for problem in &summary.problems {
         println!("baremetal: {problem}");
     }
+    if summary.problems.is_empty() {
+        launch::record_proven(root, &own_version(), Purpose::Boot);
+    }
     // The host must come up far enough to report the failure.
     ExitCode::SUCCESS
 }
@@ -254,8 +271,21 @@ async fn do_duty(root: &Root) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match supervisor::run(root, &program).await {
-        Ok(()) => ExitCode::SUCCESS,
+    let record_proven = || launch::record_proven(root, &own_version(), Purpose::Duty);
+    let prove = async {
+        tokio::time::sleep(DUTY_PROOF).await;
+        record_proven();
+        std::future::pending::<Infallible>().await
+    };
+    let ended = tokio::select! {
+        ended = supervisor::run(root, &program) => ended,
+        never = prove => match never {},
+    };
+    match ended {
+        Ok(()) => {
+            record_proven();
+            ExitCode::SUCCESS
+        }
         Err(error) => print_failure(&error),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 use semver::Version;
 
-use super::record::{Choice, Failed, Program, Record, STARTS};
+use super::record::{Choice, Failed, Program, Purpose, Record, STARTS};
 use crate::ground::durable;
 use crate::ground::failpoint::failpoint;
 use crate::ground::failure::Failure;
@@ -16,10 +16,9 @@ use crate::ground::paths::Root;
 /// The way to ask for the same agent again.
 const AGAIN: &str = "correct the cause, then ask again: remove the annotation baremetal.cluster.io/agent-version of the MachineInventory, and set it again";
 
-/// The agent that `own` hands over to; `None` if `own` runs itself. `attaches` is true for the verb
-/// by which an agent on trial proves itself.
-pub fn choose_program(root: &Root, own: &Version, attaches: bool) -> Option<Program> {
-    match try_choose(root, own, attaches) {
+/// The agent that `own` hands over to; `None` if `own` runs itself.
+pub fn choose_program(root: &Root, own: &Version, purpose: Purpose) -> Option<Program> {
+    match try_choose(root, own, purpose) {
         Ok(program) => program,
         Err(error) => {
             // An agent whose starts cannot be counted must not be tried.
@@ -29,19 +28,19 @@ pub fn choose_program(root: &Root, own: &Version, attaches: bool) -> Option<Prog
     }
 }
 
-fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Program>, Failure> {
+fn try_choose(root: &Root, own: &Version, purpose: Purpose) -> Result<Option<Program>, Failure> {
     let state = root.state();
     let mut record = Record::read(&state)?;
     loop {
-        let choice = record.choose(own, attaches);
+        let choice = record.choose(own, purpose);
         let is_trial = matches!(choice, Choice::Trial(_));
         let (program, message) = match choice {
             Choice::Own => return Ok(None),
-            Choice::GiveUp(program) => (program, format!("it was started {STARTS} times and did not attach")),
+            Choice::GiveUp(program) => (program, describe_failure(purpose)),
             Choice::Kept(program) | Choice::Trial(program) => {
                 match check_file(&program, &program.path(&state)) {
                     Ok(()) if is_trial => {
-                        record.with_start().write(&state)?;
+                        record.with_start(purpose).write(&state)?;
                         failpoint("update::start::counted");
                         return Ok(Some(program));
                     }
@@ -52,6 +51,14 @@ fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Progr
         };
         record = record.with_failed(fail(&program.version, message));
         record.write(&state)?;
+    }
+}
+
+fn describe_failure(purpose: Purpose) -> String {
+    match purpose {
+        Purpose::Attach | Purpose::Other => format!("it was started {STARTS} times and did not attach"),
+        Purpose::Boot => "its early boot did not end well".to_owned(),
+        Purpose::Duty => format!("it was started {STARTS} times for the load balancer and ended each time"),
     }
 }
 
@@ -102,6 +109,20 @@ pub fn keep_proven(root: &Root, version: &Version) -> Result<(), Failure> {
     record.with_kept().write(&state)?;
     failpoint("update::kept");
     Ok(())
+}
+
+/// Records that the running agent has fulfilled a purpose, if it had to.
+pub fn record_proven(root: &Root, version: &Version, purpose: Purpose) {
+    let state = root.state();
+    let proven = Record::read(&state).and_then(|record| {
+        if !record.is_unproven(version, purpose) {
+            return Ok(());
+        }
+        record.with_proven(purpose).write(&state)
+    });
+    if let Err(error) = proven {
+        tracing::warn!(%error, "cannot record that this agent works, so the image's agent is started next");
+    }
 }
 
 /// Removes the agents that no record names, and those that are older than the image's agent
@@ -162,19 +183,44 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let own = version("1.0.0");
-        assert_eq!(choose_program(&root, &own, true), None, "a live system has no state");
+        assert_eq!(choose_program(&root, &own, Purpose::Attach), None, "a live system has no state");
         let (kept, tried) = (lay(&root.state(), "1.1.0"), lay(&root.state(), "1.2.0"));
         let record = Record { kept: Some(kept.clone()), ..Record::default() }.with_trial(tried.clone());
         record.write(&root.state()).unwrap();
         for _ in 0..STARTS {
-            assert_eq!(choose_program(&root, &own, false), Some(kept.clone()), "early boot does not try");
-            assert_eq!(choose_program(&root, &own, true), Some(tried.clone()));
+            assert_eq!(
+                choose_program(&root, &own, Purpose::Boot),
+                Some(kept.clone()),
+                "early boot does not try"
+            );
+            assert_eq!(choose_program(&root, &own, Purpose::Attach), Some(tried.clone()));
         }
-        assert_eq!(choose_program(&root, &own, true), Some(kept.clone()));
+        assert_eq!(choose_program(&root, &own, Purpose::Attach), Some(kept.clone()));
         let record = Record::read(&root.state()).unwrap();
         assert_eq!((record.kept, record.trial), (Some(kept), None));
         let failed = record.failed.unwrap();
         assert!(failed.message.contains("3 times") && failed.version == tried.version, "{failed:?}");
+    }
+
+    #[test]
+    fn early_boot_falls_back_at_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let own = version("1.0.0");
+        let new = lay(&root.state(), "1.1.0");
+        Record::default().with_trial(new.clone()).with_kept().write(&root.state()).unwrap();
+        assert_eq!(choose_program(&root, &own, Purpose::Boot), Some(new.clone()));
+        record_proven(&root, &own, Purpose::Boot);
+        assert_eq!(choose_program(&root, &own, Purpose::Boot), None, "it shut the gate, or was killed");
+        let record = Record::read(&root.state()).unwrap();
+        assert!(record.failed.unwrap().message.contains("early boot"));
+        assert_eq!(choose_program(&root, &own, Purpose::Attach), None, "no part of it is started");
+
+        Record::default().with_trial(new.clone()).with_kept().write(&root.state()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(choose_program(&root, &own, Purpose::Boot), Some(new.clone()));
+            record_proven(&root, &new.version, Purpose::Boot);
+        }
     }
 
     #[test]
@@ -185,7 +231,7 @@ mod tests {
             let program = lay(&root.state(), "1.1.0");
             Record { kept: Some(program.clone()), ..Record::default() }.write(&root.state()).unwrap();
             fs::write(program.path(&root.state()), damage).unwrap();
-            assert_eq!(choose_program(&root, &version("1.0.0"), false), None);
+            assert_eq!(choose_program(&root, &version("1.0.0"), Purpose::Boot), None);
             let failed = Record::read(&root.state()).unwrap().failed.unwrap();
             assert!(failed.message.contains("damaged"), "{failed:?}");
         }
@@ -194,7 +240,7 @@ mod tests {
         let program = lay(&root.state(), "1.1.0");
         Record::default().with_trial(program.clone()).write(&root.state()).unwrap();
         fs::remove_file(program.path(&root.state())).unwrap();
-        assert_eq!(choose_program(&root, &version("1.0.0"), true), None);
+        assert_eq!(choose_program(&root, &version("1.0.0"), Purpose::Attach), None);
         assert!(Record::read(&root.state()).unwrap().failed.unwrap().message.contains("cannot be read"));
     }
 
@@ -208,7 +254,7 @@ mod tests {
         let record = Record {
             kept: Some(kept.clone()),
             trial: Some(Trial { program: tried.clone(), starts: 1 }),
-            failed: None,
+            ..Record::default()
         };
         record.write(&state).unwrap();
         remove_unneeded(&root, &version("1.1.0"), &kept.path(&state));

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use agent::ground::paths::Root;
 use agent::update::launch::{choose_program, keep_proven};
 use agent::update::offer::Offer;
-use agent::update::record::{Program, Record};
+use agent::update::record::{Program, Purpose, Record};
 use anyhow::{Result, ensure};
 use semver::Version;
 use simulated_host::SimulatedSystem;
@@ -30,7 +30,7 @@ pub(crate) fn play(root: &Root) -> Result<ExitCode> {
     if host.is_booting() {
         host.run_cloud_init()?;
     }
-    let Some(newer) = choose_program(root, &image(), true) else {
+    let Some(newer) = choose_program(root, &image(), Purpose::Attach) else {
         let record = Record::read(&root.state())?;
         ensure!(record == Record::default(), "it was given up: {record:?}");
         Offer { program: program(), size: FILE.len() }.keep(root, FILE)?;
@@ -44,8 +44,8 @@ pub(crate) fn play(root: &Root) -> Result<ExitCode> {
 /// The other agent is there, whole, and is the one that starts.
 pub(crate) fn check(root: &Root) -> Result<()> {
     let record = Record::read(&root.state())?;
-    ensure!(record == Record { kept: Some(program()), ..Record::default() }, "{record:?}");
+    ensure!(record == Record::default().with_trial(program()).with_kept(), "{record:?}");
     ensure!(fs::read(program().path(&root.state()))? == FILE, "another file");
-    ensure!(choose_program(root, &image(), false) == Some(program()), "it does not start");
+    ensure!(choose_program(root, &image(), Purpose::Other) == Some(program()), "it does not start");
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::fs;
 use agent::ground::paths::Root;
 use agent::ground::version::own_version;
 use agent::update::launch::choose_program;
+use agent::update::record::Purpose;
 use semver::Version;
 
 /// What an agent's file says.
@@ -43,7 +44,7 @@ impl Program {
     /// The agent that systemd comes to when it starts that of the image for the verb
     /// `run`.
     pub fn start(root: &Root) -> Self {
-        let Some(newer) = choose_program(root, &own_version(), true) else {
+        let Some(newer) = choose_program(root, &own_version(), Purpose::Attach) else {
             return Self { version: own_version(), behaviour: Behaviour::Works };
         };
         let file = fs::read(newer.path(&root.state())).unwrap_or_default();
