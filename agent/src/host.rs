@@ -7,6 +7,7 @@ pub mod facts;
 pub mod image;
 pub mod kept_paths;
 pub mod kernel_log;
+pub mod kernel_state;
 pub mod network;
 pub mod observed;
 pub mod sysfs;

@@ -4,6 +4,7 @@ mod carried;
 mod duties;
 pub mod link;
 mod network_trial;
+mod own_kernel;
 pub mod pace;
 mod settings;
 mod updates;

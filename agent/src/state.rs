@@ -1,5 +1,6 @@
 //! The files that the agent keeps on the disk, and their meaning.
 
+pub mod before_node;
 pub mod bootstrap;
 pub mod connections;
 pub mod duty;

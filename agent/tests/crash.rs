@@ -342,10 +342,11 @@ fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<()
     // Numbers of boots and attempts differ from run to run, a trial ends with a boot,
     // cloud-init runs in every boot that finds a new seed, and a run may have had
     // no early boot.
-    const DIFFERENT: [&str; 8] = [
+    const DIFFERENT: [&str; 9] = [
         "/simulation",
         "/proc",
         "/var/lib/baremetal-agent/journal",
+        "/var/lib/baremetal-agent/before-node.json",
         "/var/lib/baremetal-agent/cleanup-receipt.json",
         "/var/lib/baremetal-agent/network-trial",
         "/run/elemental",

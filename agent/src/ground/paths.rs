@@ -251,6 +251,11 @@ impl StateDir {
         self.0.join("load-balancer")
     }
 
+    /// What the kernel held before the host carried a node.
+    pub fn before_node(&self) -> PathBuf {
+        self.0.join("before-node.json")
+    }
+
     /// Arguments and labels of the kubelet.
     pub fn node_identity(&self) -> PathBuf {
         self.0.join("node-identity.json")

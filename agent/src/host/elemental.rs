@@ -10,6 +10,7 @@ mod snapshot;
 mod state;
 mod workload;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -25,9 +26,11 @@ use super::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
     System, UpgradeRoom, deadlines,
 };
-use super::{kernel_log, observed, units};
+use super::{kernel_log, kernel_state, observed, units};
+use crate::ground::durable;
 use crate::ground::failure::{Failure, FailureClass};
 use crate::ground::paths::Root;
+use crate::state::before_node::{KernelItem, OwnItems};
 
 /// Attempts to run `elemental` until udev has filled in the labels.
 const LABEL_ATTEMPTS: u32 = 5;
@@ -221,6 +224,22 @@ impl System for Elemental {
 
     async fn remove_workload(&self) -> Result<Output, Failure> {
         Ok(workload::remove_workload(&self.root).await?)
+    }
+
+    async fn kernel_items(&self) -> Result<BTreeSet<KernelItem>, Failure> {
+        kernel_state::list_items(&self.root)
+    }
+
+    async fn remove_foreign_items(&self, job: &Job, own: &OwnItems) -> Result<(), Failure> {
+        for name in kernel_state::list_foreign_namespaces(&self.root, own) {
+            let path = self.root.join(kernel_state::NAMESPACES).join(name);
+            // A name without a mount is only a file.
+            if let Err(error) = self.unmount(job, &path).await {
+                tracing::info!(%error, "network namespace not unmounted");
+            }
+            durable::remove(&path)?;
+        }
+        kernel_state::remove_foreign(&self.root, own)
     }
 
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, Failure> {

@@ -50,7 +50,7 @@ impl KernelNetwork {
 
 /// Removes the endpoint's address, because it belongs to the host that holds it: replayed as
 /// configuration it would be on two hosts.
-fn leave_out_endpoint(network: &mut ObservedNetwork, root: &Root) {
+pub(super) fn leave_out_endpoint(network: &mut ObservedNetwork, root: &Root) {
     let Some(endpoint) = duty::held_address(root) else { return };
     let is_endpoint =
         |text: &String| text.split_once('/').is_some_and(|(address, _)| address.parse() == Ok(endpoint));

@@ -1,7 +1,9 @@
 //! The state of the running system, from its files.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use proto::v1alpha1::{FailureReason, SystemState};
@@ -15,8 +17,9 @@ use crate::ground::failure::{Context as _, Failure, FailureClass, OnPath as _, d
 use crate::ground::paths::{Root, read_or_empty};
 use crate::host::facts::os_release::parse_image;
 use crate::host::network::kernel::dump_kernel;
-use crate::host::network::translate::list_own_addresses;
-use crate::state::duty;
+use crate::host::network::leave_out_endpoint;
+use crate::host::network::translate::translate_dump;
+use crate::state::before_node;
 
 /// The running system. Unknown values are empty, except for the boot id.
 pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
@@ -30,6 +33,8 @@ pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
         snapshot: 0,
         // The identity of the host may add a cause.
         state_failure: String::new(),
+        // Whether the host carries a node is not known here.
+        left_in_kernel: Vec::new(),
     })
 }
 
@@ -41,12 +46,17 @@ pub fn boot_id(root: &Root) -> Result<String, Failure> {
     }
 }
 
-/// Addresses of the host's own interfaces, without the endpoint.
+/// Addresses of the host's own interfaces, without the endpoint and those that the cluster added.
 fn list_addresses(root: &Root) -> Vec<String> {
     let Ok(dump) = dump_kernel() else { return Vec::new() };
-    let endpoint = duty::held_address(root);
-    let own = list_own_addresses(&dump).into_iter();
-    own.filter(|address| Some(*address) != endpoint).map(|address| address.to_string()).collect()
+    let mut network = translate_dump(&dump);
+    leave_out_endpoint(&mut network, root);
+    if let Some(own) = boot_id(root).ok().and_then(|boot| before_node::own_items(root, &boot)) {
+        own.filter_network(&mut network);
+    }
+    let nets = network.interfaces.iter().flat_map(|interface| &interface.addresses);
+    let addresses = nets.filter_map(|net| net.split('/').next()?.parse::<IpAddr>().ok());
+    addresses.collect::<BTreeSet<_>>().iter().map(ToString::to_string).collect()
 }
 
 /// The progress of cloud-init in this boot, from the files that it leaves.

@@ -1,6 +1,7 @@
 //! The operating system below the agent, as one trait. Everything but the agent's own small files
 //! goes through the trait.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use proto::plan::{CustomInstruction, RegistryAccess, Upgrade};
 use proto::v1alpha1::{Install, SystemState};
 
 use crate::ground::failure::Failure;
+use crate::state::before_node::{KernelItem, OwnItems};
 
 /// The OS work of steps and of the installer. The driver for real hosts is
 /// [`super::elemental::Elemental`].
@@ -76,6 +78,20 @@ pub trait System: Send + Sync {
 
     /// Removes everything that [`System::workload`] lists.
     fn remove_workload(&self) -> impl Future<Output = Result<Output, Failure>> + Send;
+
+    /// What the kernel holds of networks and devices. By default nothing is seen.
+    fn kernel_items(&self) -> impl Future<Output = Result<BTreeSet<KernelItem>, Failure>> + Send {
+        async { Ok(BTreeSet::new()) }
+    }
+
+    /// Removes from the kernel what is not the host's own, as far as it can be removed.
+    fn remove_foreign_items(
+        &self,
+        _job: &Job,
+        _own: &OwnItems,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        async { Ok(()) }
+    }
 
     /// Unmounts one mount point in the host's own mount namespace.
     fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, Failure>> + Send;

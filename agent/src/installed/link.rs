@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use proto::refusal::Refusal;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::{Hello, HostMessage, StepProgress, SystemState};
+use proto::v1alpha1::{Hello, HostMessage, ObservedNetwork, StepProgress, SystemState};
 use semver::Version;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep};
@@ -27,7 +27,7 @@ use super::pace::{LastObserved, Pace, ProgressPace};
 use super::settings::Settings;
 use super::updates::Updates;
 use super::worker::{Mailbox, Progress};
-use super::{carried, worker};
+use super::{carried, own_kernel, worker};
 use crate::client::calls::{Caller, host_client};
 use crate::client::error::{Answer, CallError};
 use crate::client::rejection::Rejection;
@@ -268,10 +268,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn build_hello(&self) -> Result<Hello, CallError> {
         let newest = self.progress.borrow().newest.clone();
-        let network = self.network.observe().ok();
+        let (system, network) = self.observe_host(&newest).await?;
         Ok(Hello {
             facts: Some(facts::collect_facts(self.root, network.as_ref())),
-            system: Some(self.read_state().await?),
+            system: Some(system),
             agent_version: self.updates.version(),
             carried: Some(carried::observe_carried(self.root, &newest)),
             settings: self.settings.config().checksum(),
@@ -280,9 +280,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         })
     }
 
-    async fn read_state(&self) -> Result<SystemState, CallError> {
-        let state = self.system.running().await.context("cannot read what this host runs")?;
-        Ok(SystemState { state_failure: self.find_state_failure(), ..state })
+    async fn observe_host(
+        &self,
+        newest: &NewestPlan,
+    ) -> Result<(SystemState, Option<ObservedNetwork>), CallError> {
+        let observed = own_kernel::observe_host(self.root, &self.system, self.network, newest).await;
+        let (state, network) = observed.context("cannot read what this host runs")?;
+        Ok((SystemState { state_failure: self.find_state_failure(), ..state }, network))
     }
 
     /// Cause and next action; empty if the state can be written.

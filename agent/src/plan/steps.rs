@@ -107,7 +107,10 @@ pub(crate) async fn run_step<S: System>(step: &Step, context: &Context<'_, S>) -
         Step::WriteNodeIdentity(identity) => prepare::write_identity(context.root, identity),
         Step::RemoveNodeIdentity => prepare::remove_identity(context.root),
         Step::UpgradeSystem(upgrade) => upgrade::upgrade_system(context, upgrade).await,
-        Step::SyncFileSystems => context.system.sync().await.map(|()| StepDone::default()),
+        Step::SyncFileSystems => {
+            context.system.sync().await?;
+            Ok(StepDone { output: String::new(), system: node_state::state_after_clean(context).await? })
+        }
         Step::Reboot => Ok(StepDone::default()),
         Step::VerifySystem { image } => verify::verify_system(context, image).await,
         Step::StopKubelet => {

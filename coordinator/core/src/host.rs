@@ -59,6 +59,8 @@ pub struct HostRecord {
     pub session: Option<SessionStatus>,
     /// The node and plan that the host stated; `None` until it did.
     pub carried: Option<CarriedStatus>,
+    /// What a former node left in its kernel.
+    pub left_in_kernel: Vec<String>,
     pub install: Option<InstallStatus>,
     /// Its part in its cluster's load balancer.
     pub load_balancer: Option<LoadBalancerStatus>,
@@ -162,6 +164,7 @@ impl HostRecord {
             plan_secret: plan.and_then(secret_name).map(str::to_owned),
             session: host.and_then(|host| host.session.clone()),
             carried: host.and_then(|host| host.carried.clone()),
+            left_in_kernel: host.map(|host| host.left_in_kernel.clone()).unwrap_or_default(),
             install: host.and_then(|host| host.install.clone()),
             load_balancer: host.and_then(|host| host.load_balancer.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
@@ -222,6 +225,11 @@ impl HostRecord {
     pub fn carries_nothing(&self) -> bool {
         let is_free = self.claim.is_none();
         self.is_attached() && self.carried.as_ref().is_some_and(|carried| is_empty(carried, is_free))
+    }
+
+    /// True if a free host is clean but for its kernel, which a reboot makes its own again.
+    pub fn needs_fresh_kernel(&self) -> bool {
+        self.claim.is_none() && !self.left_in_kernel.is_empty() && self.carries_nothing()
     }
 
     /// True if nothing is lost when its disk is installed again: no machine holds it,

@@ -136,7 +136,9 @@ fn find_allocation(situation: &HostSituation<'_>, hold: Option<&Problem>) -> Opt
         return None;
     }
     if host.claim.is_none() {
-        return (!host.is_deleting).then_some(AllocationState::Available);
+        let is_preparing = host.needs_fresh_kernel();
+        let state = if is_preparing { AllocationState::Preparing } else { AllocationState::Available };
+        return (!host.is_deleting).then_some(state);
     }
     if host.is_abandoned {
         // A plan that was announced before the host was lost runs only after the host attaches.

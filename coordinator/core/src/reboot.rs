@@ -1,5 +1,6 @@
 //! Reboots that are asked for: of an inventory by its annotation, of a
-//! `BareMetalHost` by those of Metal3.
+//! `BareMetalHost` by those of Metal3; and of a free host whose kernel holds
+//! something of its former node.
 //!
 //! A request ends one boot of the host, which is recorded before the host is
 //! asked. The host does nothing in another boot, and one that states another boot
@@ -26,10 +27,12 @@ pub fn decide_reboot(host: &HostRecord, now: Timestamp) -> Option<RebootStep> {
     match &host.rebooting_from {
         Some(from) if has_left(host, from) => Some(RebootStep::Finish),
         Some(_) => Some(RebootStep::Wait(describe_progress(host, now))),
-        None if host.is_reboot_requested => Some(match (find_obstacle(host), boot) {
-            (None, Some(boot)) => RebootStep::Begin(boot.to_owned()),
-            (obstacle, _) => RebootStep::Wait(obstacle.unwrap_or_else(never_attached)),
-        }),
+        None if host.is_reboot_requested || host.needs_fresh_kernel() => {
+            Some(match (find_obstacle(host), boot) {
+                (None, Some(boot)) => RebootStep::Begin(boot.to_owned()),
+                (obstacle, _) => RebootStep::Wait(obstacle.unwrap_or_else(never_attached)),
+            })
+        }
         None => None,
     }
 }
@@ -87,7 +90,7 @@ pub fn describe_progress(host: &HostRecord, now: Timestamp) -> Problem {
 mod tests {
     use super::*;
     use crate::samples;
-    use coordinator_api::inventory::{Approval, MachineInventory, PlanState, PlanType};
+    use coordinator_api::inventory::{AllocationState, Approval, MachineInventory, PlanState, PlanType};
     use coordinator_api::names::annotation;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -118,7 +121,17 @@ mod tests {
         samples::host_status(&mut new).session = None;
         let mut restored = asked(Some("boot-1"));
         restored.status = None;
+        let mut left = samples::inventory("host-1");
+        samples::host_status(&mut left).left_in_kernel = vec!["link cni0".into()];
+        let mut with_node = left.clone();
+        samples::announce(&mut with_node, PlanType::Reprovision, 1, Some(PlanState::Applied));
+        let mut claimed = left.clone();
+        samples::claim(&mut claimed, AllocationState::Preparing, 0);
         for (name, inventory, second, want) in [
+            ("a former node is in the kernel", left.clone(), 0, "begin boot-1"),
+            ("and the host is away", gone(left), 900, "nothing"),
+            ("and the host carries a node", with_node, 0, "nothing"),
+            ("and its machine is not gone yet", claimed, 0, "nothing"),
             ("nothing asked for", samples::inventory("host-1"), 0, "nothing"),
             ("asked for", asked(None), 0, "begin boot-1"),
             ("asked for of a host whose plan failed", idle, 0, "begin boot-1"),

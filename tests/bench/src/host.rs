@@ -91,6 +91,7 @@ impl SimulatedHost {
             addresses: vec![format!("10.9.{}.{}", self.number / 256 % 256, self.number % 256)],
             snapshot: self.boot + 1,
             state_failure: String::new(),
+            left_in_kernel: Vec::new(),
         }
     }
 

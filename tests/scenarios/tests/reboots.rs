@@ -226,3 +226,39 @@ impl Scenario for BareMetalReboot {
 async fn killed_coordinator_reboots_bare_metal_host_once() {
     kill_at_every_write::<BareMetalReboot>().await;
 }
+
+// Fault: a node leaves links in the kernel of its host, one of which only a boot removes.
+// Shown: Ready=False `KernelStateLeft` of the MachineInventory with the names, Events
+// `RebootRequested` and `Rebooted`; no machine gets the host before it is back.
+#[tokio::test(start_paused = true)]
+async fn a_node_leaves_nothing_in_the_kernel() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.host("host-1").system().put_link("bond0.20").unwrap();
+    world.advance_time(Duration::from_mins(2)).await;
+    let first = boot(&world).unwrap();
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    world.host("host-1").system().put_link("cni0").unwrap();
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    assert_eq!(boot(&world), Some(first + 1), "the clean removed it");
+
+    world.apply_machine("m-2").await;
+    world.wait_running("m-2").await;
+    world.host("host-1").system().put_link("cni0").unwrap();
+    world.host("host-1").system().put_link("bpf-cilium").unwrap();
+    world.delete_machine("m-2").await;
+    let ready = |world: &World| world.host_condition("host-1", Type::Ready).unwrap();
+    let is_left = |world: &World| ready(world).reason == Reason::KernelStateLeft.as_str();
+    world.wait_until("the host says what is left", is_left).await;
+    let message = ready(&world).message;
+    assert!(message.contains("left in the kernel: link bpf-cilium;"), "{message}");
+    assert_eq!(boot(&world), Some(first + 2));
+    world.apply_machine("m-3").await;
+    world.wait_running("m-3").await;
+    assert_eq!(boot(&world), Some(first + 4), "one boot for the kernel, one for the node");
+    let asked = format!("the agent is asked to end the boot boot-{}", first + 2);
+    world.expect_event("MachineInventory", "host-1", "RebootRequested", &asked);
+    world.expect_event("MachineInventory", "host-1", "Rebooted", "the host runs another boot");
+    world.check_invariants().await;
+}

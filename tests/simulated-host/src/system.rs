@@ -60,6 +60,16 @@ impl SimulatedSystem {
         Ok(self)
     }
 
+    /// Has a program of the cluster put a link into the kernel. One whose name begins with `bpf`
+    /// stays there until a boot.
+    pub fn put_link(&self, name: &str) -> io::Result<()> {
+        self.append("kernel", name)
+    }
+
+    fn links(&self) -> Vec<String> {
+        self.read("kernel").map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
     /// Whether an upgrade runs without its agent.
     pub fn has_job(&self) -> bool {
         self.path("job").exists()

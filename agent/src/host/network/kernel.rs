@@ -61,12 +61,12 @@ fn list_answering_links() -> Result<Vec<u32>, Failure> {
         .collect())
 }
 
-fn no_answer(what: &str, error: &io::Error) -> Failure {
+pub(crate) fn no_answer(what: &str, error: &io::Error) -> Failure {
     let message = describe_cause(&format!("cannot ask the kernel for {what}"), error);
     Failure::input_output(message, "check the host's kernel log")
 }
 
-fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+pub(crate) fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;

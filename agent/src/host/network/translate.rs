@@ -7,7 +7,7 @@
 
 mod links;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -15,12 +15,11 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope,
 };
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use proto::v1alpha1::{Bond, Interface, ObservedNetwork, Route, Vlan};
 
 use super::dump::Dump;
+use crate::state::before_node::MAIN_TABLE;
 use links::{Kind, Link, parse_link, select_links};
 
 /// Sorts interfaces by name, and routes by family, destination and metric.
@@ -48,10 +47,10 @@ pub fn translate_dump(dump: &Dump) -> ObservedNetwork {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Address {
-    link: u32,
-    ip: IpAddr,
-    prefix: u8,
+pub(crate) struct Address {
+    pub(crate) link: u32,
+    pub(crate) ip: IpAddr,
+    pub(crate) prefix: u8,
     permanent: bool,
     advertised: bool,
 }
@@ -63,26 +62,22 @@ impl fmt::Display for Address {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct FoundRoute {
-    link: u32,
-    destination: (IpAddr, u8),
-    gateway: Option<IpAddr>,
+pub(crate) struct FoundRoute {
+    /// 0 for a route that drops packets.
+    pub(crate) link: u32,
+    pub(crate) destination: (IpAddr, u8),
+    pub(crate) gateway: Option<IpAddr>,
     source: Option<IpAddr>,
     metric: u32,
-    protocol: RouteProtocol,
+    pub(crate) protocol: RouteProtocol,
+    pub(crate) table: u32,
+    pub(crate) kind: RouteType,
 }
 
 /// Kernel indices of the reported links.
 pub fn list_own_links(dump: &Dump) -> Vec<u32> {
     let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     links.iter().map(|link| link.index).collect()
-}
-
-/// Addresses of the reported links, sorted and without duplicates.
-pub fn list_own_addresses(dump: &Dump) -> BTreeSet<IpAddr> {
-    let own = list_own_links(dump);
-    let addresses = dump.addresses.iter().filter_map(parse_address);
-    addresses.filter(|address| own.contains(&address.link)).map(|address| address.ip).collect()
 }
 
 /// Links with carrier and without an address, for which DHCP may still be at work. A link below
@@ -102,7 +97,7 @@ pub fn list_unaddressed(dump: &Dump) -> Vec<String> {
         .collect()
 }
 
-fn parse_address(message: &AddressMessage) -> Option<Address> {
+pub(crate) fn parse_address(message: &AddressMessage) -> Option<Address> {
     let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
     let (mut local, mut peer, mut advertised) = (None, None, false);
     for attribute in &message.attributes {
@@ -136,18 +131,21 @@ fn link_local(address: IpAddr) -> bool {
 }
 
 fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
+    let mut routes = parse_any_route(message);
+    routes.retain(|route| {
+        route.table == MAIN_TABLE && route.kind == RouteType::Unicast && is_configured(route.protocol)
+    });
+    routes
+}
+
+/// A route of any table and protocol, once for each of its next hops.
+pub(crate) fn parse_any_route(message: &RouteMessage) -> Vec<FoundRoute> {
     let header = &message.header;
     let any = match header.address_family {
         AddressFamily::Inet => IpAddr::from([0u8; 4]),
         AddressFamily::Inet6 => IpAddr::from([0u8; 16]),
         _ => return Vec::new(),
     };
-    let ours = header.table == RouteHeader::RT_TABLE_MAIN
-        && header.kind == RouteType::Unicast
-        && is_configured(header.protocol);
-    if !ours {
-        return Vec::new();
-    }
     let mut route = FoundRoute {
         link: 0,
         destination: (any, header.destination_prefix_length),
@@ -155,6 +153,8 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
         source: None,
         metric: 0,
         protocol: header.protocol,
+        table: u32::from(header.table),
+        kind: header.kind,
     };
     let mut hops = Vec::new();
     for attribute in &message.attributes {
@@ -164,6 +164,7 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
             RouteAttribute::PrefSource(source) => route.source = parse_route_address(source),
             RouteAttribute::Oif(link) => route.link = *link,
             RouteAttribute::Priority(metric) => route.metric = *metric,
+            RouteAttribute::Table(table) => route.table = *table,
             RouteAttribute::MultiPath(next) => hops.extend(next.iter().map(|hop| {
                 let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
                     RouteAttribute::Gateway(via) => parse_route_address(via),
@@ -194,7 +195,7 @@ fn parse_route_address(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn is_dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
+pub(crate) fn is_dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
     // The kernel calls an address with an infinite lease permanent, but not the route that came
     // with the lease.
     let mut leases = routes.iter().filter(|route| route.protocol == RouteProtocol::Dhcp);

@@ -17,6 +17,7 @@ use crate::client::registration::register_once;
 use crate::client::transport::Transport;
 use crate::ground::failure::Context as _;
 use crate::host::network::NetworkObserver;
+use crate::host::observed;
 use crate::host::system::System;
 use crate::identity::tpm::{self, Attestor};
 use crate::identity::{Certificate, NextKey, Role};
@@ -149,7 +150,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         boot_proof: Option<BootProof>,
         public_key: &[u8],
     ) -> Result<Certificate, CallError> {
-        let boot_id = self.read_state().await?.boot_id;
+        let boot_id = observed::boot_id(self.root)?;
         let request = RenewCertificateRequest { certificate_request, boot_id, boot_proof };
         let chain = client.renew_certificate(unary_request(request)).await?.into_inner().certificate_chain;
         let certificate = Certificate::parse(&chain, public_key)?;

@@ -235,12 +235,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), CallError> {
         self.pace.record_reported(Instant::now());
-        let network = self
-            .network
-            .observe()
-            .inspect_err(|error| tracing::warn!(%error, "cannot observe the network, report without it"))
-            .ok();
-        let report = ObservedReport { network, system: Some(self.read_state().await?) };
+        let newest = self.progress.borrow().newest.clone();
+        let (system, network) = self.observe_host(&newest).await?;
+        let report = ObservedReport { network, system: Some(system) };
         if !attached.observed.is_news(&report) {
             return Ok(());
         }

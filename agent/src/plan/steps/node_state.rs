@@ -3,13 +3,14 @@
 mod removal;
 
 use proto::distribution;
-use proto::v1alpha1::{FailureReason, StepDone};
+use proto::v1alpha1::{FailureReason, StepDone, SystemState};
 
 use super::{Context, list_paths, step_done};
 use crate::ground::durable;
 use crate::ground::failure::{Failure, FailureClass};
 use crate::host::system::System;
-use crate::host::wipe;
+use crate::host::{credentials, kernel_state, observed, wipe};
+use crate::state::{before_node, node_identity};
 
 /// Directories with cloud-init's copy of the bootstrap data and with logs of pods, whatever the
 /// distribution. Early boot wipes more at the next reprovision.
@@ -35,6 +36,7 @@ fn list_files() -> Vec<&'static str> {
 }
 
 pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, Failure> {
+    remove_kernel_items(context).await?;
     // Volumes of pods are mounted in the directories, and emptying a directory would delete the content of the volumes.
     for directory in list_directories().into_iter().chain(distribution::runtime_mounts()) {
         for mount in wipe::mounts_below(context.root, directory)? {
@@ -65,4 +67,28 @@ pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Re
     context.system.clear_journal(&context.job).await?;
     let trimmed = context.system.trim(&context.job).await;
     Ok(step_done(trimmed.map_or_else(|error| format!("not trimmed: {error}"), |output| output.0)))
+}
+
+/// The running system with what the clean left in the kernel; `None` where the host carries a node.
+/// The last step of a clean reports it, so that no machine gets the host before a reboot.
+pub(super) async fn state_after_clean<S: System>(
+    context: &Context<'_, S>,
+) -> Result<Option<SystemState>, Failure> {
+    if node_identity::read(context.root)?.is_some() || credentials::are_in_system(context.root) {
+        return Ok(None);
+    }
+    let state = context.system.running().await?;
+    let Some(own) = before_node::own_items(context.root, &state.boot_id) else { return Ok(Some(state)) };
+    let left_in_kernel = kernel_state::show_left(&own, &context.system.kernel_items().await?);
+    Ok(Some(SystemState { left_in_kernel, ..state }))
+}
+
+/// What stays is stated by the host, which is free after a reboot.
+async fn remove_kernel_items<S: System>(context: &Context<'_, S>) -> Result<(), Failure> {
+    let boot = observed::boot_id(context.root)?;
+    before_node::mark_node(context.root, &boot)?;
+    match before_node::own_items(context.root, &boot) {
+        Some(own) => context.system.remove_foreign_items(&context.job, &own).await,
+        None => Ok(()),
+    }
 }

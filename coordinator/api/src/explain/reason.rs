@@ -222,6 +222,9 @@ reasons! {
         "spec.network or spec.observedNetwork of the host cannot work; the message names interface or keyfile"
         "correct it, or give another network in spec.network, which wins";
     fine NetworkAsIntended "the host has the network that every plan replays";
+    wait KernelStateLeft
+        "the former node left addresses, links, rules or devices in the kernel that the clean could not remove"
+        "none: the host is rebooted once, and is free when it is back";
     act NetworkChanged
         "the network that the host reports differs from the one that every plan replays"
         "correct the host, or accept its network: `kubectl annotate machineinventory NAME baremetal.cluster.io/accept-observed-network=`";

@@ -28,6 +28,9 @@ pub struct HostStatus {
     /// Why the agent cannot write its state, and what to do. Absent: it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_failure: Option<String>,
+    /// What a former node left in the kernel. The host is free after a reboot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_in_kernel: Vec<String>,
     /// Version of the agent.
     pub agent_version: String,
     /// Processors, memory, disks.

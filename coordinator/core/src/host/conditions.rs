@@ -58,7 +58,10 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     let is_shown = |kind| updates.iter().any(|update| update.kind == kind);
     let requests = [
         (Type::CustomPlanAccepted, record.custom_plan.is_some()),
-        (Type::Rebooted, record.is_reboot_requested || record.rebooting_from.is_some()),
+        (
+            Type::Rebooted,
+            record.is_reboot_requested || record.rebooting_from.is_some() || record.needs_fresh_kernel(),
+        ),
         (Type::AgentUpdated, inventory.wanted_agent().is_some()),
         (Type::StateWritable, is_shown(Type::StateWritable)),
         (Type::JournalReadable, is_shown(Type::JournalReadable)),
@@ -138,6 +141,11 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
             "restore the machine and the owner annotations, or have the host cleaned by `kubectl baremetal clean {} --owner NAME`, with the machine of the node as NAME",
             record.name
         ));
+    }
+    if record.needs_fresh_kernel() {
+        let left = record.left_in_kernel.join(", ");
+        let message = format!("the former node left in the kernel: {left}; the host is rebooted once");
+        return condition_false(Type::Ready, Reason::KernelStateLeft, message);
     }
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
 }

@@ -362,6 +362,27 @@ fn plan_end_changes_what_the_host_carries() {
 }
 
 #[test]
+fn a_kernel_with_leftovers_is_not_free() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    assert!(!samples::record(&with_status(status.clone())).needs_fresh_kernel());
+    let clean = render(&samples::clean(), Generation(1), "a").unwrap().0;
+    let left = |items: &[&str]| SystemState {
+        boot_id: "boot-1".into(),
+        left_in_kernel: items.iter().map(|item| (*item).to_owned()).collect(),
+        ..SystemState::default()
+    };
+    let system = left(&["address 10.0.0.100/32 of eno1"; 40]);
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Applied, Some(&system), NOW);
+    let inventory = with_status(status.clone());
+    assert!(samples::record(&inventory).needs_fresh_kernel());
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "KernelStateLeft"));
+    assert_eq!(status.host.as_ref().unwrap().left_in_kernel.len(), 16, "a status is bounded");
+    facts::record_system(&mut status, &left(&[]));
+    assert!(!samples::record(&with_status(status)).needs_fresh_kernel());
+}
+
+#[test]
 fn plan_problem_is_shown_and_cleared() {
     let mut inventory = samples::inventory("host-1");
     samples::claim(&mut inventory, AllocationState::Reprovisioning, 0);

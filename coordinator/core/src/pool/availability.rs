@@ -11,7 +11,8 @@ pub enum Availability {
     Available,
     /// A machine holds the host.
     Allocated,
-    /// The host executes a clean plan, or gets one next because its machine is being deleted.
+    /// The host executes a clean plan, gets one next because its machine is being deleted, or is
+    /// rebooted after one because of its kernel.
     Preparing,
     /// The host executes a reprovision plan.
     Reprovisioning,
@@ -93,6 +94,7 @@ pub fn member_availability(pool: &str, host: Option<&HostRecord>, holder: Holder
         Some(Exclusion::NotAttached) | None if is_releasing => Availability::Preparing,
         Some(exclusion) => Unavailable(exclusion),
         None if host.claim.is_some() => Availability::Allocated,
+        None if host.needs_fresh_kernel() => Availability::Preparing,
         None => Availability::Available,
     }
 }

@@ -1,5 +1,6 @@
 //! What the agent asks of the simulated system.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -13,6 +14,7 @@ use agent::host::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
     System,
 };
+use agent::state::before_node::{KernelItem, OwnItems};
 use proto::plan::{CustomInstruction, Upgrade};
 use proto::v1alpha1::{BootMode, SystemState};
 
@@ -114,6 +116,18 @@ impl System for SimulatedSystem {
     async fn remove_workload(&self) -> Result<Output, Failure> {
         let remove = || remove(&self.path("workload"));
         self.perform("remove-workload", "remove workload", remove)
+    }
+
+    async fn kernel_items(&self) -> Result<BTreeSet<KernelItem>, Failure> {
+        Ok(self.links().into_iter().map(KernelItem::Link).collect())
+    }
+
+    async fn remove_foreign_items(&self, _: &Job, own: &OwnItems) -> Result<(), Failure> {
+        let mut left = self.links();
+        left.retain(|name| name.starts_with("bpf") || own.contains(&KernelItem::Link(name.clone())));
+        let text: String = left.iter().map(|name| format!("{name}\n")).collect();
+        let failed = |source| CommandError::Run { program: "kernel".to_owned(), source };
+        Ok(self.write("kernel", &text).map_err(failed)?)
     }
 
     async fn unmount(&self, _: &Job, path: &Path) -> Result<Output, Failure> {

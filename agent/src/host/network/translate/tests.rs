@@ -52,7 +52,7 @@ fn route(protocol: RouteProtocol, to: &str, via: &str, link: u32, metric: u32) -
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
     };
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.table = u8::try_from(MAIN_TABLE).unwrap();
     message.header.kind = RouteType::Unicast;
     message.header.protocol = protocol;
     message.header.destination_prefix_length = prefix.parse().unwrap();
@@ -160,13 +160,14 @@ fn bridge_is_classified_by_members_not_name() {
     container_address.header.index = 3;
     let addresses = vec![address, container_address];
     for (name, members, want) in [
-        ("docker-mgmt", vec![card()], vec!["192.0.2.5"]),
-        ("lxcbr0", vec![card(), container()], vec!["192.0.2.5"]),
+        ("docker-mgmt", vec![card()], vec!["192.0.2.5/24"]),
+        ("lxcbr0", vec![card(), container()], vec!["192.0.2.5/24"]),
         ("mgmt", vec![container()], vec![]),
     ] {
         let links = [vec![bridge(name)], members].concat();
         let dump = Dump { links, addresses: addresses.clone(), ..Dump::default() };
-        let told: Vec<_> = list_own_addresses(&dump).iter().map(ToString::to_string).collect();
+        let network = translate_dump(&dump);
+        let told: Vec<_> = network.interfaces.iter().flat_map(|interface| &interface.addresses).collect();
         assert_eq!(told, want, "{name}");
     }
     let dump = Dump { links: vec![bridge("br-ex"), card()], addresses, ..Dump::default() };

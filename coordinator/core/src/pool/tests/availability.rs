@@ -14,10 +14,15 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const AVAILABILITIES: [(&str, Change, Availability); 23] = {
+const AVAILABILITIES: [(&str, Change, Availability); 24] = {
     use Availability::Unavailable;
     [
         ("attached and free", |_| {}, Availability::Available),
+        (
+            "free with a former node in its kernel",
+            |i| samples::host_status(i).left_in_kernel = vec!["link cni0".into()],
+            Availability::Preparing,
+        ),
         ("never attached", |i| samples::host_status(i).session = None, Unavailable(Exclusion::NotAttached)),
         ("session ended", end_session, Unavailable(Exclusion::NotAttached)),
         ("no statement", |i| samples::host_status(i).carried = None, Unavailable(Exclusion::CarriesNode)),
