@@ -8,6 +8,7 @@ pub mod image;
 pub mod kept_paths;
 pub mod kernel_log;
 pub mod kernel_state;
+pub mod left_behind;
 pub mod network;
 pub mod observed;
 pub mod sysfs;

@@ -35,6 +35,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
         state_failure: String::new(),
         // Whether the host carries a node is not known here.
         left_in_kernel: Vec::new(),
+        left_behind: Vec::new(),
     })
 }
 

@@ -36,6 +36,7 @@ use crate::ground::backoff::Backoff;
 use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::Root;
 use crate::host::facts;
+use crate::host::left_behind::list_left_behind;
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Identity, Role};
@@ -88,6 +89,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         network,
         identity,
         key_made_for: None,
+        left_behind: Vec::new(),
         orders: &orders,
         progress,
         awaits_worker: false,
@@ -135,6 +137,8 @@ struct Link<'a, S, N> {
     identity: Identity,
     /// Id and generation of the clean for which a new key was made.
     key_made_for: Option<(String, u64)>,
+    /// What former tenants left on this host, as Hello states it.
+    left_behind: Vec<String>,
     orders: &'a Mailbox,
     progress: watch::Receiver<Progress>,
     /// The pending report was sent. It must not be sent twice before the worker has noticed this.
@@ -266,14 +270,19 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    async fn build_hello(&self) -> Result<Hello, CallError> {
+    async fn build_hello(&mut self) -> Result<Hello, CallError> {
         let newest = self.progress.borrow().newest.clone();
+        let carried = carried::observe_carried(self.root, &newest);
+        self.left_behind = match carried.node {
+            None => list_left_behind(self.root).await,
+            Some(_) => Vec::new(),
+        };
         let (system, network) = self.observe_host(&newest).await?;
         Ok(Hello {
             facts: Some(facts::collect_facts(self.root, network.as_ref())),
             system: Some(system),
             agent_version: self.updates.version(),
-            carried: Some(carried::observe_carried(self.root, &newest)),
+            carried: Some(carried),
             settings: self.settings.config().checksum(),
             agent_update: Some(self.updates.state()),
             network,
@@ -286,7 +295,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     ) -> Result<(SystemState, Option<ObservedNetwork>), CallError> {
         let observed = own_kernel::observe_host(self.root, &self.system, self.network, newest).await;
         let (state, network) = observed.context("cannot read what this host runs")?;
-        Ok((SystemState { state_failure: self.find_state_failure(), ..state }, network))
+        let (state_failure, left_behind) = (self.find_state_failure(), self.left_behind.clone());
+        Ok((SystemState { state_failure, left_behind, ..state }, network))
     }
 
     /// Cause and next action; empty if the state can be written.

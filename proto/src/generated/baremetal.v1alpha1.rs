@@ -291,6 +291,10 @@ pub struct SystemState {
     /// the host carries a node.
     #[prost(string, repeated, tag = "8")]
     pub left_in_kernel: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Data outside of the directories that a clean removes, and disks with content.
+    /// Empty while the host carries a node.
+    #[prost(string, repeated, tag = "9")]
+    pub left_behind: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

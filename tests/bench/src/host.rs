@@ -92,6 +92,7 @@ impl SimulatedHost {
             snapshot: self.boot + 1,
             state_failure: String::new(),
             left_in_kernel: Vec::new(),
+            left_behind: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use proto::v1alpha1::{FailureReason, StepDone, SystemState};
 use super::{Context, list_paths, step_done};
 use crate::ground::durable;
 use crate::ground::failure::{Failure, FailureClass};
+use crate::host::left_behind::list_left_behind;
 use crate::host::system::System;
 use crate::host::{credentials, kernel_state, observed, wipe};
 use crate::state::{before_node, node_identity};
@@ -69,7 +70,7 @@ pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Re
     Ok(step_done(trimmed.map_or_else(|error| format!("not trimmed: {error}"), |output| output.0)))
 }
 
-/// The running system with what the clean left in the kernel; `None` where the host carries a node.
+/// The running system with what the clean left; `None` where the host carries a node.
 /// The last step of a clean reports it, so that no machine gets the host before a reboot.
 pub(super) async fn state_after_clean<S: System>(
     context: &Context<'_, S>,
@@ -77,7 +78,8 @@ pub(super) async fn state_after_clean<S: System>(
     if node_identity::read(context.root)?.is_some() || credentials::are_in_system(context.root) {
         return Ok(None);
     }
-    let state = context.system.running().await?;
+    let left_behind = list_left_behind(context.root).await;
+    let state = SystemState { left_behind, ..context.system.running().await? };
     let Some(own) = before_node::own_items(context.root, &state.boot_id) else { return Ok(Some(state)) };
     let left_in_kernel = kernel_state::show_left(&own, &context.system.kernel_items().await?);
     Ok(Some(SystemState { left_in_kernel, ..state }))

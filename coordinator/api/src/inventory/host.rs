@@ -31,6 +31,10 @@ pub struct HostStatus {
     /// What a former node left in the kernel. The host is free after a reboot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_in_kernel: Vec<String>,
+    /// Data of tenants that no clean removes: directories outside of those of a node, and
+    /// disks with content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<String>,
     /// Version of the agent.
     pub agent_version: String,
     /// Processors, memory, disks.

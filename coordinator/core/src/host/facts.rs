@@ -29,8 +29,8 @@ pub use plan::{record_announcement, record_plan_end, record_plan_problem, record
 
 /// Most addresses that a host can put into a status.
 const ADDRESSES: usize = 64;
-/// Most items of a former node in the kernel that a status keeps.
-const LEFT_IN_KERNEL: usize = 16;
+/// Most things that former tenants left, of each kind.
+const LEFT: usize = 16;
 
 /// The part of a registration that the status keeps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -243,9 +243,13 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     host.hostname = if is_dns_name(&system.hostname) { system.hostname.clone() } else { String::new() };
     let addresses = system.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
     host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
-    let left = system.left_in_kernel.iter().take(LEFT_IN_KERNEL);
-    host.left_in_kernel = left.map(|item| truncate_text(item)).collect();
+    host.left_in_kernel = bound_items(&system.left_in_kernel);
+    host.left_behind = bound_items(&system.left_behind);
     host.state_failure = (!system.state_failure.is_empty()).then(|| truncate_text(&system.state_failure));
+}
+
+fn bound_items(items: &[String]) -> Vec<String> {
+    items.iter().take(LEFT).map(|item| truncate_text(item)).collect()
 }
 
 /// The system of the host is written over: its node is gone with it, and an

@@ -109,6 +109,9 @@ fn write_host(text: &mut String, inventory: &MachineInventory, row: &HostRow, no
     line(text, "Addresses", &row.addresses.join(", "));
     line(text, "Image", &format!("{} {}", row.image, row.boot_mode).trim().replace("  ", " "));
     line(text, "Agent", &host.agent_version);
+    for left in &host.left_behind {
+        line(text, "Left behind", left);
+    }
     if let Some(install) = &host.install {
         line(text, "Install", &format!("{:?} on {}", install.state, install.device));
     }
