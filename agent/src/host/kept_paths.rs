@@ -28,6 +28,32 @@ pub fn find_lost_paths(root: &Root) -> Vec<PathBuf> {
     paths
 }
 
+/// Most paths in a statement.
+const LISTED: usize = 64;
+/// Directories whose mounts say nothing about a reboot, or come and go with pods.
+const PASSING: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/var/lib/kubelet"];
+
+/// Mount points whose content is written to a disk, without those below another one.
+pub fn list_kept(root: &Root) -> Vec<String> {
+    let text = fs::read_to_string(root.join("/proc/self/mountinfo")).unwrap_or_default();
+    let mounts: Vec<_> = text.lines().filter_map(Mount::parse).collect();
+    let is_passing = |point: &Path| {
+        PASSING.iter().any(|directory| point != Path::new(directory) && point.starts_with(directory))
+    };
+    let points = mounts.iter().map(|mount| mount.point).filter(|point| !is_passing(point));
+    let mut kept: Vec<&Path> = points.filter(|point| is_kept(&mounts, point, DEPTH)).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    // A parent precedes what is below it.
+    let mut outer: Vec<&Path> = Vec::new();
+    for point in kept {
+        if !outer.iter().any(|parent| point.starts_with(parent)) {
+            outer.push(point);
+        }
+    }
+    outer.into_iter().take(LISTED).map(|point| point.display().to_string()).collect()
+}
+
 fn has_unit(root: &Root, unit: &str) -> bool {
     let service = format!("{unit}.service");
     UNIT_DIRECTORIES.iter().any(|directory| root.join(directory).join(&service).exists())
@@ -101,6 +127,26 @@ mod tests {
             fs::write(root.join(&path), text).unwrap();
         }
         find_lost_paths(&root).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn kept_paths_are_outer_mounts_on_disks() {
+        let list = |mounts: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            root.put("/proc/self/mountinfo", mounts);
+            list_kept(&root)
+        };
+        let elemental = LIVE.to_owned()
+            + &bind("/etc/kubernetes")
+            + &bind("/etc/kubernetes/pki")
+            + &bind("/var/lib/kubelet")
+            + &bind("/var/lib/kubelet/pods/a/volumes/b")
+            + &overlay("/etc/default", "/run/overlay/default/upper")
+            + &overlay("/etc/ssh", "/run/elemental/persistent/.state/ssh.overlay/upper");
+        assert_eq!(list(&elemental), ["/etc/kubernetes", "/etc/ssh", "/var/lib/kubelet"]);
+        assert_eq!(list("22 1 254:1 / / rw - ext4 /dev/vda1 rw\n"), ["/"]);
+        assert_eq!(list(""), Vec::<String>::new());
     }
 
     #[test]

@@ -101,7 +101,10 @@ mod tests {
             (disk("sda", "", &[("COS_STATE", "ext4"), ("COS_PERSISTENT", "ext4")]), None),
             (disk("sdb", "", &[]), None),
             (disk("sdc", "ceph_bluestore", &[]), Some("disk sdc = /dev/sdc with ceph_bluestore")),
-            (disk("sdd", "", &[("", "LVM2_member"), ("", "ext4")]), Some("disk sdd = /dev/sdd with LVM2_member, ext4")),
+            (
+                disk("sdd", "", &[("", "LVM2_member"), ("", "ext4")]),
+                Some("disk sdd = /dev/sdd with LVM2_member, ext4"),
+            ),
             (disk("sde", "", &[("", "")]), Some("disk sde = /dev/sde with partitions")),
             (Disk { live_medium: true, ..disk("sdf", "iso9660", &[]) }, None),
         ] {
@@ -113,7 +116,13 @@ mod tests {
     async fn directories_of_tenants_are_listed() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        for path in ["opt/local-path-provisioner/pvc-1/f", "mnt/disks/a/f", "srv/f", "var/lib/kubelet/x", "opt/cni/bin/x"] {
+        for path in [
+            "opt/local-path-provisioner/pvc-1/f",
+            "mnt/disks/a/f",
+            "srv/f",
+            "var/lib/kubelet/x",
+            "opt/cni/bin/x",
+        ] {
             root.put(path, "x");
         }
         fs::create_dir_all(root.join("/var/lib/longhorn")).unwrap();

@@ -16,6 +16,7 @@ use crate::ground::durable;
 use crate::ground::failure::{Context as _, Failure, FailureClass, OnPath as _, describe_error};
 use crate::ground::paths::{Root, read_or_empty};
 use crate::host::facts::os_release::parse_image;
+use crate::host::kept_paths;
 use crate::host::network::kernel::dump_kernel;
 use crate::host::network::leave_out_endpoint;
 use crate::host::network::translate::translate_dump;
@@ -36,6 +37,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
         // Whether the host carries a node is not known here.
         left_in_kernel: Vec::new(),
         left_behind: Vec::new(),
+        kept_paths: kept_paths::list_kept(root),
     })
 }
 

@@ -17,6 +17,9 @@ pub enum Type {
     InventoryAllocated,
     /// `BaremetalMachine`: the bootstrap data exists and is valid.
     BootstrapReady,
+    /// `BaremetalMachine`: the system keeps what the bootstrap data writes; present while it
+    /// does not.
+    BootstrapFilesKept,
     /// `BaremetalMachine`: the version has an OS image.
     ImageResolved,
     /// `BaremetalMachine`: the host reported the plan as succeeded and verified.

@@ -240,12 +240,20 @@ fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> R
             lost: None,
             resolved: None,
             bootstrap_hash: None,
+            not_kept: vec![],
         });
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
     let (plan, bytes) = render_numbered(generation)?;
     let lost = lost_record(host, stored);
-    Ok(Assignment { plan: Box::new(plan), bytes: Some(bytes), lost, resolved: None, bootstrap_hash: None })
+    Ok(Assignment {
+        plan: Box::new(plan),
+        bytes: Some(bytes),
+        lost,
+        resolved: None,
+        bootstrap_hash: None,
+        not_kept: vec![],
+    })
 }
 
 /// Why the record that should be there is not, for an Event.

@@ -12,6 +12,7 @@
 mod block;
 mod content;
 mod edit;
+mod kept;
 mod kubeadm;
 mod stated;
 mod tree;
@@ -28,6 +29,7 @@ use crate::text::is_node_name;
 use crate::yaml::quote_text;
 
 pub(crate) use content::gzip_bytes;
+pub use kept::list_lost;
 pub use stated::{render_expressions, stated_provider_id};
 pub(crate) use user_data::GZIP;
 pub use user_data::read_user_data;
@@ -98,6 +100,11 @@ pub enum BootstrapError {
         /// The user-data, or a file in it.
         place: String,
     },
+    /// Disks for data, by the key that names them.
+    #[error(
+        "the user-data has {field}: cloud-init mounts disks for data in the first boot alone, and no clean empties them; leave it out, and mount disks by units of the OS image"
+    )]
+    DataDisk { field: &'static str },
     /// The files, compressed ones among them, are too large to be looked into.
     #[error(
         "the files in the user-data have more than {} MiB when they are decoded: let the host download them instead",
@@ -158,6 +165,7 @@ impl std::fmt::Display for Looks {
 pub fn normalise_data(data: &str, node: &NodeNames<'_>) -> Result<String, BootstrapError> {
     check_names(node)?;
     check_header(data)?;
+    kept::check_disks(data)?;
     let edited = apply_edits(data, &collect_edits(data, *node)?).ok_or_else(unsafe_edit)?;
     // Verification: parsed again, nothing is left to set.
     match collect_edits(&edited, *node) {

@@ -61,6 +61,8 @@ pub struct HostRecord {
     pub carried: Option<CarriedStatus>,
     /// What a former node left in its kernel.
     pub left_in_kernel: Vec<String>,
+    /// Paths that its system keeps over a reboot. Empty: it did not state them.
+    pub kept_paths: Vec<String>,
     pub install: Option<InstallStatus>,
     /// Its part in its cluster's load balancer.
     pub load_balancer: Option<LoadBalancerStatus>,
@@ -114,6 +116,8 @@ pub struct AnnouncedPlan {
     pub checksum: Checksum,
     /// SHA-256 of the bootstrap data in it.
     pub bootstrap_hash: Option<String>,
+    /// What a reboot takes away of what the bootstrap data writes.
+    pub not_kept: Vec<String>,
     /// Name of the Secret that holds its record.
     pub secret: String,
     /// Kind and name of the machine whose node the plan makes.
@@ -165,6 +169,7 @@ impl HostRecord {
             session: host.and_then(|host| host.session.clone()),
             carried: host.and_then(|host| host.carried.clone()),
             left_in_kernel: host.map(|host| host.left_in_kernel.clone()).unwrap_or_default(),
+            kept_paths: host.map(|host| host.kept_paths.clone()).unwrap_or_default(),
             install: host.and_then(|host| host.install.clone()),
             load_balancer: host.and_then(|host| host.load_balancer.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
@@ -386,6 +391,7 @@ impl AnnouncedPlan {
             kind: plan.kind?,
             checksum: Checksum::parse(plan.checksum.as_deref()?).ok()?,
             bootstrap_hash: plan.bootstrap_hash.clone(),
+            not_kept: plan.not_kept.clone(),
             secret: secret_name(plan).unwrap_or(host.as_str()).to_owned(),
             owner: plan.owner.clone(),
             state: plan.state,

@@ -32,7 +32,8 @@ pub(super) async fn write_plan(
     }
     let now = context.clock.now();
     host::change_status(&context.client, &begun, now, |status| {
-        facts::record_announcement(status, plan, assignment.bootstrap_hash.as_ref(), now);
+        let (hash, not_kept) = (assignment.bootstrap_hash.as_ref(), &assignment.not_kept);
+        facts::record_announcement(status, plan, hash, not_kept, now);
     })
     .await
 }

@@ -295,6 +295,10 @@ pub struct SystemState {
     /// Empty while the host carries a node.
     #[prost(string, repeated, tag = "9")]
     pub left_behind: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Paths that the running system keeps over a reboot, each with all below it.
+    /// Empty: the mounts are unknown.
+    #[prost(string, repeated, tag = "10")]
+    pub kept_paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -93,6 +93,7 @@ impl SimulatedHost {
             state_failure: String::new(),
             left_in_kernel: Vec::new(),
             left_behind: Vec::new(),
+            kept_paths: Vec::new(),
         }
     }
 

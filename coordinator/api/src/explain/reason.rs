@@ -113,8 +113,11 @@ reasons! {
         "the bootstrap provider has not written the bootstrap data Secret of the Machine yet"
         "none: the machine continues when the Secret exists; if it is not written, look at the bootstrap configuration of the Machine and at the control plane of the Cluster";
     act BootstrapInvalid
-        "the bootstrap data is no cloud-config, is too large, or names another host or providerID"
+        "the bootstrap data is no cloud-config, is too large, mounts disks for data, or names another host or providerID"
         "correct the bootstrap configuration (KubeadmConfigTemplate or the Secret), then delete the Machine";
+    act BootstrapFilesNotKept
+        "the bootstrap data writes files, users or time servers to paths that the OS image resets at each boot"
+        "add the paths to the persistent paths of the OS image, or put the files into the image, then replace the Machine";
     act VersionMissing
         "spec.version of the Machine is empty, so that no image can be chosen"
         "set spec.version on the MachineDeployment or the control plane";

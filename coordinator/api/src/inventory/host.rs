@@ -31,6 +31,9 @@ pub struct HostStatus {
     /// What a former node left in the kernel. The host is free after a reboot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_in_kernel: Vec<String>,
+    /// Paths that the system keeps over a reboot, each with all below it. Empty: unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_paths: Vec<String>,
     /// Data of tenants that no clean removes: directories outside of those of a node, and
     /// disks with content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -85,6 +85,8 @@ pub struct Assignment {
     pub resolved: Option<Secret>,
     /// SHA-256 of the bootstrap data before it was edited.
     pub bootstrap_hash: Option<Checksum>,
+    /// What a reboot takes away of what the bootstrap data writes.
+    pub not_kept: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +135,8 @@ pub struct State {
     pub plan_checksum: Option<String>,
     /// SHA-256 of the bootstrap data that was assigned.
     pub bootstrap_hash: Option<String>,
+    /// What a reboot takes away of what the bootstrap data writes.
+    pub not_kept: Vec<String>,
     pub blocker: Option<Blocker>,
     /// Allocation state of the host; none if the effect writes it.
     pub allocation: Option<AllocationState>,
@@ -185,6 +189,7 @@ impl State {
                 .is_some_and(|plan| plan.state == Some(coordinator_api::inventory::PlanState::Applied)),
             plan_checksum: plan.map(|plan| plan.checksum.to_string()),
             bootstrap_hash: plan.and_then(|plan| plan.bootstrap_hash.clone()),
+            not_kept: plan.map(|plan| plan.not_kept.clone()).unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -216,6 +221,9 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
         updates.push(condition_true(Type::BootstrapReady, Reason::Available, ""));
         updates.push(condition_true(Type::ImageResolved, Reason::Available, ""));
     }
+    if !state.not_kept.is_empty() {
+        updates.push(not_kept_condition(&state.not_kept));
+    }
     if state.is_applied {
         updates.push(condition_true(Type::PlanApplied, Reason::PlanApplied, ""));
     }
@@ -231,6 +239,13 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
     }
     updates.push(ready_condition(state, blocker));
     updates
+}
+
+fn not_kept_condition(not_kept: &[String]) -> ConditionUpdate {
+    let message = format!("gone after the next reboot of the host: {}", not_kept.join(", "));
+    condition_false(Type::BootstrapFilesKept, Reason::BootstrapFilesNotKept, message).with_next_action(
+        "add the paths to the persistent paths of the OS image, or put the files into the image",
+    )
 }
 
 /// Cluster API mirrors `Ready`, and health checks delete the machine of a healthy node after it was

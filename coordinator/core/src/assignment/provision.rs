@@ -196,6 +196,7 @@ fn assigned_outcome(host: &HostRecord, assignment: Assignment) -> Outcome {
         has_inputs: true,
         plan_checksum: Some(plan.checksum.to_string()),
         bootstrap_hash: assignment.bootstrap_hash.as_ref().map(ToString::to_string),
+        not_kept: assignment.not_kept.clone(),
         ..State::new(Phase::Reprovisioning, Some(host))
     };
     Outcome::from_blocker(state, blocker).with_effect(Some(Effect::Assign(assignment)))
@@ -315,7 +316,9 @@ fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) ->
     let plan = Reprovision { image, registry, user_data, network, names, meta_data };
     let assignment = assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)?;
     let bootstrap_hash = Some(Checksum::of(inputs.data.expose()));
-    Ok(Assignment { resolved, bootstrap_hash, ..assignment })
+    let text = bootstrap::read_user_data(inputs.data.expose()).unwrap_or_default();
+    let not_kept = bootstrap::list_lost(&text, &host.record.kept_paths);
+    Ok(Assignment { resolved, bootstrap_hash, not_kept, ..assignment })
 }
 
 fn refuse_bootstrap(message: String) -> Blocker {

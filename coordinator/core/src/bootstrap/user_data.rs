@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::content::gunzip_bytes;
 use super::tree::{self, Value};
-use super::{BootstrapError, Looks, USER_DATA, not_yaml};
+use super::{BootstrapError, Looks, USER_DATA, kept, not_yaml};
 
 pub(crate) const GZIP: [u8; 2] = [0x1f, 0x8b];
 const TEMPLATE: &str = "## template: jinja";
@@ -52,6 +52,7 @@ fn check_text(text: &str) -> Result<(), BootstrapError> {
     if body.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Err(BootstrapError::Empty);
     }
+    kept::check_disks(text)?;
     // An expression of a template may be anything until the host renders it.
     if has_template { Ok(()) } else { check_mapping(text) }
 }

@@ -31,6 +31,8 @@ pub use plan::{record_announcement, record_plan_end, record_plan_problem, record
 const ADDRESSES: usize = 64;
 /// Most things that former tenants left, of each kind.
 const LEFT: usize = 16;
+/// Most paths that a status keeps.
+const KEPT_PATHS: usize = 64;
 
 /// The part of a registration that the status keeps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -245,6 +247,8 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
     host.left_in_kernel = bound_items(&system.left_in_kernel);
     host.left_behind = bound_items(&system.left_behind);
+    let kept = system.kept_paths.iter().filter(|path| path.starts_with('/')).take(KEPT_PATHS);
+    host.kept_paths = kept.map(|path| truncate_text(path)).collect();
     host.state_failure = (!system.state_failure.is_empty()).then(|| truncate_text(&system.state_failure));
 }
 

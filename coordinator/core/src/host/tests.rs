@@ -139,7 +139,7 @@ fn reinstall_ends_a_failed_operators_plan() {
 fn attach_keeps_a_newer_announcement() {
     let mut status = MachineInventoryStatus::default();
     let (plan, _) = render(&samples::clean(), Generation(6), "a").unwrap();
-    facts::record_announcement(&mut status, &plan, None, NOW);
+    facts::record_announcement(&mut status, &plan, None, &[], NOW);
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
@@ -337,7 +337,7 @@ fn plan_end_changes_what_the_host_carries() {
     attach(&mut status, Carried::default(), "replica-1", NOW);
     let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().0;
     let bootstrap_hash = Checksum::of(b"bootstrap data");
-    facts::record_announcement(&mut status, &reprovision, Some(&bootstrap_hash), NOW);
+    facts::record_announcement(&mut status, &reprovision, Some(&bootstrap_hash), &[], NOW);
     assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
     facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, seconds(9));
     let plan = status.plan.as_ref().unwrap();

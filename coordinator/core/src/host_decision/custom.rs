@@ -86,6 +86,7 @@ fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<A
             lost: None,
             resolved: None,
             bootstrap_hash: None,
+            not_kept: vec![],
         });
     }
     let (plan, bytes) = plan.render(Generation(newest.max(stored.generation()).0 + 1))?;
@@ -95,5 +96,6 @@ fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<A
         lost: None,
         resolved: None,
         bootstrap_hash: None,
+        not_kept: vec![],
     })
 }

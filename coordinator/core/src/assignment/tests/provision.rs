@@ -5,6 +5,7 @@ use crate::demand::BootstrapEdit;
 use crate::host::facts;
 use crate::plan::PlanRecordError;
 use crate::provider_id::ProviderId;
+use coordinator_api::conditions::ConditionStatus;
 use coordinator_api::names::annotation;
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -107,11 +108,45 @@ fn announced_plan_tells_its_bootstrap_hash() {
     let assigned = outcome(&samples::demand(), Some(&inventory), &read());
     let Assignment { plan, bootstrap_hash, .. } = assignment(&assigned);
     let status = inventory.status.as_mut().unwrap();
-    facts::record_announcement(status, plan, bootstrap_hash.as_ref(), NOW);
+    facts::record_announcement(status, plan, bootstrap_hash.as_ref(), &[], NOW);
     let followed = outcome(&samples::demand(), Some(&inventory), &read());
     let state = followed.state.unwrap();
     assert_eq!(state.bootstrap_hash, assigned.state.unwrap().bootstrap_hash);
     assert!(state.bootstrap_hash.is_some() && followed.effect.is_none());
+}
+
+#[test]
+fn machine_names_what_a_reboot_removes() {
+    let mut inventory = claimed();
+    let data = "#cloud-config\nwrite_files:\n- {path: /etc/sysctl.d/a.conf, content: a}\n";
+    let secrets = Secrets { bootstrap: SecretRead::Read(Secret::new(data.into())), ..read() };
+    let silent = outcome(&samples::demand(), Some(&inventory), &secrets);
+    assert_eq!(assignment(&silent).not_kept, Vec::<String>::new(), "the host did not state its paths");
+    samples::host_status(&mut inventory).kept_paths = vec!["/etc/kubernetes".into()];
+    let assigned = outcome(&samples::demand(), Some(&inventory), &secrets);
+    let Assignment { plan, not_kept, .. } = assignment(&assigned);
+    assert_eq!(not_kept, &["file /etc/sysctl.d/a.conf"]);
+    let status = inventory.status.as_mut().unwrap();
+    facts::record_announcement(status, plan, None, not_kept, NOW);
+    let followed = outcome(&samples::demand(), Some(&inventory), &secrets);
+    for (name, state) in [("before the plan runs", assigned.state), ("after", followed.state)] {
+        let shown = project_conditions(&state.unwrap());
+        let kept = shown.iter().find(|update| update.kind == Type::BootstrapFilesKept).unwrap();
+        assert_eq!(
+            (kept.status, kept.reason),
+            (ConditionStatus::False, Reason::BootstrapFilesNotKept),
+            "{name}"
+        );
+        assert!(kept.message.contains("/etc/sysctl.d/a.conf"), "{name}: {}", kept.message);
+    }
+    let data = "#cloud-config\nmounts: [[LABEL=etcd_disk, /var/lib/etcddisk]]\n";
+    let secrets = Secrets { bootstrap: SecretRead::Read(Secret::new(data.into())), ..read() };
+    for edit in [BootstrapEdit::Kubeadm, BootstrapEdit::Unchanged] {
+        let mut demand = samples::demand();
+        node(&mut demand).bootstrap_edit = edit;
+        let refused = outcome(&demand, Some(&claimed()), &secrets);
+        assert_eq!(reason(&refused), Some(Reason::BootstrapInvalid), "{edit:?}");
+    }
 }
 
 #[test]

@@ -9,32 +9,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::plan::{Checksum, Kind, Plan, Step};
 use proto::v1alpha1::SystemState;
 
-use super::record_running_system;
+use super::{bound_items, record_running_system};
 use crate::plan::{PlanEnd, plan_type};
 use crate::problem::Problem;
 use crate::text::truncate_text;
 
-/// A plan record was written: the streams send it. The hash of its bootstrap data is part of the
-/// announcement, so that the status of the machine has it even if the coordinator is killed before
+/// A plan record was written: the streams send it. The hash of its bootstrap data, and what a reboot
+/// takes away of it, are part of the announcement, so that the status of the machine has it even if the coordinator is killed before
 /// that status is written.
 pub fn record_announcement(
     status: &mut MachineInventoryStatus,
     plan: &Plan,
     bootstrap_hash: Option<&Checksum>,
+    not_kept: &[String],
     now: Timestamp,
 ) {
     set_plan(status, plan, Some(Time(now)));
     if let Some(plan) = &mut status.plan {
         plan.bootstrap_hash = bootstrap_hash.map(ToString::to_string);
+        plan.not_kept = bound_items(not_kept);
     }
 }
 
 fn set_plan(status: &mut MachineInventoryStatus, plan: &Plan, announced: Option<Time>) {
     let old = status.plan.take().unwrap_or_default();
     let checksum = plan.checksum.to_string();
+    let is_same = old.checksum.as_ref() == Some(&checksum);
     status.plan = Some(PlanStatus {
         secret_ref: old.secret_ref,
-        bootstrap_hash: old.bootstrap_hash.filter(|_| old.checksum.as_ref() == Some(&checksum)),
+        bootstrap_hash: old.bootstrap_hash.filter(|_| is_same),
+        not_kept: if is_same { old.not_kept } else { vec![] },
         checksum: Some(checksum),
         id: Some(plan.id.to_string()),
         kind: Some(plan_type(plan.kind)),

@@ -198,7 +198,7 @@ fn newer_plan() -> Plan {
 
 fn report_step(status: &mut MachineInventoryStatus) {
     let plan = newer_plan();
-    facts::record_announcement(status, &plan, Some(&plan.checksum), NOW);
+    facts::record_announcement(status, &plan, Some(&plan.checksum), &[], NOW);
     facts::record_step(status, &plan, 0, u32::MAX, &text());
 }
 

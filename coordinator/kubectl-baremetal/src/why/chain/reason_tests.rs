@@ -84,6 +84,7 @@ fn conditions_of_machines_are_explained() {
     check_conditions(&[
         (Kind::BaremetalMachine, Type::InventoryAllocated, &[PoolOfOtherCluster, InventoryMissing]),
         (Kind::BaremetalMachine, Type::BootstrapReady, &[NetworkInvalid]),
+        (Kind::BaremetalMachine, Type::BootstrapFilesKept, &[BootstrapFilesNotKept]),
         (Kind::BaremetalMachine, Type::ImageResolved, &[VersionMissing]),
         (
             Kind::BaremetalMachine,
