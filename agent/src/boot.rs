@@ -176,6 +176,9 @@ fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
             let rebooted = done.is_some_and(|done| done.exists());
             decide_cleanup(marker, Evidence::Upstream { rebooted }, root.boot_mode())
         }
+        Err(_) if root.state().node_hold().exists() => {
+            Decision::Hold { why: "the journal is damaged, and the host was not to start a node" }
+        }
         Err(_) => decide_cleanup(marker, Evidence::DamagedJournal, root.boot_mode()),
     }
 }

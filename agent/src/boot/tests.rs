@@ -289,6 +289,39 @@ fn an_unrequested_boot_is_held() {
     }
 }
 
+// Fault: a bit of the journal flips, after its plan has failed or while the node is cleaned.
+// Shown: host console: the journal is damaged; no unit of a node starts.
+#[test]
+fn a_flipped_bit_opens_no_gate() {
+    let ended = |kind, outcome: fn() -> Outcome| {
+        let plan = plan(kind);
+        let journal = Journal::begin_plan(&plan).with_started(0, "boot-1");
+        (0..plan.steps.len()).fold(journal, |journal, index| journal.with_ended(index, outcome()))
+    };
+    let failed = || Outcome::Failed(StepFailed::default());
+    for (name, journal, may_start) in [
+        ("a plan that failed", ended(Kind::Reprovision, failed), false),
+        ("a node that is cleaned", Journal::begin_plan(&plan(Kind::Clean)), false),
+        ("a clean that failed", ended(Kind::Clean, failed), false),
+        ("a plan that succeeded", ended(Kind::Reprovision, done), true),
+    ] {
+        let host = Host::rebooted();
+        fs::remove_file(host.root.state().cleanup_marker()).unwrap();
+        host.journal(&journal);
+        let path = host.root.state().journal();
+        let mut bytes = fs::read(&path).unwrap();
+        let last = bytes.len() - 10;
+        bytes[last] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let _summary = run(&host.root);
+        assert_eq!(host.may_start_node(), may_start, "{name}");
+        // The next plan ends the hold.
+        host.journal(&ended(Kind::Reprovision, done));
+        let _summary = run(&host.root);
+        assert!(host.may_start_node(), "{name}: after another plan");
+    }
+}
+
 // Fault: a directory of the former node cannot be emptied.
 // Shown: host console: the directory; no unit of a node starts.
 #[test]

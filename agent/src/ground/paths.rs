@@ -251,6 +251,11 @@ impl StateDir {
         self.0.join("load-balancer")
     }
 
+    /// The mark that no node may start, whatever the journal says.
+    pub fn node_hold(&self) -> PathBuf {
+        self.0.join("node-hold")
+    }
+
     /// What the kernel held before the host carried a node.
     pub fn before_node(&self) -> PathBuf {
         self.0.join("before-node.json")

@@ -124,6 +124,16 @@ impl Journal {
         }
     }
 
+    /// True if early boot starts no node: the plan that makes the node has failed, or the node is
+    /// being cleaned.
+    pub fn holds_node(&self) -> bool {
+        match self.kind() {
+            PlanKind::Reprovision => self.outcome() == PlanOutcome::Failed,
+            PlanKind::Clean => self.outcome() != PlanOutcome::Applied,
+            _ => false,
+        }
+    }
+
     /// The plan as Hello states it.
     pub fn carried(&self) -> CarriedPlan {
         CarriedPlan {
@@ -241,9 +251,27 @@ pub fn read(path: &Path) -> Result<Option<Journal>, Failure> {
 }
 
 /// Replaces the journal durably, on a full partition in the place of the ballast.
+///
+/// A file of its own says that no node may start, so that early boot starts none if the journal is
+/// damaged later. It is there before such a journal, and goes after it.
 pub fn write_journal(state: &StateDir, journal: &Journal) -> Result<(), Failure> {
+    let (mark, holds) = (state.node_hold(), journal.holds_node());
+    if holds && !mark.exists() {
+        keep_mark(durable::write(&mark, b""));
+    }
     durable::write_with_ballast(&state.journal(), &render_json(journal), &state.ballast())
-        .context("cannot write the journal")
+        .context("cannot write the journal")?;
+    if !holds && mark.exists() {
+        keep_mark(durable::remove(&mark));
+    }
+    Ok(())
+}
+
+/// The journal counts more than its mark.
+fn keep_mark(kept: Result<(), Failure>) {
+    if let Err(error) = kept {
+        tracing::warn!(%error, "cannot keep the mark that no node may start");
+    }
 }
 
 #[cfg(test)]

@@ -74,6 +74,7 @@ impl PlanProgress {
             && checksum_of(&path) == checksum
         {
             durable::remove(&path)?;
+            durable::remove(&self.root.state().node_hold())?;
             self.knowledge = Knowledge::Known(None);
             tracing::warn!("the journal that cannot be read was removed on request of an operator");
         }
