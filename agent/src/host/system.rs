@@ -79,19 +79,15 @@ pub trait System: Send + Sync {
     /// Removes everything that [`System::workload`] lists.
     fn remove_workload(&self) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// What the kernel holds of networks and devices. By default nothing is seen.
-    fn kernel_items(&self) -> impl Future<Output = Result<BTreeSet<KernelItem>, Failure>> + Send {
-        async { Ok(BTreeSet::new()) }
-    }
+    /// What the kernel holds of networks and devices.
+    fn kernel_items(&self) -> impl Future<Output = Result<BTreeSet<KernelItem>, Failure>> + Send;
 
     /// Removes from the kernel what is not the host's own, as far as it can be removed.
     fn remove_foreign_items(
         &self,
-        _job: &Job,
-        _own: &OwnItems,
-    ) -> impl Future<Output = Result<(), Failure>> + Send {
-        async { Ok(()) }
-    }
+        job: &Job,
+        own: &OwnItems,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
 
     /// Unmounts one mount point in the host's own mount namespace.
     fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, Failure>> + Send;

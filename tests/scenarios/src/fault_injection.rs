@@ -2,6 +2,7 @@
 //! it the agent is killed, or the whole host loses power, before or after the call took
 //! effect.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,7 @@ use agent::ground::failure::Failure;
 use agent::host::system::{
     CloudInit, Installation, Job, Output, Placement, RebootAsked, RebootMethod, Snapshot, System,
 };
+use agent::state::before_node::{KernelItem, OwnItems};
 use proto::plan::{CustomInstruction, Upgrade};
 use proto::v1alpha1::SystemState;
 use simulated_host::SimulatedSystem;
@@ -174,6 +176,14 @@ impl System for FaultySystem {
 
     async fn remove_workload(&self) -> Result<Output, Failure> {
         self.call("remove_workload", self.system.remove_workload()).await
+    }
+
+    async fn kernel_items(&self) -> Result<BTreeSet<KernelItem>, Failure> {
+        self.system.kernel_items().await
+    }
+
+    async fn remove_foreign_items(&self, job: &Job, own: &OwnItems) -> Result<(), Failure> {
+        self.call("remove_foreign_items", self.system.remove_foreign_items(job, own)).await
     }
 
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, Failure> {
