@@ -12,6 +12,7 @@ use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::names::annotation;
 use coordinator_api::names::kind::BARE_METAL_HOST;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
+use coordinator_api::network::ObservedNetwork;
 use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{Assignment, Wake};
 use coordinator_core::host::{HostRecord, facts};
@@ -19,6 +20,7 @@ use coordinator_core::host_decision::{
     ClaimingMachine, HostDecision, HostEffect, HostSituation, decide_host,
 };
 use coordinator_core::load_balancer::end_duty;
+use coordinator_core::network;
 use coordinator_core::pause;
 use coordinator_core::plan::custom::read_custom;
 use coordinator_core::trace::TraceId;
@@ -409,14 +411,19 @@ async fn end_session(
 
 async fn accept_network(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::accept_network(&context.client, inventory).await?;
-    let is_known = inventory.status.as_ref().is_some_and(|status| status.observed_network.is_some());
-    let note = if is_known {
-        "the network that was reported last is the intended one now"
-    } else {
-        "no network has been reported yet"
-    };
-    context.events.publish(inventory, EventReason::ObservedNetworkAccepted, note);
+    let note = describe_accepted(inventory);
+    context.events.publish(inventory, EventReason::ObservedNetworkAccepted, &note);
     Ok(())
+}
+
+/// The note of an accepted network: what every plan replays from now on, and did not before.
+fn describe_accepted(inventory: &MachineInventory) -> String {
+    let observed = inventory.status.as_ref().and_then(|status| status.observed_network.as_ref());
+    let Some(observed) = observed else { return "no network has been reported yet".to_owned() };
+    let nothing = ObservedNetwork::default();
+    let intended = inventory.spec.observed_network.as_ref().unwrap_or(&nothing);
+    let changes = network::describe_drift(intended, observed).unwrap_or_else(|| "nothing changes".to_owned());
+    format!("the network that was reported last is the intended one now: {changes}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Networks of hosts: observed and intended.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 use scenarios::{STRANDED_ADDRESS, World};
@@ -47,6 +50,37 @@ async fn accepted_network_becomes_the_intended_one() {
     );
     let annotations = after.metadata.annotations.unwrap_or_default();
     assert!(!annotations.contains_key(annotation::ACCEPT_OBSERVED_NETWORK), "it is accepted once");
+    let frozen = "is the intended one now: interface eno9 is gone";
+    world.expect_event("MachineInventory", "host-1", "ObservedNetworkAccepted", frozen);
+    world.check_invariants().await;
+}
+
+// Fault: programs of the cluster add an address and routes to the network of a node.
+// Shown: nothing: they are no network of the host, and no report is written for them.
+#[tokio::test(start_paused = true)]
+async fn what_a_cluster_adds_is_no_drift() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let before = world.inventory("host-1").unwrap();
+    let system = world.host("host-1").system();
+    system.put_address("10.9.0.100/32").unwrap();
+    for node in 1..50 {
+        system.put_route(&format!("10.244.{node}.0/24"), &format!("10.9.1.{node}")).unwrap();
+    }
+    // The agent states its network when it attaches.
+    world.host("host-1").kill_agent();
+    world.advance_time(Duration::from_mins(5)).await;
+    let after = world.inventory("host-1").unwrap();
+    let network = |inventory: &MachineInventory| inventory.status.clone().unwrap().observed_network;
+    assert_eq!(network(&after), network(&before));
+    assert!(is_drift(&world, Reason::NetworkAsIntended));
+    let accept = json!({ "metadata": { "annotations": { annotation::ACCEPT_OBSERVED_NETWORK: "" } } });
+    world.patch("MachineInventory", "host-1", accept).await;
+    world.advance_time(Duration::from_mins(1)).await;
+    let accepted = world.inventory("host-1").unwrap();
+    assert_eq!(accepted.spec.observed_network, before.spec.observed_network, "nothing of it is frozen");
+    world.expect_event("MachineInventory", "host-1", "ObservedNetworkAccepted", "nothing changes");
     world.check_invariants().await;
 }
 

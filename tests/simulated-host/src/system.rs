@@ -66,6 +66,28 @@ impl SimulatedSystem {
         self.append("kernel", name)
     }
 
+    /// Has a program of the cluster add an address to the host's network, until the next boot.
+    pub fn put_address(&self, address: &str) -> io::Result<()> {
+        self.append("addresses", address)
+    }
+
+    /// Has a program of the cluster add a route, until the next boot.
+    pub fn put_route(&self, destination: &str, gateway: &str) -> io::Result<()> {
+        self.append("routes", &format!("{destination} {gateway}"))
+    }
+
+    /// The addresses that programs of the cluster added.
+    pub fn added_addresses(&self) -> Vec<String> {
+        self.read("addresses").map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// The routes that programs of the cluster added, with their gateways.
+    pub fn added_routes(&self) -> Vec<(String, String)> {
+        let text = self.read("routes").unwrap_or_default();
+        let routes = text.lines().filter_map(|line| line.split_once(' '));
+        routes.map(|(destination, gateway)| (destination.to_owned(), gateway.to_owned())).collect()
+    }
+
     fn links(&self) -> Vec<String> {
         self.read("kernel").map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
     }

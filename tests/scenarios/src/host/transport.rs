@@ -10,6 +10,7 @@ use agent::ground::failure::Failure;
 use agent::host::network::NetworkObserver;
 use agent::host::network::changes::NetworkChanges;
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
+use simulated_host::SimulatedSystem;
 use tokio::io::DuplexStream;
 
 use super::{Machine, UNREACHABLE_COORDINATOR};
@@ -28,7 +29,7 @@ impl Transport for Machine {
 }
 
 impl NetworkObserver for Machine {
-    /// One interface by DHCP, one with a static address and route.
+    /// One interface by DHCP, one with a static address and route, and what the cluster added.
     fn observe(&self) -> Result<ObservedNetwork, Failure> {
         let interface = |name: &str, mac: &str| Interface {
             name: name.into(),
@@ -38,15 +39,18 @@ impl NetworkObserver for Machine {
             ..Interface::default()
         };
         let dynamic = Interface { dhcp4: true, ..interface("ens3", "52:54:00:00:00:01") };
-        let fixed =
-            Interface { addresses: vec!["10.9.0.5/20".into()], ..interface("ens4", "52:54:00:00:00:02") };
-        let route = Route {
-            destination: "10.10.0.0/16".into(),
-            gateway: "10.9.0.1".into(),
+        let added = SimulatedSystem::new(self.files.disk());
+        let addresses = [vec!["10.9.0.5/20".to_owned()], added.added_addresses()].concat();
+        let fixed = Interface { addresses, ..interface("ens4", "52:54:00:00:00:02") };
+        let own = ("10.10.0.0/16".to_owned(), "10.9.0.1".to_owned());
+        let route = |(destination, gateway)| Route {
+            destination,
+            gateway,
             interface: "ens4".into(),
             ..Route::default()
         };
-        Ok(ObservedNetwork { interfaces: vec![dynamic, fixed], routes: vec![route], ..Default::default() })
+        let routes = std::iter::once(own).chain(added.added_routes()).map(route).collect();
+        Ok(ObservedNetwork { interfaces: vec![dynamic, fixed], routes, ..Default::default() })
     }
 
     fn watch(&self) -> io::Result<Option<NetworkChanges>> {

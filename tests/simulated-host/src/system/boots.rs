@@ -133,7 +133,9 @@ impl SimulatedSystem {
         let boots = self.read("boots").and_then(|text| text.parse().ok());
         let boot = boots.unwrap_or(0_u32) + 1;
         self.write("boots", &boot.to_string())?;
-        remove(&self.path("kernel"))?;
+        for added in ["kernel", "addresses", "routes"] {
+            remove(&self.path(added))?;
+        }
         for ephemeral in ["/run", "/etc/default"] {
             let path = self.root.join(ephemeral);
             if path.exists() {
