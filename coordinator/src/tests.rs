@@ -105,22 +105,27 @@ impl Setting {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
     }
 
-    fn api(&self, kind: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.fake.client("operator"), NAMESPACE, &Self::resource(kind))
+    fn api(&self, namespace: &str, kind: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.fake.client("operator"), namespace, &Self::resource(kind))
     }
 
     /// Creates an object of [`NAMESPACE`] as an operator.
-    pub(crate) async fn create(&self, kind: &str, name: &str, mut object: Value) {
+    pub(crate) async fn create(&self, kind: &str, name: &str, object: Value) {
+        self.create_in(NAMESPACE, kind, name, object).await;
+    }
+
+    /// Creates an object of another namespace as an operator.
+    pub(crate) async fn create_in(&self, namespace: &str, kind: &str, name: &str, mut object: Value) {
         object["metadata"]["name"] = json!(name);
         object["apiVersion"] = json!(Self::resource(kind).api_version);
         object["kind"] = json!(kind);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        self.api(kind).create(&PostParams::default(), &object).await.unwrap();
+        self.api(namespace, kind).create(&PostParams::default(), &object).await.unwrap();
     }
 
     /// Changes an object of [`NAMESPACE`] as an operator.
     pub(crate) async fn patch(&self, kind: &str, name: &str, patch: Value) {
-        self.api(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.api(NAMESPACE, kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
     /// Waits until the coordinator has asked for nothing for ten seconds.

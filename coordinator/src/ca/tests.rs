@@ -96,6 +96,8 @@ fn host_certificate_states_identity_and_not_the_request() {
         let validity = parsed.validity();
         assert_eq!(validity.not_before.timestamp(), now.as_second() - 300);
         assert_eq!(validity.not_after.timestamp(), now.as_second() + 86_400);
+        let usage = parsed.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.client_auth && !usage.server_auth && !usage.any, "a host is no coordinator");
         assert!(chain.ends_with(authority.certificates()));
     }
 }

@@ -140,6 +140,31 @@ async fn refused_hold_is_shown() {
     assert!(!shown() && read_holder(&setting, "h1").is_some());
 }
 
+/// A tenant lists and selects the host of another tenant.
+#[tokio::test(start_paused = true)]
+async fn pool_takes_no_host_of_another_namespace() {
+    let setting = Setting::leading().await;
+    create_host(&setting, "host-1", json!({})).await;
+    let label = json!({ "metadata": { "labels": { "rack": "r1" } } });
+    setting.patch("MachineInventory", "host-1", label).await;
+    let members = json!([{ "name": "host-1" }]);
+    let listing = json!({ "clusterName": "c1", "machineInventories": members });
+    let selector = json!({ "matchLabels": { "rack": "r1" } });
+    let selecting = json!({ "clusterName": "c1", "machineInventories": [], "selector": selector });
+    for (name, spec) in [("listing", listing), ("selecting", selecting)] {
+        setting.create_in("other", "MachineInventoryPool", name, json!({ "spec": spec })).await;
+    }
+    setting.settle().await;
+    for pool in ["listing", "selecting"] {
+        let status = setting.fake.look(POOLS, "other", pool).unwrap()["status"].clone();
+        assert!(status["conditions"].is_array() && status["available"] != 1, "{pool}: {status}");
+    }
+    assert_eq!(read_holder(&setting, "host-1"), None);
+    create_pool(&setting, "own", &["host-1"]).await;
+    setting.settle().await;
+    assert_eq!(read_holder(&setting, "host-1").as_deref(), Some("own"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn pool_takes_the_hosts_that_its_selector_fits() {
     let setting = Setting::leading().await;
