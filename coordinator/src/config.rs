@@ -25,9 +25,16 @@ pub struct Config {
     /// Address of gRPC and ISO downloads.
     #[arg(long, env = "LISTEN", default_value = "[::]:8443")]
     pub listen: SocketAddr,
-    /// Address of health and metrics, without TLS.
+    /// Address of `/healthz` and `/readyz`, without TLS.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
+    /// Address of `/metrics`, over TLS with a self-signed certificate and for callers
+    /// whose bearer token the API server allows `get` on the path.
+    #[arg(long, env = "DIAGNOSTICS_ADDRESS", default_value = "[::]:8444")]
+    pub diagnostics_address: SocketAddr,
+    /// Serves `/metrics` without TLS, to everybody who reaches the address.
+    #[arg(long, env = "INSECURE_DIAGNOSTICS")]
+    pub insecure_diagnostics: bool,
     /// Namespace of the coordinator: its CA and its Leases.
     #[arg(long, env = "POD_NAMESPACE")]
     pub own_namespace: String,

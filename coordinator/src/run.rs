@@ -23,6 +23,7 @@ use crate::controllers;
 use crate::controllers::backoffs::{Backoffs, Throttle};
 use crate::controllers::context::Context;
 use crate::controllers::interruptions::Interruptions;
+use crate::diagnostics::{DiagnosticsError, serve_diagnostics};
 use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::index::metal3::Metal3Index;
@@ -33,6 +34,7 @@ use crate::lease::Election;
 use crate::lease::replica::ReplicaLease;
 use crate::listener::KnownHosts;
 use crate::metrics::Metrics;
+use crate::port::serve_port;
 use crate::rpc;
 use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::{DownloadTokens, RegistrationTokens};
@@ -66,6 +68,8 @@ pub enum RunError {
     Authority(#[from] CaError),
     #[error("cannot create the server certificate")]
     Tls(#[from] TlsError),
+    #[error("cannot serve the metrics")]
+    Diagnostics(#[from] DiagnosticsError),
     #[error("cannot use the cache directory")]
     Cache(#[from] BaseImageError),
     #[error("the times of the election are not in order: retry period < renew deadline < lease duration")]
@@ -116,9 +120,12 @@ pub async fn run_coordinator(
     }
     let port = bind_listener(config.listen).await?;
     let health_port = bind_listener(config.health_listen).await?;
+    let diagnostics_port = bind_listener(config.diagnostics_address).await?;
     let readiness = Readiness::default();
     let mut tasks = JoinSet::new();
-    tasks.spawn(health::serve_port(health_port, health::router(readiness.clone(), metrics.clone())));
+    tasks.spawn(serve_port(health_port, None, health::router(readiness.clone())));
+    let reviewer = (!config.insecure_diagnostics).then(|| client.clone());
+    tasks.spawn(serve_diagnostics(diagnostics_port, metrics.clone(), reviewer)?);
     readiness.set_unready("Cluster API is not installed");
     let Some(version) = unless_ended(&shutdown, cluster_api::wait_for_version(&client)).await else {
         return Ok(());

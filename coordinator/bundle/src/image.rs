@@ -204,7 +204,7 @@ fn configuration(architecture: &str, unpacked: &[String], labels: &BTreeMap<&str
             "User": format!("{USER}:{USER}"),
             "Entrypoint": [format!("/{COORDINATOR}")],
             "Env": [format!("AGENT_PATH=/{AGENT}")],
-            "ExposedPorts": { "8443/tcp": {}, "8080/tcp": {} },
+            "ExposedPorts": { "8443/tcp": {}, "8444/tcp": {}, "8080/tcp": {} },
             "WorkingDir": "/",
             "Labels": labels,
         },

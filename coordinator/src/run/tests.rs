@@ -32,6 +32,7 @@ async fn process_ends_with_its_version_of_cluster_api() {
         "--own-namespace=here",
         "--listen=127.0.0.1:0",
         "--health-listen=127.0.0.1:0",
+        "--diagnostics-address=127.0.0.1:0",
         &cache,
     ]);
     let (_running, shutdown) = watch::channel(false);

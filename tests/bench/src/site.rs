@@ -100,6 +100,7 @@ impl Site {
     ) -> anyhow::Result<Coordinator> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
         let health = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
+        let diagnostics = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
         let kubeconfig = self.management.kubeconfig(USER, "system:serviceaccounts")?;
         let cache = self.directory.path().join(format!("{name}-cache"));
         std::fs::create_dir_all(&cache)?;
@@ -124,7 +125,12 @@ impl Site {
                 "--registrations=256".to_owned(),
                 format!("--cache-directory={}", cache.display()),
             ],
-            environment: vec![("KUBECONFIG".to_owned(), kubeconfig.display().to_string())],
+            environment: vec![
+                ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
+                // An earlier program, which may be measured too, does not know the flags.
+                ("DIAGNOSTICS_ADDRESS".to_owned(), diagnostics.to_string()),
+                ("INSECURE_DIAGNOSTICS".to_owned(), "true".to_owned()),
+            ],
             log: self.directory.path().join(format!("{name}.log")),
         })?;
         until(&format!("{name} is ready"), TIME_LIMIT, async || Ok(is_ready(health).await)).await?;

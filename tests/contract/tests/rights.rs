@@ -59,7 +59,8 @@ fn network_policy_is_on_and_closes_metadata_services() {
     let deployment = of_kind(MANAGER, "Deployment");
     assert_eq!(spec["podSelector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]);
     let opened: Vec<_> = spec["ingress"].as_array().unwrap().iter().map(|rule| &rule["ports"]).collect();
-    assert_eq!(opened, [&json!([{ "port": "hosts" }]), &json!([{ "port": "health" }])]);
+    let ports = ["hosts", "health", "diagnostics"].map(|port| json!([{ "port": port }]));
+    assert_eq!(opened, ports.each_ref());
     let [_, anywhere] = &spec["egress"].as_array().unwrap()[..] else { panic!("{policy}") };
     let closed: BTreeSet<_> = strings(&anywhere["to"][1]["ipBlock"]["except"])
         .chain(strings(&anywhere["to"][2]["ipBlock"]["except"]))
@@ -170,6 +171,21 @@ fn check_unused(rights: &BTreeSet<String>, used: &BTreeSet<String>, known: &[(&s
     let known: BTreeSet<_> = known.iter().map(|(right, ..)| (*right).to_owned()).collect();
     let unused: BTreeSet<_> = rights.difference(used).cloned().collect();
     assert_eq!(unused, known, "rights that no request uses, beside those that are known");
+}
+
+/// A scenario has no port of diagnostics. On a real API server the test `clusters scraped::` sees
+/// the rights used.
+#[test]
+fn cluster_wide_role_reviews_and_nothing_else() {
+    const REVIEWS: &str = "baremetal-coordinator-reviews";
+    let reviews = [
+        ("* create authentication.k8s.io/tokenreviews", "diagnostics/reviews.rs", "reviews.create("),
+        ("* create authorization.k8s.io/subjectaccessreviews", "diagnostics/reviews.rs", "accesses.create("),
+    ];
+    check_unused(&list_rights(RIGHTS, REVIEWS), &BTreeSet::new(), &reviews);
+    let bindings = documents(RIGHTS).into_iter().filter(|document| document["kind"] == "ClusterRoleBinding");
+    let bound: Vec<_> = bindings.map(|binding| binding["roleRef"]["name"].clone()).collect();
+    assert_eq!(bound, [REVIEWS, NAME], "the second one is of all-namespaces.yaml");
 }
 
 #[tokio::test(start_paused = true)]
@@ -353,6 +369,13 @@ fn viewer_reads_nothing_that_admits_hosts() {
         let [_, verb, kind] = right.split(' ').collect::<Vec<_>>()[..] else { panic!("{right}") };
         assert!(["get", "list", "watch"].contains(&verb) && known.contains(kind), "{right}");
     }
+}
+
+#[test]
+fn scrapers_may_read_one_path_alone() {
+    let name = "baremetal-metrics-reader";
+    let role = documents(USERS).into_iter().find(|role| role["metadata"]["name"] == name).unwrap();
+    assert_eq!(role["rules"], json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]));
 }
 
 #[test]

@@ -237,13 +237,22 @@ impl ControlPlane {
     /// # Errors
     /// When the account is not there, or no client can be made.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Client, Error> {
+        let token = self.issue_token(namespace, name).await?;
+        let authority = &self.authority.pair().certificate;
+        let text = kubeconfig::render_token(&self.url, authority, name, &token);
+        Ok(kubeconfig::client(&text).await?)
+    }
+
+    /// A token of a service account.
+    ///
+    /// # Errors
+    /// When the account is not there.
+    pub async fn issue_token(&self, namespace: &str, name: &str) -> Result<String, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
         let request = TokenRequest::default();
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
         let token = answer.map_err(kubeconfig::Error::from)?.status.and_then(|status| status.token);
-        let authority = &self.authority.pair().certificate;
-        let text = kubeconfig::render_token(&self.url, authority, name, &token.unwrap_or_default());
-        Ok(kubeconfig::client(&text).await?)
+        Ok(token.unwrap_or_default())
     }
 
     /// Takes objects out of etcd beneath the API server, all in one revision: its watches see them

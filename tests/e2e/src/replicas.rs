@@ -39,6 +39,7 @@ pub struct Replica {
     spec: Spec,
     port: u16,
     health: u16,
+    diagnostics: u16,
 }
 
 impl Replica {
@@ -48,7 +49,7 @@ impl Replica {
     /// When it does not start.
     pub fn start(placement: &Placement<'_>, number: usize) -> anyhow::Result<Self> {
         let name = format!("{}-{number}", placement.name);
-        let (port, health) = (ports::free()?, ports::free()?);
+        let (port, health, diagnostics) = (ports::free()?, ports::free()?, ports::free()?);
         let kubeconfig = placement.control_plane.kubeconfig(USER, "system:serviceaccounts")?;
         let cache = placement.directory.path().join(format!("{name}-cache"));
         std::fs::create_dir_all(&cache)?;
@@ -68,6 +69,9 @@ impl Replica {
             environment: vec![
                 ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
                 ("POD_NAME".to_owned(), name.clone()),
+                // Former releases know no such flags, and ignore the variables.
+                ("DIAGNOSTICS_ADDRESS".to_owned(), format!("127.0.0.1:{diagnostics}")),
+                ("INSECURE_DIAGNOSTICS".to_owned(), "true".to_owned()),
             ],
             log: placement.directory.path().join(format!("{name}.log")),
         };
@@ -80,7 +84,7 @@ impl Replica {
         }
         spec.environment.extend(placement.environment.iter().cloned());
         spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));
-        Ok(Self { name, server: Server::start(spec.clone())?, spec, port, health })
+        Ok(Self { name, server: Server::start(spec.clone())?, spec, port, health, diagnostics })
     }
 
     /// Its identity: the name of its pod.
@@ -121,7 +125,7 @@ impl Replica {
     /// # Errors
     /// When it does not answer.
     pub async fn metrics(&self) -> anyhow::Result<String> {
-        let url = format!("http://127.0.0.1:{}/metrics", self.health);
+        let url = format!("http://127.0.0.1:{}/metrics", self.diagnostics);
         let curl = ["--silent", "--fail", "--show-error", "--max-time", "5", &url];
         let output = tokio::process::Command::new("curl").args(curl).output().await?;
         anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -76,7 +76,7 @@ async fn coordinator_runs_in_the_root_of_its_image() {
     let kubeconfig = kubeconfig.replace("https://127.0.0.1", "https://localhost");
     std::fs::write(root.path().join("kubeconfig"), kubeconfig).unwrap();
 
-    let (port, health) = (ports::free().unwrap(), ports::free().unwrap());
+    let [port, health, diagnostics] = std::array::from_fn(|_| ports::free().unwrap());
     let enter = ["--map-root-user", "--mount", "/bin/sh", "-c", ENTER];
     let mut arguments: Vec<String> = enter.map(str::to_owned).to_vec();
     arguments.push(root.path().display().to_string());
@@ -86,6 +86,7 @@ async fn coordinator_runs_in_the_root_of_its_image() {
         format!("--own-namespace={NAMESPACE}"),
         format!("--listen=127.0.0.1:{port}"),
         format!("--health-listen=127.0.0.1:{health}"),
+        format!("--diagnostics-address=127.0.0.1:{diagnostics}"),
     ]);
     let mut environment = vec![("KUBECONFIG".to_owned(), "/kubeconfig".to_owned())];
     for variable in texts(&config["config"]["Env"]) {

@@ -242,7 +242,8 @@ fn describe_field(field: &Value) -> String {
 }
 
 const METRICS: &str = "
-Served at `http://POD:8080/metrics` (flag `--health-listen`) in the OpenMetrics text format. Labels have a bounded set of
+Served at `https://POD:8444/metrics` (flag `--diagnostics-address`) in the OpenMetrics text format, to callers with the
+ClusterRole `baremetal-metrics-reader` ([observability.md](../observability.md#metrics)). Labels have a bounded set of
 values; no label holds a name of an object or host. Dashboard and alerts: [observability.md](../observability.md).
 ";
 

@@ -241,6 +241,28 @@ async fn chart_installs_alerts_and_dashboard_as_they_are() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn scrapes_have_a_token_unless_insecure() -> Result<()> {
+    let chart = Chart::write()?;
+    for is_insecure in [false, true] {
+        let mut values = every_option();
+        values["insecureDiagnostics"] = json!(is_insecure);
+        let objects = index(chart.render("lab", &values).await?);
+        let find = |kind: &str| {
+            let key = (kind.to_owned(), "baremetal-coordinator".to_owned());
+            objects.get(&key).map(|object| &object["spec"]).with_context(|| format!("no {kind}"))
+        };
+        let endpoint = &find("ServiceMonitor")?["endpoints"][0];
+        ensure!(endpoint["port"] == "diagnostics", "{endpoint}");
+        let has_token = endpoint["scheme"] == "https" && endpoint["bearerTokenFile"].is_string();
+        ensure!(has_token != is_insecure, "{endpoint}");
+        let arguments = &find("Deployment")?["template"]["spec"]["containers"][0]["args"];
+        let is_plain = arguments.as_array().is_some_and(|all| all.contains(&json!("--insecure-diagnostics")));
+        ensure!(is_plain == is_insecure, "{arguments}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rendered_charts_apply_strictly() -> Result<()> {
     let chart = Chart::write()?;

@@ -20,6 +20,7 @@ mod plugin;
 mod restored;
 mod rights;
 mod rotated;
+mod scraped;
 mod secrets;
 mod tables;
 mod templates;
