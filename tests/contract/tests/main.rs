@@ -16,4 +16,5 @@ mod inline;
 mod names;
 mod observability;
 mod rights;
+mod threats;
 mod units;
