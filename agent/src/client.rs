@@ -1,5 +1,6 @@
 //! The client of the coordinator: its address, the connection, and the calls.
 
+mod attempts;
 pub mod calls;
 pub mod config;
 pub mod error;
@@ -9,3 +10,4 @@ pub mod rejection;
 mod server_verifier;
 pub mod tls;
 pub mod transport;
+mod tunnel;

@@ -1,5 +1,6 @@
 //! The machine below the agent: its hardware, its network, its operating system.
 
+pub mod authorities;
 pub mod command;
 pub mod credentials;
 pub mod elemental;
@@ -11,6 +12,7 @@ pub mod kernel_state;
 pub mod left_behind;
 pub mod network;
 pub mod observed;
+pub mod proxy;
 pub mod sysfs;
 pub mod system;
 mod units;

@@ -4,6 +4,7 @@
 mod coordinator;
 mod disks;
 mod link;
+mod proxy;
 mod register;
 mod updates;
 mod verifier;

@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::ground::failure::{Failure, OnPath as _, describe_cause};
+use crate::host::proxy::{ProxySettings, format_authority};
 
 const PATH_PREFIX: &str = "/elemental/registration/";
 /// Size of the reserved file of the base ISO, in bytes; nothing larger is read.
@@ -28,6 +29,8 @@ pub struct Config {
     pub authority: String,
     url: String,
     emulate_tpm: bool,
+    https_proxy: Option<String>,
+    no_proxy: Option<String>,
 }
 
 impl std::fmt::Debug for Config {
@@ -55,21 +58,38 @@ struct Registration {
     ca_cert: String,
     #[serde(default)]
     emulate_tpm: bool,
+    /// The proxy between this host and the coordinator, for the live and the installed system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    https_proxy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    no_proxy: Option<String>,
 }
 
 impl Config {
+    /// `host:port`.
     pub fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format_authority(&self.host, self.port)
+    }
+
+    /// The proxy that the registration names.
+    pub fn proxy(&self) -> ProxySettings {
+        let https = self.https_proxy.as_deref();
+        ProxySettings::configured("https-proxy of the registration", https, self.no_proxy.as_deref())
     }
 
     /// The configuration of the same host for another coordinator.
     pub fn moved_to(&self, url: &str, authorities: &str) -> Result<Self, Failure> {
-        let registration = Registration {
+        self.registration(url, authorities).parse()
+    }
+
+    fn registration(&self, url: &str, authorities: &str) -> Registration {
+        Registration {
             url: url.to_owned(),
             ca_cert: authorities.to_owned(),
             emulate_tpm: self.emulate_tpm,
-        };
-        registration.parse()
+            https_proxy: self.https_proxy.clone(),
+            no_proxy: self.no_proxy.clone(),
+        }
     }
 
     /// The checksum that the coordinator computes as well.
@@ -79,11 +99,7 @@ impl Config {
 
     /// The document for the installed disk, YAML.
     pub fn render_yaml(&self) -> Result<String, Failure> {
-        let registration = Registration {
-            url: self.url.clone(),
-            ca_cert: self.authority.clone(),
-            emulate_tpm: self.emulate_tpm,
-        };
+        let registration = self.registration(&self.url, &self.authority);
         serde_norway::to_string(&Document { elemental: Some(Elemental { registration }) }).map_err(|error| {
             Failure::input_output(describe_cause("cannot render the agent's configuration", &error), "")
         })
@@ -129,7 +145,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Failure> {
 
 impl Registration {
     fn parse(self) -> Result<Config, Failure> {
-        let Self { url, ca_cert: authority, emulate_tpm } = self;
+        let Self { url, ca_cert: authority, emulate_tpm, https_proxy, no_proxy } = self;
         if !authority.contains("-----BEGIN CERTIFICATE-----") {
             return Err(Failure::input_output("elemental.registration.ca-cert is missing", FRESH_ISO));
         }
@@ -140,7 +156,7 @@ impl Registration {
             );
             Failure::input_output(message, FRESH_ISO)
         })?;
-        Ok(Config { host, port, token, authority, url, emulate_tpm })
+        Ok(Config { host, port, token, authority, url, emulate_tpm, https_proxy, no_proxy })
     }
 }
 
@@ -183,6 +199,23 @@ mod tests {
             assert_eq!((config.host.as_str(), config.port, config.token.as_str()), want, "{name}");
             let copy = parse(&config.render_yaml().unwrap(), Path::new("x")).unwrap();
             assert_eq!(copy, config, "{name}: the copy says the same");
+        }
+    }
+
+    #[test]
+    fn proxy_stays_with_the_host() {
+        let url = "https://c.example:8443/elemental/registration/abc";
+        let named = "    https-proxy: http://user:secret@proxy:3128\n    no-proxy: .direct.example\n";
+        let text = document(url).replace("    emulate-tpm", &format!("{named}    emulate-tpm"));
+        let config = parse(&text, Path::new("x")).unwrap();
+        assert!(!format!("{config:?}").contains("secret"), "{config:?}");
+        let copy = parse(&config.render_yaml().unwrap(), Path::new("x")).unwrap();
+        let moved = copy.moved_to("https://d.example/elemental/registration/b", CA).unwrap();
+        for (name, config) in [("seed", config), ("copy", copy), ("moved", moved)] {
+            let proxy = config.proxy().choose(&config.address()).unwrap().unwrap();
+            assert_eq!(proxy.to_string(), "proxy http://proxy:3128", "{name}");
+            assert!(proxy.credentials.is_some(), "{name}");
+            assert!(config.proxy().choose("a.direct.example:1").unwrap().is_none(), "{name}");
         }
     }
 

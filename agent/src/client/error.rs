@@ -7,6 +7,7 @@ use proto::refusal::{METADATA_KEY, NEXT_ACTION_KEY, Refusal};
 use tonic::{Code, Status};
 
 use crate::ground::failure::{Failure, describe_cause};
+use crate::host::proxy::Proxy;
 
 const RETRIED: &str = "none at first, the host retries; if it persists, read the coordinator's log";
 
@@ -39,6 +40,13 @@ impl CallError {
             error,
             "start it, or correct the network or firewall between",
         )
+    }
+
+    /// There is no connection to the proxy, or no answer over it.
+    pub(super) fn proxy_away(proxy: &Proxy, error: &io::Error) -> Self {
+        let next_action =
+            format!("start the proxy, correct the network or firewall between, or correct {}", proxy.source);
+        Self::unanswered(&format!("the {proxy} does not answer"), error, &next_action)
     }
 
     /// There is a connection, and no TLS over it: where nothing answers, packets of full size are

@@ -180,14 +180,9 @@ async fn open_channel<S>(config: &Config, stream: S) -> Result<Channel, tonic::t
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let authority = if config.host.contains(':') {
-        format!("[{}]:{}", config.host, config.port)
-    } else {
-        config.address()
-    };
     let mut once = Some(TokioIo::new(stream));
     // For an https endpoint tonic would start TLS of its own.
-    Endpoint::from_shared(format!("http://{authority}"))?
+    Endpoint::from_shared(format!("http://{}", config.address()))?
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE_ANSWER)
         .keep_alive_while_idle(true)

@@ -2,19 +2,23 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
+use super::attempts::{connect_first, order_addresses};
 use super::config::Config;
 use super::error::{Answer, CallError};
 use super::names::Names;
+use super::tunnel::open_tunnel;
+use crate::ground::failure::Failure;
+use crate::ground::paths::Root;
 use crate::host::network::KernelNetwork;
 use crate::host::network::settle::SettledNetwork;
+use crate::host::proxy::ProxySettings;
 
 /// Deadline of each step of a new connection.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -26,29 +30,51 @@ pub trait Transport: Send + Sync {
     fn dial(&self, config: &Config) -> impl Future<Output = Result<Self::Stream, CallError>> + Send;
 }
 
-/// TCP, with the name service of the host.
-impl Transport for KernelNetwork {
-    type Stream = TcpStream;
+/// A connection to the coordinator, which is TCP or a tunnel.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
-    async fn dial(&self, config: &Config) -> Result<TcpStream, CallError> {
-        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        let addresses = Names::below(self.root()).resolve_host(&config.host).await;
-        for address in addresses.map_err(|failure| CallError { failure, answer: Answer::Nothing })? {
-            let address = SocketAddr::new(address, config.port);
-            match timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    // The messages are small and wait for an answer, so they are not delayed.
-                    let _ = stream.set_nodelay(true);
-                    // If this fails, the pings of HTTP/2 find a dead peer, only later.
-                    let _ = watch_peer(&stream);
-                    return Ok(stream);
-                }
-                Ok(Err(error)) => last = error,
-                Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
-            }
-        }
-        Err(CallError::away(&config.address(), &last))
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// TCP, with the name service and the proxy of the host.
+impl Transport for KernelNetwork {
+    type Stream = Box<dyn Connection>;
+
+    async fn dial(&self, config: &Config) -> Result<Self::Stream, CallError> {
+        let settings = ProxySettings::read(self.root()).or(config.proxy());
+        let address = config.address();
+        let Some(proxy) = settings.choose(&address)? else {
+            let addresses = resolve_host(self.root(), &config.host).await.map_err(unresolved)?;
+            let stream = connect_any(addresses, config.port).await;
+            return Ok(Box::new(stream.map_err(|error| CallError::away(&address, &error))?));
+        };
+        let addresses = resolve_host(self.root(), &proxy.host).await.map_err(|failure| {
+            let next_action = format!("correct DNS, or name the proxy by its address in {}", proxy.source);
+            unresolved(failure.context(format!("cannot reach the {proxy}")).with_next_action(next_action))
+        })?;
+        let stream = connect_any(addresses, proxy.port).await;
+        let stream = stream.map_err(|error| CallError::proxy_away(&proxy, &error))?;
+        Ok(Box::new(open_tunnel(self.root(), &proxy, &address, stream).await?))
     }
+}
+
+async fn resolve_host(root: &Root, host: &str) -> Result<Vec<IpAddr>, Failure> {
+    Names::below(root).resolve_host(host).await
+}
+
+fn unresolved(failure: Failure) -> CallError {
+    CallError { failure, answer: Answer::Nothing }
+}
+
+async fn connect_any(addresses: Vec<IpAddr>, port: u16) -> io::Result<TcpStream> {
+    let addresses = order_addresses(addresses);
+    let stream =
+        connect_first(addresses, CONNECT_DEADLINE, move |address| TcpStream::connect((address, port)))
+            .await?;
+    // The messages are small and wait for an answer, so they are not delayed.
+    let _ = stream.set_nodelay(true);
+    // If this fails, the pings of HTTP/2 find a dead peer, only later.
+    let _ = watch_peer(&stream);
+    Ok(stream)
 }
 
 /// Lets the kernel close a connection within 40 s after the other end lost power.
@@ -63,9 +89,9 @@ fn watch_peer(stream: &TcpStream) -> nix::Result<()> {
 
 /// TCP, after the network has settled.
 impl Transport for SettledNetwork {
-    type Stream = TcpStream;
+    type Stream = Box<dyn Connection>;
 
-    async fn dial(&self, config: &Config) -> Result<TcpStream, CallError> {
+    async fn dial(&self, config: &Config) -> Result<Self::Stream, CallError> {
         self.settle().await;
         self.kernel().dial(config).await
     }

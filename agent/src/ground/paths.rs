@@ -27,6 +27,11 @@ impl Root {
         Self(path.into())
     }
 
+    /// True for the host itself, false for a directory in its place.
+    pub fn is_host(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
     /// The place of an absolute path of the host below this root.
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();

@@ -22,6 +22,7 @@ use proto::v1alpha1::{BootMode, FailureReason, Install, SystemState};
 
 use self::registry::RegistryFiles;
 use super::command::{CommandError, Invocation};
+use super::proxy::ProxySettings;
 use super::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
     System, UpgradeRoom, deadlines,
@@ -75,6 +76,7 @@ impl Elemental {
         let files = registry.map(|access| RegistryFiles::write(&self.root, access)).transpose();
         let files = files.map_err(|source| CommandError::Run { program: work.program.clone(), source })?;
         work.env.extend(files.iter().flat_map(RegistryFiles::environment));
+        work.env.extend(choose_proxy(&self.root, registry).variables());
         self.run_elemental(job, &work).await
     }
 
@@ -112,6 +114,13 @@ impl Elemental {
         let _ = self.booted_snapshot.set(number);
         self.root.write_runtime_file(BOOTED_SNAPSHOT, &number.to_string());
     }
+}
+
+/// The proxy that the Secret of the registry names, else the proxy of the host: a unit that systemd
+/// starts inherits nothing of the agent's environment.
+fn choose_proxy(root: &Root, registry: Option<&RegistryAccess>) -> ProxySettings {
+    let named = registry.map(ProxySettings::from).filter(|settings| !settings.is_empty());
+    named.unwrap_or_else(|| ProxySettings::read(root))
 }
 
 async fn settle_devices() {

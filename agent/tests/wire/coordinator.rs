@@ -37,6 +37,8 @@ use x509_parser::extensions::GeneralName;
 use super::verifier::Verifier;
 
 pub(crate) const TOKEN: &str = "token-1";
+/// The name in its certificate, which no name server knows.
+pub(crate) const NAME: &str = "c.example";
 
 type InstallHook = Box<dyn FnMut(&Outcome) + Send>;
 
@@ -171,10 +173,10 @@ impl Coordinator {
         self.shared.issuer.key().sign(message).unwrap()
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         use rustls::pki_types::pem::PemObject as _;
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let params = CertificateParams::new(["127.0.0.1", NAME].map(str::to_owned)).unwrap();
         let certificate = params.signed_by(&key, &self.shared.issuer).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();

@@ -136,7 +136,7 @@ impl Host {
             .map_err(|error| error.to_string())
     }
 
-    async fn register_once(&self) -> Result<(), CallError> {
+    pub(crate) async fn register_once(&self) -> Result<(), CallError> {
         let config = config::read(&self.root.live_config()).unwrap();
         let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
         let network = KernelNetwork::below(&self.root);

@@ -319,9 +319,19 @@ pub struct Registration {
     /// no secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulated_tpm_seed: Option<i64>,
+    /// Ours: the proxy by which hosts reach the coordinator, in the live and in the installed
+    /// system. The environment of the agent and `/etc/sysconfig/proxy` on the host take precedence.
+    /// Absent: hosts connect directly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^https?://[^\s/]+/?$"))]
+    pub https_proxy: Option<String>,
     /// Labels of the inventories, with the prefix `labelPrefix`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Ours: names, domains, addresses and subnets that hosts reach without `https-proxy`,
+    /// separated by commas. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_proxy: Option<String>,
     /// Use no facts of the hardware for names, labels and annotations, so that templates only
     /// have the keys below `Random/`. Hosts still send the facts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -142,6 +142,8 @@ mod tests {
                 registration: Some(Registration {
                     emulate_tpm: true,
                     emulated_tpm_seed: Some(42),
+                    https_proxy: Some("http://proxy.example:3128".into()),
+                    no_proxy: Some(".example.com".into()),
                     url: Some("https://elsewhere/".into()),
                     ..Default::default()
                 }),
@@ -173,6 +175,8 @@ mod tests {
             "url": "https://c.example:8443/elemental/registration/tok",
             "ca-cert": "-----BEGIN CERTIFICATE-----\nAA==\n",
             "emulate-tpm": true,
+            "https-proxy": "http://proxy.example:3128",
+            "no-proxy": ".example.com",
         } });
         let files = render(Some(cloud_config.clone()));
         assert_eq!(files[0].0, "/livecd-cloud-config.yaml");

@@ -1,25 +1,17 @@
-//! Access of `elemental` to a registry: the configuration of the Docker CLI, the usual proxy
-//! variables, and the authorities in `SSL_CERT_FILE`.
+//! Access of `elemental` to a registry: the configuration of the Docker CLI, and the authorities in
+//! `SSL_CERT_FILE`. The proxy is in [`crate::host::proxy`].
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use proto::plan::{RegistryAccess, Secret};
+use proto::plan::RegistryAccess;
 
 use crate::ground::paths::Root;
+use crate::host::authorities;
 
 const DIRECTORY: &str = "registry";
-/// The files in which Go looks for the authorities of the system, in this order.
-const BUNDLES: [&str; 6] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/tls/cacert.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// The files of one pull, in memory and only for root. The files are removed on drop.
 pub struct RegistryFiles {
@@ -52,20 +44,12 @@ impl RegistryFiles {
             files.set_variable("DOCKER_CONFIG", files.directory.display().to_string());
         }
         if let Some(authorities) = &access.authorities {
-            let mut bundle = read_bundle(root)?;
+            // `SSL_CERT_FILE` replaces the authorities of the system, so they are part of the file.
+            let mut bundle = authorities::read_bundle(root)?;
             bundle.push(b'\n');
             bundle.extend_from_slice(authorities.as_bytes());
             let path = files.add_file("authorities.pem", &bundle)?;
             files.set_variable("SSL_CERT_FILE", path.display().to_string());
-        }
-        for (name, value) in [
-            ("HTTPS_PROXY", access.https_proxy.as_ref().map(read_text)),
-            ("HTTP_PROXY", access.http_proxy.as_ref().map(read_text)),
-            ("NO_PROXY", access.no_proxy.clone()),
-        ] {
-            if let Some(value) = value {
-                files.set_variable(name, value);
-            }
         }
         Ok(files)
     }
@@ -87,25 +71,17 @@ impl RegistryFiles {
     }
 }
 
-fn read_text(secret: &Secret) -> String {
-    String::from_utf8_lossy(secret.expose()).into_owned()
-}
-
 impl Drop for RegistryFiles {
     fn drop(&mut self) {
         remove_directory(&self.directory);
     }
 }
 
-/// The system's authorities. `SSL_CERT_FILE` replaces them, so they are part of the new file.
-fn read_bundle(root: &Root) -> io::Result<Vec<u8>> {
-    let found = BUNDLES.iter().map(|path| root.join(path)).find(|path| path.is_file());
-    found.map_or_else(|| Ok(Vec::new()), fs::read)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+
+    use proto::plan::Secret;
 
     use super::*;
 
@@ -115,24 +91,17 @@ mod tests {
         let root = Root::at(directory.path());
         fs::create_dir_all(root.join("/etc/ssl")).unwrap();
         fs::write(root.join("/etc/ssl/ca-bundle.pem"), "of the system").unwrap();
-        let secret = |text: &str| Some(Secret::new(text.into()));
         let access = RegistryAccess {
-            docker_config: secret("{}"),
+            docker_config: Some(Secret::new(b"{}".to_vec())),
             authorities: Some("of the site".into()),
-            https_proxy: secret("http://user:password@proxy:3128"),
-            http_proxy: None,
-            no_proxy: Some("10.0.0.0/8".into()),
+            ..RegistryAccess::default()
         };
         let files = RegistryFiles::write(&root, &access).unwrap();
         let place = root.runtime().join(DIRECTORY);
         let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let bundle = place.join("authorities.pem");
-        let want = [
-            ("DOCKER_CONFIG", place.display().to_string()),
-            ("SSL_CERT_FILE", bundle.display().to_string()),
-            ("HTTPS_PROXY", "http://user:password@proxy:3128".into()),
-            ("NO_PROXY", "10.0.0.0/8".into()),
-        ];
+        let want =
+            [("DOCKER_CONFIG", place.display().to_string()), ("SSL_CERT_FILE", bundle.display().to_string())];
         let want: Vec<_> = want.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         assert_eq!(files.environment().collect::<Vec<_>>(), want);
         assert_eq!(fs::read_to_string(&bundle).unwrap(), "of the system\nof the site");

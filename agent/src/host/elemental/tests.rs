@@ -121,3 +121,22 @@ async fn custom_files_are_made_replaced_and_removed() {
     place("/srv/new", 0, PlacementAction::Delete).await;
     assert!(!root.join("/srv/new").exists());
 }
+
+#[test]
+fn secrets_proxy_replaces_that_of_the_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    root.put("/etc/sysconfig/proxy", "HTTPS_PROXY=http://host:1\nNO_PROXY=.example\n");
+    let plain = RegistryAccess { authorities: Some("of the site".into()), ..RegistryAccess::default() };
+    let named = RegistryAccess { no_proxy: Some("*".into()), ..plain.clone() };
+    let host = [("HTTPS_PROXY", "http://host:1"), ("NO_PROXY", ".example")];
+    for (name, registry, want) in [
+        ("no Secret", None, &host[..]),
+        ("a Secret without proxy", Some(&plain), &host),
+        ("a Secret that needs none", Some(&named), &[("NO_PROXY", "*")]),
+    ] {
+        let want: Vec<_> =
+            want.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(choose_proxy(&root, registry).variables().collect::<Vec<_>>(), want, "{name}");
+    }
+}

@@ -27,7 +27,6 @@ use control_plane::directory::Directory;
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use simulated_host::firmware::Identity;
 use simulated_host::{Medium, Program, SimulatedHost, SimulatedSystem};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::{Host, Image, Secret};
@@ -282,9 +281,9 @@ impl SimulatedNetwork {
 }
 
 impl Transport for SimulatedNetwork {
-    type Stream = TcpStream;
+    type Stream = <KernelNetwork as Transport>::Stream;
 
-    async fn dial(&self, config: &Config) -> Result<TcpStream, CallError> {
+    async fn dial(&self, config: &Config) -> Result<Self::Stream, CallError> {
         self.transport.dial(config).await
     }
 }
