@@ -44,6 +44,9 @@ pub enum Type {
     IdentityVerified,
     /// `MachineInventory`: the network differs from the intended one.
     NetworkDrift,
+    /// `MachineInventory`: the host reported a network with parts that no plan replays; present
+    /// while there are such parts.
+    NetworkIncomplete,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
     /// `MachineInventory`: a token or an operator admitted the host.
@@ -113,6 +116,7 @@ impl Type {
             self,
             Self::Paused
                 | Self::NetworkDrift
+                | Self::NetworkIncomplete
                 | Self::FieldsIgnored
                 | Self::AdmissionOpen
                 | Self::HostsRefused

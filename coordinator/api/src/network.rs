@@ -28,6 +28,10 @@ pub struct ObservedNetwork {
     /// takes precedence over the report for its interface.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connections: BTreeMap<String, String>,
+    /// Ours: parts of the report that no plan replays, each with its cause. They are named by
+    /// the condition `NetworkIncomplete`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_replayed: Vec<String>,
 }
 
 /// An interface of a host.
@@ -140,6 +144,51 @@ pub struct ObservedBond {
     /// Preferred member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<String>,
+    /// Milliseconds before a link counts as up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_delay: Option<i64>,
+    /// Milliseconds before a link counts as down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_delay: Option<i64>,
+    /// `better` or `failure`: when the preferred member becomes active again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_reselect: Option<String>,
+    /// `bandwidth` or `count`: choice of the aggregator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ad_select: Option<String>,
+    /// Number of active members that the bond needs to be up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_links: Option<i64>,
+    /// Milliseconds between two ARP requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arp_interval: Option<i64>,
+    /// Addresses that are asked for by ARP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arp_ip_targets: Vec<String>,
+    /// `active`, `backup` or `all`: members whose ARP answers are checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arp_validate: Option<String>,
+    /// `all`: every target has to answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arp_all_targets: Option<String>,
+    /// `active` or `follow`: the MAC address after a failover.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail_over_mac: Option<String>,
+    /// Number of announcements after a failover. Absent: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gratuitous_arp: Option<i64>,
+    /// Number of IGMP reports after a failover. Absent: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resend_igmp: Option<i64>,
+    /// Number of packets that a member sends before the next member's turn. Absent: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_per_member: Option<i64>,
+    /// Seconds between two learning packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn_packet_interval: Option<i64>,
+    /// Inactive members receive frames.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_members_active: bool,
 }
 
 /// Parameters of a VLAN.
@@ -170,6 +219,10 @@ pub struct ObservedRoute {
     /// Ours: DHCP or a router installed it; never replayed. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic: bool,
+    /// Ours: the gateway is reached on the link, also if it is in no subnet of the interface.
+    /// Absent: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_link: bool,
 }
 
 /// Format of `spec.network.config`.

@@ -62,6 +62,12 @@ pub fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, NetworkE
     }
 }
 
+/// True if `spec.network` takes precedence over the report.
+pub(crate) fn is_explicit(spec: &MachineInventorySpec) -> bool {
+    let config = spec.network.as_ref().and_then(|template| template.config.as_ref());
+    config.is_some_and(|config| !is_empty(config))
+}
+
 /// The network of an explicit template for hosts without inventory; `None` if it is empty.
 pub fn template_network(template: &NetworkTemplate) -> Result<Option<HostNetwork>, NetworkError> {
     explicit::explicit_network(template, None)

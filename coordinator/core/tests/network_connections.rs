@@ -177,6 +177,15 @@ fn explicit_keyfiles_take_addresses_and_win() {
 }
 
 #[test]
+fn default_gateway_elsewhere_gets_a_route() {
+    let keyfile = "[connection]\nid=a\ntype=ethernet\ninterface-name=eno1\n[ipv4]\nmethod=manual\naddress1=203.0.113.7/32,198.51.100.1\n[ipv6]\nmethod=disabled\n";
+    let network = explicit(Configurator::Nmconnections, json!({ "a": keyfile })).unwrap();
+    let want = "    routes:\n    - to: \"198.51.100.1/32\"\n      scope: link\n    - to: \"0.0.0.0/0\"\n      via: \"198.51.100.1\"\n";
+    let config = network.network_config.unwrap();
+    assert!(config.ends_with(want), "NetworkManager adds this route by itself: {config}");
+}
+
+#[test]
 fn keyfiles_that_cannot_work_are_refused() {
     let ethernet = |rest: &str| format!("[connection]\nid=a\ntype=ethernet\ninterface-name=eno1\n{rest}");
     let value = |value: &str, wanted| NetworkError::Value {
@@ -202,7 +211,7 @@ fn keyfiles_that_cannot_work_are_refused() {
         ("VLAN id", vlan, value("4095", "VLAN id (1 to 4094)")),
         (
             "gateway elsewhere",
-            ethernet("[ipv4]\nmethod=manual\naddress1=192.0.2.7/24,203.0.113.1\n"),
+            ethernet("[ipv4]\nmethod=manual\naddress1=192.0.2.7/24\nroute1=10.0.0.0/8,203.0.113.1\n"),
             NetworkError::GatewayUnreachable {
                 interface: "eno1".into(),
                 gateway: "203.0.113.1".parse().unwrap(),

@@ -486,6 +486,43 @@ pub struct Bond {
     pub transmit_hash_policy: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub primary: ::prost::alloc::string::String,
+    /// The parameters below are absent if they have the kernel's default.
+    /// Milliseconds before a link counts as up and as down.
+    #[prost(uint32, tag = "6")]
+    pub up_delay: u32,
+    #[prost(uint32, tag = "7")]
+    pub down_delay: u32,
+    #[prost(string, tag = "8")]
+    pub primary_reselect: ::prost::alloc::string::String,
+    #[prost(string, tag = "9")]
+    pub ad_select: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "10")]
+    pub min_links: u32,
+    /// Milliseconds between two ARP requests.
+    #[prost(uint32, tag = "11")]
+    pub arp_interval: u32,
+    #[prost(string, repeated, tag = "12")]
+    pub arp_ip_targets: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, tag = "13")]
+    pub arp_validate: ::prost::alloc::string::String,
+    #[prost(string, tag = "14")]
+    pub arp_all_targets: ::prost::alloc::string::String,
+    #[prost(string, tag = "15")]
+    pub fail_over_mac: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "16")]
+    pub gratuitous_arp: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "17")]
+    pub resend_igmp: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "18")]
+    pub packets_per_member: ::core::option::Option<u32>,
+    /// Seconds.
+    #[prost(uint32, tag = "19")]
+    pub learn_packet_interval: u32,
+    #[prost(bool, tag = "20")]
+    pub all_members_active: bool,
+    /// Other parameters that differ from the kernel's default, as NAME=VALUE.
+    #[prost(string, repeated, tag = "21")]
+    pub unsupported: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -513,6 +550,10 @@ pub struct Route {
     /// DHCP or a router advertisement installed the route.
     #[prost(bool, tag = "5")]
     pub dynamic: bool,
+    /// The gateway is reached on the link, whatever the addresses of the interface
+    /// are.
+    #[prost(bool, tag = "6")]
+    pub on_link: bool,
 }
 /// One job of a host: immutable, complete, content-addressed, numbered.
 #[derive(serde::Serialize, serde::Deserialize)]

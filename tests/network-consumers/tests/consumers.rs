@@ -159,7 +159,8 @@ fn every_consumer_reads_the_same_network() {
             json!({
                 "interfaces": [
                     {"name": "bond0", "kind": "bond", "mac": "02:00:00:00:00:0a", "mtu": 9000,
-                     "bond": {"mode": "802.3ad", "miimon": 100, "lacpRate": "fast", "transmitHashPolicy": "layer3+4"}},
+                     "bond": {"mode": "802.3ad", "miimon": 100, "lacpRate": "fast", "transmitHashPolicy": "layer3+4",
+                              "upDelay": 200, "downDelay": 300, "adSelect": "bandwidth", "minLinks": 2}},
                     {"name": "eno1", "permanentMac": "02:00:00:00:00:0a", "mac": "02:00:00:00:00:0a", "mtu": 9000, "master": "bond0"},
                     {"name": "eno2", "permanentMac": "02:00:00:00:00:0b", "mac": "02:00:00:00:00:0a", "mtu": 9000, "master": "bond0"},
                     {"name": "bond0.12", "kind": "vlan", "vlan": {"id": 12, "link": "bond0"}, "addresses": ["192.0.2.7/24", "2001:db8::7/64"]}
@@ -173,6 +174,7 @@ fn every_consumer_reads_the_same_network() {
             vec![
                 "NETPLANbond0.netdev [NetDev] Name=bond0 Kind=bond MACAddress=02:00:00:00:00:0a MTUBytes=9000",
                 "NETPLANbond0.netdev [Bond] Mode=802.3ad MIIMonitorSec=100ms LACPTransmitRate=fast TransmitHashPolicy=layer3+4",
+                "NETPLANbond0.netdev [Bond] UpDelaySec=200ms DownDelaySec=300ms AdSelect=bandwidth MinLinks=2",
                 "NETPLANeno1.network [Match] PermanentMACAddress=02:00:00:00:00:0a",
                 "NETPLANeno1.network [Network] Bond=bond0",
                 "NETPLANeno2.network [Match] PermanentMACAddress=02:00:00:00:00:0b",
@@ -183,6 +185,7 @@ fn every_consumer_reads_the_same_network() {
                 "NETPLANbond0.12.network [Route] Destination=0.0.0.0/0 Gateway=192.0.2.1",
                 "NETPLANbond0.12.network [Route] Destination=::/0 Gateway=fe80::1",
                 "NMbond0 [bond] mode=802.3ad miimon=100 lacp_rate=fast xmit_hash_policy=layer3+4",
+                "NMbond0 [bond] updelay=200 downdelay=300 ad_select=bandwidth min_links=2",
                 "NMbond0 [ethernet] cloned-mac-address=02:00:00:00:00:0A mtu=9000",
                 "NMeno1 [ethernet] mac-address=02:00:00:00:00:0A",
                 "NMeno2 [ethernet] mac-address=02:00:00:00:00:0B",
@@ -213,18 +216,41 @@ fn every_consumer_reads_the_same_network() {
             ],
         ),
         (
-            "a single address, its gateway outside",
+            "single addresses, their gateways outside",
             json!({
-                "interfaces": [{"name": "eno1", "mac": "02:00:00:00:00:01", "addresses": ["192.0.2.7/32"]}],
+                "interfaces": [{"name": "eno1", "mac": "02:00:00:00:00:01", "addresses": ["192.0.2.7/32", "2001:db8::7/128"]}],
                 "routes": [
-                    {"destination": "198.51.100.1/32", "interface": "eno1"},
-                    {"destination": "0.0.0.0/0", "gateway": "198.51.100.1", "interface": "eno1"}
+                    {"destination": "0.0.0.0/0", "gateway": "198.51.100.1", "interface": "eno1", "onLink": true},
+                    {"destination": "::/0", "gateway": "2001:db8:ff::1", "interface": "eno1", "onLink": true}
                 ]
             }),
             vec![
                 "NETPLANeno1.network [Route] Destination=198.51.100.1/32 Scope=link",
                 "NETPLANeno1.network [Route] Destination=0.0.0.0/0 Gateway=198.51.100.1",
+                "NETPLANeno1.network [Route] Destination=2001:db8:ff::1/128",
+                "NETPLANeno1.network [Route] Destination=::/0 Gateway=2001:db8:ff::1",
+                "NETWORKDeno1.network [Route] Destination=198.51.100.1/32",
+                "NETWORKDeno1.network [Route] Destination=0.0.0.0/0 Gateway=198.51.100.1",
                 "NMeno1 [ipv4] address1=192.0.2.7/32 route1=198.51.100.1/32 route2=0.0.0.0/0,198.51.100.1",
+                "NMeno1 [ipv6] address1=2001:db8::7/128 route1=2001:db8:ff::1/128 route2=::/0,2001:db8:ff::1",
+            ],
+        ),
+        (
+            "a bond with parameters that keyfiles alone have",
+            json!({
+                "interfaces": [
+                    {"name": "bond0", "kind": "bond", "mac": "02:00:00:00:00:0a", "addresses": ["192.0.2.7/24"],
+                     "bond": {"mode": "active-backup", "arpInterval": 500, "arpIpTargets": ["192.0.2.1", "192.0.2.2"],
+                              "arpValidate": "all", "arpAllTargets": "all", "resendIgmp": 5, "learnPacketInterval": 3,
+                              "allMembersActive": true, "primaryReselect": "failure", "failOverMac": "active", "gratuitousArp": 5}},
+                    {"name": "eno1", "permanentMac": "02:00:00:00:00:0a", "master": "bond0"}
+                ]
+            }),
+            vec![
+                "NETPLANbond0.netdev [Bond] Mode=active-backup PrimaryReselectPolicy=failure FailOverMACPolicy=active GratuitousARP=5",
+                "NMbond0 [bond] arp_interval=500 arp_ip_target=192.0.2.1,192.0.2.2 arp_validate=all arp_all_targets=all",
+                "NMbond0 [bond] resend_igmp=5 lp_interval=3 all_slaves_active=1 primary_reselect=failure fail_over_mac=active num_grat_arp=5",
+                "CLOUDbond0 [bond] mode=active-backup",
             ],
         ),
     ];

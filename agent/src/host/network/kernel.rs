@@ -202,6 +202,43 @@ mod tests {
     }
 
     #[test]
+    fn real_gateways_on_the_link_are_told() {
+        in_namespace(|| {
+            run_ip("link add eth7 type veth peer name peer7");
+            run_ip("link set eth7 up");
+            run_ip("link set peer7 up");
+            run_ip("addr add 203.0.113.7/32 dev eth7");
+            run_ip("addr add 203.0.113.8 peer 192.0.2.8/32 dev eth7");
+            run_ip("addr add 198.51.100.7/24 dev eth7");
+            run_ip("addr add 2001:db8::7/128 dev eth7 nodad");
+            run_ip("route add default via 192.0.2.1 dev eth7 onlink");
+            run_ip("route add 10.1.0.0/16 via 192.0.2.8 dev eth7");
+            run_ip("route add 10.2.0.0/16 via 198.51.100.1 dev eth7");
+            run_ip(
+                "route add 10.3.0.0/16 nexthop via 192.0.2.3 dev eth7 onlink nexthop via 198.51.100.1 dev eth7",
+            );
+            run_ip("-6 route add default via 2001:db8:ff::1 dev eth7 onlink");
+            let mut dump = dump_kernel().unwrap();
+            dump.links.iter_mut().for_each(|link| as_card(link, &["eth7"]));
+            let network = translate_dump(&dump);
+            let told: Vec<_> = network
+                .routes
+                .iter()
+                .map(|route| (route.destination.as_str(), route.gateway.as_str(), route.on_link))
+                .collect();
+            let want = [
+                ("0.0.0.0/0", "192.0.2.1", true),
+                ("10.1.0.0/16", "192.0.2.8", true),
+                ("10.2.0.0/16", "198.51.100.1", false),
+                ("10.3.0.0/16", "192.0.2.3", true),
+                ("10.3.0.0/16", "198.51.100.1", false),
+                ("::/0", "2001:db8:ff::1", true),
+            ];
+            assert_eq!(told, want);
+        });
+    }
+
+    #[test]
     fn a_real_bridge_is_told_with_its_card() {
         in_namespace(|| {
             run_ip("link add eth7 type veth peer name peer7");

@@ -5,7 +5,9 @@
 //! connected routes are not reported, because each of them would be wrong if replayed as
 //! configuration.
 
+mod bonds;
 mod links;
+mod peers;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +17,9 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
+};
 use proto::v1alpha1::{Bond, Interface, ObservedNetwork, Route, Vlan};
 
 use super::dump::Dump;
@@ -28,6 +32,10 @@ pub fn translate_dump(dump: &Dump) -> ObservedNetwork {
     let names: HashMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
     let mut routes: Vec<_> = dump.routes.iter().flat_map(parse_route).collect();
+    let peers: Vec<_> = dump.routes.iter().filter_map(peers::parse_peer).collect();
+    for route in &mut routes {
+        route.on_link |= route.gateway.is_some_and(|gateway| peers.contains(&(route.link, gateway)));
+    }
     routes.retain(|route| names.contains_key(&route.link));
     routes.sort_by_key(|route| (route.destination.0.is_ipv6(), route.destination, route.metric, route.link));
     let mut interfaces: Vec<_> = links
@@ -72,6 +80,8 @@ pub(crate) struct FoundRoute {
     pub(crate) protocol: RouteProtocol,
     pub(crate) table: u32,
     pub(crate) kind: RouteType,
+    /// The gateway needs no subnet of an address.
+    on_link: bool,
 }
 
 /// Kernel indices of the reported links.
@@ -155,6 +165,7 @@ pub(crate) fn parse_any_route(message: &RouteMessage) -> Vec<FoundRoute> {
         protocol: header.protocol,
         table: u32::from(header.table),
         kind: header.kind,
+        on_link: header.flags.contains(RouteFlags::Onlink),
     };
     let mut hops = Vec::new();
     for attribute in &message.attributes {
@@ -170,7 +181,7 @@ pub(crate) fn parse_any_route(message: &RouteMessage) -> Vec<FoundRoute> {
                     RouteAttribute::Gateway(via) => parse_route_address(via),
                     _ => None,
                 });
-                (hop.interface_index, gateway)
+                (hop.interface_index, gateway, hop.flags.contains(RouteNextHopFlags::Onlink))
             })),
             _ => {}
         }
@@ -178,7 +189,7 @@ pub(crate) fn parse_any_route(message: &RouteMessage) -> Vec<FoundRoute> {
     if hops.is_empty() {
         return vec![route];
     }
-    hops.into_iter().map(|(link, gateway)| FoundRoute { link, gateway, ..route }).collect()
+    hops.into_iter().map(|(link, gateway, on_link)| FoundRoute { link, gateway, on_link, ..route }).collect()
 }
 
 /// An operator, DHCP or a router advertisement made the route. Routing daemons, as those of a CNI plugin
@@ -217,7 +228,7 @@ fn translate_interface(
         Kind::Bridge => ("bridge", None, None),
         Kind::Bond(bond, primary) => {
             let primary = name_of(*primary, names);
-            ("bond", Some(Bond { primary, ..bond.clone() }), None)
+            ("bond", Some(Bond { primary, ..(**bond).clone() }), None)
         }
         Kind::Vlan { id, parent } => {
             let vlan = Vlan { id: u32::from(*id), link: name_of(Some(*parent), names) };
@@ -255,6 +266,7 @@ fn translate_route(route: &FoundRoute, names: &HashMap<u32, &str>) -> Route {
         interface: name_of(Some(route.link), names),
         metric: route.metric,
         dynamic: matches!(route.protocol, RouteProtocol::Dhcp | RouteProtocol::Ra),
+        on_link: route.on_link,
     }
 }
 

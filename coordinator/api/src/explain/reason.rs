@@ -231,6 +231,9 @@ reasons! {
     act NetworkChanged
         "the network that the host reports differs from the one that every plan replays"
         "correct the host, or accept its network: `kubectl annotate machineinventory NAME baremetal.cluster.io/accept-observed-network=`";
+    act NetworkPartsNotReplayed
+        "the host registered with a network of which no plan replays some parts, such as a parameter of a bond that network-config does not have"
+        "if the host needs them, give its network in spec.network of the MachineInventory; parameters of a bond need keyfiles and an image with NetworkManager";
     wait RebootWaiting
         "the host executes a plan, is not admitted, or has never attached, so that it cannot be asked to reboot yet"
         "none: the host is asked to reboot when it can be; to withdraw the request, remove its annotation";

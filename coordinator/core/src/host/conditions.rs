@@ -39,6 +39,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     updates.extend(record.install.as_ref().and_then(boot_order_condition));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
+    updates.extend(network_incomplete(inventory));
     updates.extend(state_condition(inventory));
     updates.extend(journal_condition(inventory));
     updates.extend(coordinator_condition(inventory));
@@ -66,6 +67,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
         (Type::StateWritable, is_shown(Type::StateWritable)),
         (Type::JournalReadable, is_shown(Type::JournalReadable)),
         (Type::FieldsIgnored, !ignored.is_empty()),
+        (Type::NetworkIncomplete, is_shown(Type::NetworkIncomplete)),
         (Type::BootOrderSet, is_shown(Type::BootOrderSet)),
     ];
     let status = inventory.status.get_or_insert_default();
@@ -288,4 +290,20 @@ fn network_drift(inventory: &MachineInventory) -> Option<ConditionUpdate> {
         Some(message) => condition_true(Type::NetworkDrift, Reason::NetworkChanged, message),
         None => condition_false(Type::NetworkDrift, Reason::NetworkAsIntended, ""),
     })
+}
+
+/// An explicit network replaces the report, and nothing of it is lost.
+fn network_incomplete(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let spec = &inventory.spec;
+    let observed = spec.observed_network.as_ref()?;
+    if observed.not_replayed.is_empty() || network::is_explicit(spec) {
+        return None;
+    }
+    let message = format!("no plan replays these parts of the network: {}", observed.not_replayed.join("; "));
+    Some(
+        condition_true(Type::NetworkIncomplete, Reason::NetworkPartsNotReplayed, message)
+            .with_next_action(
+                "if the host needs them, give its network in spec.network; parameters of a bond need keyfiles and an image with NetworkManager",
+            ),
+    )
 }

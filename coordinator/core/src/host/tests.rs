@@ -11,6 +11,7 @@ use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{
     AgentUpdateState, AgentUpdateStatus, AllocationState, InstallState, MachineInventoryStatus,
 };
+use coordinator_api::network::{NetworkTemplate, ObservedNetwork};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
     BootOrderRefused, Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone,
@@ -143,6 +144,28 @@ fn attach_keeps_a_newer_announcement() {
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
+}
+
+#[test]
+fn parts_of_a_network_that_are_lost_warn() {
+    let mut inventory = with_status(MachineInventoryStatus::default());
+    let part = "interface bond0: network-config has no use_carrier=0".to_owned();
+    let observed = ObservedNetwork { not_replayed: vec![part], ..ObservedNetwork::default() };
+    inventory.spec.observed_network = Some(observed);
+    assert_eq!(shown(&inventory, Type::NetworkIncomplete, NOW), pair("True", "NetworkPartsNotReplayed"));
+    project_conditions(&mut inventory, Told::Kept, NOW);
+    let found = find_condition(inventory.conditions(), Type::NetworkIncomplete).unwrap();
+    assert!(
+        found.message.contains("network: interface bond0: network-config has no use_carrier=0; next: "),
+        "{}",
+        found.message
+    );
+    let config = Some(serde_json::json!({ "version": 2 }));
+    inventory.spec.network = Some(NetworkTemplate { config, ..NetworkTemplate::default() });
+    assert_eq!(shown(&inventory, Type::NetworkIncomplete, NOW), pair("", ""), "an operator gave the network");
+    inventory.spec.network = None;
+    inventory.spec.observed_network = Some(ObservedNetwork::default());
+    assert_eq!(shown(&inventory, Type::NetworkIncomplete, NOW), pair("", ""));
 }
 
 #[test]

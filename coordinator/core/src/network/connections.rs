@@ -75,7 +75,7 @@ pub(super) fn translate_connections(
         }
     }
     translation.add_plain_parents(observed)?;
-    translation.network.check(|_| None)?;
+    translation.network.check()?;
     Ok(translation)
 }
 
@@ -161,7 +161,11 @@ impl Translation {
                     self.note(profile.name, "a bond without members");
                     return Ok(None);
                 }
-                Kind::Bond { mac: mac("cloned-mac-address")?, members, parameters: parse_bond(&place, file)? }
+                Kind::Bond {
+                    mac: mac("cloned-mac-address")?,
+                    members,
+                    parameters: Box::new(parse_bond(&place, file)?),
+                }
             }
             "bridge" => {
                 let stp = file.value("bridge", "stp").map(|stp| !matches!(stp, "false" | "no" | "0"));
@@ -204,10 +208,11 @@ impl Translation {
                 unknown.insert(format!("[{group}]"));
                 continue;
             }
+            let bond_keys: Vec<_> = bond::list_keys().collect();
             let known: &[&str] = match group {
                 "connection" => &CONNECTION_KEYS,
                 "ethernet" => &HARDWARE_KEYS,
-                "bond" => &bond::KEYS,
+                "bond" => &bond_keys,
                 "bridge" => &["stp"],
                 "vlan" => &["id", "parent", "flags", "interface-name"],
                 _ => continue,
@@ -273,7 +278,7 @@ fn member_names(profile: &Profile<'_>, profiles: &[Profile<'_>]) -> Vec<String> 
 
 fn parse_bond(place: &str, file: &Keyfile) -> Result<ObservedBond, NetworkError> {
     let mut bond = ObservedBond::default();
-    for key in bond::KEYS {
+    for key in bond::list_keys() {
         if let Some(text) = file.value("bond", key) {
             bond::set_parameter(&mut bond, place, key, text)?;
         }

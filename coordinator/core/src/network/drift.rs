@@ -1,9 +1,13 @@
 //! Differences between the reported and the intended network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use coordinator_api::network::{ObservedInterface, ObservedNetwork};
+use coordinator_api::network::{ObservedBond, ObservedInterface, ObservedNetwork};
 use ipnet::IpNet;
+
+use super::bond;
+use super::model::DEFAULT_MTU;
 
 /// Bound of the differences in one message; the others are counted.
 const MAX_LISTED: usize = 8;
@@ -57,7 +61,9 @@ fn compare_interface(wanted: &ObservedInterface, found: &ObservedInterface, chan
     }
     compare("kind", wanted.kind.as_deref(), found.kind.as_deref());
     compare("master", wanted.master_name(), found.master_name());
-    if let (Some(wanted), Some(found), false) = (wanted.mtu, found.mtu, wanted.address_sources().is_any()) {
+    // DHCP and routers may set another MTU than the default, which is not replayed.
+    let sets_mtu = |mtu: &i64| *mtu != DEFAULT_MTU || !wanted.address_sources().is_any();
+    if let (Some(wanted), Some(found)) = (wanted.mtu.filter(sets_mtu), found.mtu) {
         compare("MTU", Some(&wanted.to_string()), Some(&found.to_string()));
     }
     // An imported inventory has no parameters of VLANs and bonds.
@@ -65,7 +71,11 @@ fn compare_interface(wanted: &ObservedInterface, found: &ObservedInterface, chan
         compare("VLAN", Some(&wanted), vlan_text(found).as_deref());
     }
     if let Some(bond) = &wanted.bond {
-        compare("mode", Some(&bond.mode), found.bond.as_ref().map(|bond| bond.mode.as_str()));
+        let [wanted, found] = [Some(bond), found.bond.as_ref()].map(parameter_texts);
+        let keys: BTreeSet<_> = wanted.keys().chain(found.keys()).copied().collect();
+        for key in keys {
+            compare(key, wanted.get(key).map(String::as_str), found.get(key).map(String::as_str));
+        }
     }
     for (family, wanted, found) in [("IPv4", wanted.dhcp4, found.dhcp4), ("IPv6", wanted.dhcp6, found.dhcp6)]
     {
@@ -96,6 +106,11 @@ fn address_set(interface: &ObservedInterface) -> BTreeSet<String> {
     fixed.cloned().collect()
 }
 
+fn parameter_texts(bond: Option<&ObservedBond>) -> BTreeMap<&'static str, String> {
+    let set = bond.into_iter().flat_map(bond::list_parameters);
+    set.map(|set| (set.key, set.value.to_string())).collect()
+}
+
 fn vlan_text(interface: &ObservedInterface) -> Option<String> {
     interface.vlan.as_ref().map(|vlan| format!("{} of {}", vlan.id, vlan.link))
 }
@@ -104,8 +119,11 @@ fn vlan_text(interface: &ObservedInterface) -> Option<String> {
 /// routes that its addresses imply.
 fn route_set(network: &ObservedNetwork) -> BTreeSet<String> {
     let addresses = network.interfaces.iter().flat_map(|interface| &interface.addresses);
+    let subnets = addresses.filter_map(|address| Some(address.parse::<IpNet>().ok()?.trunc()));
+    // A gateway outside of the subnets is replayed by a route to it.
+    let gateways = network.routes.iter().filter_map(|route| route.gateway.as_ref()?.parse::<IpAddr>().ok());
     let implied: BTreeSet<String> =
-        addresses.filter_map(|address| Some(address.parse::<IpNet>().ok()?.trunc().to_string())).collect();
+        subnets.chain(gateways.map(IpNet::from)).map(|net| net.to_string()).collect();
     let mut routes = BTreeSet::new();
     for route in network.routes.iter().filter(|route| !route.dynamic) {
         let gateway = route.gateway.as_deref().filter(|gateway| !gateway.is_empty());

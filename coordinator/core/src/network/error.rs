@@ -33,6 +33,9 @@ pub enum NetworkError {
     Family { interface: String, destination: IpNet, gateway: IpAddr },
     #[error("interface {interface}: gateway {gateway} is in no subnet of its addresses")]
     GatewayUnreachable { interface: String, gateway: IpAddr },
+    /// A parameter of a bond that only keyfiles have, or neither language.
+    #[error("interface {interface}: network-config has no {parameter}")]
+    Parameter { interface: String, parameter: String },
     #[error("the route to {destination} has no interface of the host")]
     RouteWithoutInterface { destination: IpNet },
     #[error("spec.network.configurator {configurator} is not supported")]
@@ -68,6 +71,9 @@ impl NetworkError {
             }
             Self::GatewayUnreachable { .. } => {
                 return in_inventory("add an address or a route that reaches the gateway");
+            }
+            Self::Parameter { .. } => {
+                "if the host needs it, give its network as keyfiles in spec.network to an image with NetworkManager"
             }
             Self::RouteWithoutInterface { .. } => return in_inventory("name an interface of the route"),
             Self::Value { .. } | Self::Duplicate { .. } | Self::Family { .. } => {

@@ -124,7 +124,7 @@ fn parse_route(place: &str, value: &str) -> Result<Route, NetworkError> {
     let gateway = gateway.map(|gateway| parse_address(place, gateway)).transpose()?;
     let metric = parts.next().filter(|metric| !metric.is_empty());
     let metric = metric.map(|metric| parse_metric(place, metric)).transpose()?;
-    Ok(Route { destination, gateway, metric: metric.filter(|metric| *metric > 0) })
+    Ok(Route { destination, gateway, metric: metric.filter(|metric| *metric > 0), on_link: false })
 }
 
 fn parse_metric(place: &str, text: &str) -> Result<i64, NetworkError> {
@@ -135,7 +135,8 @@ fn parse_metric(place: &str, text: &str) -> Result<i64, NetworkError> {
 fn gateway_route(place: &str, gateway: &str) -> Result<Route, NetworkError> {
     let gateway = parse_address(place, gateway)?;
     let destination = parse_destination(place, if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" })?;
-    Ok(Route { destination, gateway: Some(gateway), metric: None })
+    // NetworkManager itself adds a route to a default gateway outside of the subnets.
+    Ok(Route { destination, gateway: Some(gateway), metric: None, on_link: true })
 }
 
 /// `route-metric` is the metric of all routes of the family that have none.

@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Bond {
         mac: Option<String>,
         members: Vec<String>,
-        parameters: ObservedBond,
+        parameters: Box<ObservedBond>,
     },
     Bridge {
         mac: Option<String>,
@@ -56,6 +56,16 @@ pub(super) struct Route {
     pub(super) destination: IpNet,
     pub(super) gateway: Option<IpAddr>,
     pub(super) metric: Option<i64>,
+    /// The gateway is reached on the link, also if it is in no subnet.
+    pub(super) on_link: bool,
+}
+
+impl Route {
+    /// A route to a gateway on the link. All renderers of cloud-init, netplan and `NetworkManager`
+    /// have it, while the flag of the route itself is dropped by the renderer for networkd.
+    fn to_gateway(gateway: IpAddr) -> Self {
+        Self { destination: gateway.into(), gateway: None, metric: None, on_link: false }
+    }
 }
 
 impl Kind {
@@ -120,11 +130,11 @@ impl Network {
         self.devices.retain(|name, device| device.is_configured() || used.contains(name));
     }
 
-    /// Checks the devices together; `reported_mtu` is the MTU of a device without its own.
-    pub(super) fn check(&self, reported_mtu: impl Fn(&str) -> Option<i64>) -> Result<(), NetworkError> {
+    /// Checks the devices together.
+    pub(super) fn check(&self) -> Result<(), NetworkError> {
         self.check_lower_devices()?;
         self.check_uniqueness()?;
-        self.check_mtus(reported_mtu)
+        self.check_mtus()
     }
 
     fn check_uniqueness(&self) -> Result<(), NetworkError> {
@@ -144,12 +154,9 @@ impl Network {
         Ok(())
     }
 
-    /// A frame of a VLAN has to fit the frame of its parent.
-    fn check_mtus(&self, reported_mtu: impl Fn(&str) -> Option<i64>) -> Result<(), NetworkError> {
-        let mtu_of = |name: &str| {
-            let own = self.devices.get(name).and_then(|device| device.mtu);
-            own.or_else(|| reported_mtu(name)).unwrap_or(DEFAULT_MTU)
-        };
+    /// A frame of a VLAN has to fit the frame of its parent, as both are rendered.
+    fn check_mtus(&self) -> Result<(), NetworkError> {
+        let mtu_of = |name: &str| self.devices.get(name).and_then(|device| device.mtu).unwrap_or(DEFAULT_MTU);
         for (name, device) in &self.devices {
             let Kind::Vlan { link, .. } = &device.kind else { continue };
             let (mtu, parent_mtu) = (mtu_of(name), mtu_of(link));
@@ -205,10 +212,18 @@ pub(super) fn check_routes(
             let mut nets = on_link.iter().chain(subnets.into_iter().flatten());
             let is_reached = nets.any(|net| net.prefix_len() > 0 && net.contains(&gateway));
             if subnets.is_some() && !is_reached && !is_special(gateway) {
-                return Err(NetworkError::GatewayUnreachable { interface: interface.to_owned(), gateway });
+                let to_gateway = Route::to_gateway(gateway);
+                match route.on_link {
+                    true if kept.contains(&to_gateway) => {}
+                    true => kept.push(to_gateway),
+                    false => {
+                        let interface = interface.to_owned();
+                        return Err(NetworkError::GatewayUnreachable { interface, gateway });
+                    }
+                }
             }
         }
-        kept.push(route);
+        kept.push(Route { on_link: false, ..route });
     }
     Ok(kept)
 }

@@ -38,7 +38,7 @@ pub(super) fn parse_network(observed: &ObservedNetwork) -> Result<Network, Netwo
     }
     network.drop_unused();
     check_macs(&network)?;
-    network.check(|name| found.get(name)?.mtu)?;
+    network.check()?;
     place_resolvers(&mut network, observed)?;
     Ok(network)
 }
@@ -95,8 +95,6 @@ fn parse_device(
         return if is_member { Ok(Some(device)) } else { Err(missing_value(&given.name, "master", master)) };
     }
     device.sources = given.address_sources();
-    // The MTU may come from DHCP or a router.
-    device.mtu = device.mtu.filter(|_| !device.sources.is_any());
     let place = interface_path(&given.name);
     let dynamic = parse_nets(&place, &given.dynamic_addresses)?;
     device.addresses = parse_nets(&place, &given.addresses)?;
@@ -128,7 +126,8 @@ fn parse_kind(given: &ObservedInterface, found: &Found<'_>) -> Result<Option<Kin
             if let Some(primary) = parameters.primary.as_ref().filter(|primary| !members.contains(primary)) {
                 return Err(missing_value(&given.name, "primary", primary));
             }
-            Kind::Bond { mac: parse_mac(&place, given.mac.as_deref())?, members, parameters }
+            let mac = parse_mac(&place, given.mac.as_deref())?;
+            Kind::Bond { mac, members, parameters: Box::new(parameters) }
         }
         // A bridge may wait for its members.
         Some("bridge") => Kind::Bridge {
@@ -184,7 +183,7 @@ fn parse_route(given: &ObservedRoute) -> Result<Route, NetworkError> {
     let destination = parse_destination("routes", destination)?;
     let is_ipv6 = destination.addr().is_ipv6();
     let metric = given.metric.filter(|metric| *metric > 0 && !(is_ipv6 && *metric == IPV6_METRIC));
-    Ok(Route { destination, gateway, metric })
+    Ok(Route { destination, gateway, metric, on_link: given.on_link })
 }
 
 /// The interface with an address in the subnet of the gateway.

@@ -105,7 +105,7 @@ pub(super) fn parse_network_data(
         device.routes = check_routes(name, &device.static_subnets(), routes)?;
     }
     network.drop_unused();
-    network.check(|_| None)?;
+    network.check()?;
     Ok(network)
 }
 
@@ -170,7 +170,7 @@ fn device_kind(link: &Link, names: &BTreeMap<String, String>) -> Result<Kind, Ne
                 names.get(member).cloned().ok_or_else(|| missing_value(&link.id, "member", member))
             });
             let members = members.collect::<Result<_, _>>()?;
-            Ok(Kind::Bond { mac: mac?, members, parameters: bond_parameters(link)? })
+            Ok(Kind::Bond { mac: mac?, members, parameters: Box::new(bond_parameters(link)?) })
         }
         "vlan" => {
             let id = link.vlan_id.map_or_else(String::new, |id| id.to_string());
@@ -212,7 +212,7 @@ fn apply_layer(name: &str, device: &mut Device, layer: &Layer3) -> Result<(), Ne
         let destination = join_net(name, &route.network, route.netmask.as_deref())?.trunc();
         let gateway = route.gateway.as_deref().filter(|text| !text.is_empty());
         let gateway = gateway.map(|text| parse_address(&interface_path(name), text)).transpose()?;
-        device.routes.push(Route { destination, gateway, metric: None });
+        device.routes.push(Route { destination, gateway, metric: None, on_link: false });
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::NetworkError;
+use super::bond::{self, Value};
 use super::model::{Device, Kind, Network, Route};
 
 #[derive(Serialize)]
@@ -36,7 +37,7 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     macaddress: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<Parameters<'a>>,
+    parameters: Option<Parameters>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<i64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -58,22 +59,13 @@ struct Match<'a> {
     macaddress: &'a str,
 }
 
-#[derive(Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Parameters<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    mode: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mii_monitor_interval: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lacp_rate: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    transmit_hash_policy: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    primary: Option<&'a str>,
-    /// The only parameter of a bridge; all others belong to a bond.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stp: Option<bool>,
+/// Parameters of a bond or bridge, in their order.
+struct Parameters(Vec<(&'static str, Value)>);
+
+impl Serialize for Parameters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 #[derive(Serialize)]
@@ -117,10 +109,20 @@ pub(super) fn render_config(network: &Network, untranslated: &[String]) -> Resul
         section.insert(name, device_entry(name, device));
     }
     let text = crate::yaml::to_yaml(&document).map_err(|error| NetworkError::Render(error.to_string()))?;
+    let of_bonds = network.devices.iter().flat_map(|(name, device)| keyfile_parameters(name, device));
     let comments = untranslated
         .iter()
+        .cloned()
+        .chain(of_bonds)
         .map(|setting| format!("# Only NetworkManager does this: {}\n", setting.escape_debug()));
     Ok(comments.chain([text]).collect())
+}
+
+/// The parameters of a bond that only its keyfile has.
+fn keyfile_parameters(name: &str, device: &Device) -> Vec<String> {
+    let Kind::Bond { parameters, .. } = &device.kind else { return Vec::new() };
+    let set = bond::list_parameters(parameters).into_iter().filter(|set| set.name.is_none());
+    set.map(|set| format!("{name}: {}={}", set.key, set.value)).collect()
 }
 
 fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
@@ -142,19 +144,13 @@ fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
         Kind::Bond { mac, members, parameters } => {
             entry.macaddress = mac.as_deref();
             entry.interfaces = members;
-            entry.parameters = Some(Parameters {
-                mode: &parameters.mode,
-                mii_monitor_interval: parameters.miimon,
-                lacp_rate: parameters.lacp_rate.as_deref(),
-                transmit_hash_policy: parameters.transmit_hash_policy.as_deref(),
-                primary: parameters.primary.as_deref(),
-                stp: None,
-            });
+            let set = bond::list_parameters(parameters).into_iter();
+            entry.parameters = Some(Parameters(set.filter_map(|set| Some((set.name?, set.value))).collect()));
         }
         Kind::Bridge { mac, members, stp } => {
             entry.macaddress = mac.as_deref();
             entry.interfaces = members;
-            entry.parameters = stp.map(|stp| Parameters { stp: Some(stp), ..Parameters::default() });
+            entry.parameters = stp.map(|stp| Parameters(vec![("stp", Value::Flag(stp))]));
         }
         Kind::Vlan { id, link } => {
             entry.id = Some(*id);

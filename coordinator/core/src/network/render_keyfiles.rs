@@ -92,8 +92,8 @@ fn add_kind(file: &mut Writer, network: &Network, device: &Device) {
         Kind::Ethernet { .. } => {}
         Kind::Bond { parameters, .. } => {
             file.add_group("bond");
-            for (key, value) in bond::list_parameters(parameters) {
-                file.add_key(key, value);
+            for set in bond::list_parameters(parameters) {
+                file.add_key(set.key, set.value);
             }
         }
         Kind::Bridge { stp, .. } => {

@@ -19,8 +19,13 @@ const NAMES: usize = 32;
 const CONNECTIONS_BYTES: usize = 256 * 1024;
 /// Bound of the addresses of an interface.
 const ADDRESSES: usize = 256;
+/// Targets of a bond's ARP requests that the kernel takes.
+const ARP_TARGETS: usize = 16;
 /// Bound of the errors that are kept of one report.
 const DROPPED: usize = 16;
+
+/// Bound of the text about one error.
+const PART_CHARACTERS: usize = 200;
 
 /// Largest network of a host as it is stored, in bytes: every replica keeps those of all hosts, and a
 /// new host brings one without approval.
@@ -70,8 +75,15 @@ pub fn parse_observed(reported: wire::ObservedNetwork) -> Observation {
         search_domains,
         connections: dropped.keep_connections(reported.connections),
         interfaces,
+        not_replayed: dropped.0.iter().map(describe_part).collect(),
     };
     Observation { network, dropped: dropped.0 }
+}
+
+/// A part that is not replayed, as a line of bounded length: its values come from a host.
+fn describe_part(error: &NetworkError) -> String {
+    let text = error.to_string();
+    text.chars().filter(|character| !character.is_control()).take(PART_CHARACTERS).collect()
 }
 
 /// Errors of the items that were left out, up to a bound.
@@ -140,10 +152,47 @@ impl Dropped {
             dhcp4: given.dhcp4,
             dhcp6: given.dhcp6,
             accept_ra: given.accept_ra,
-            bond: given.bond.map(|bond| convert_bond(&place, bond)).transpose()?,
+            bond: given.bond.map(|bond| self.convert_bond(&given.name, bond)).transpose()?,
             vlan: given.vlan.map(|vlan| convert_vlan(&place, vlan)).transpose()?,
             name: given.name,
         })
+    }
+
+    /// A parameter that network-config does not have is named; an invalid value rejects the interface.
+    fn convert_bond(&mut self, interface: &str, given: wire::Bond) -> Result<ObservedBond, NetworkError> {
+        for parameter in given.unsupported {
+            let is_text = parameter.len() <= 64 && !parameter.bytes().any(|byte| byte.is_ascii_control());
+            let parameter = if is_text { parameter } else { "odd parameter".to_owned() };
+            self.push_error(NetworkError::Parameter { interface: interface.to_owned(), parameter });
+        }
+        let bond = ObservedBond {
+            mode: given.mode,
+            miimon: optional_number(given.miimon),
+            lacp_rate: optional_text(given.lacp_rate),
+            transmit_hash_policy: optional_text(given.transmit_hash_policy),
+            primary: optional_text(given.primary),
+            up_delay: optional_number(given.up_delay),
+            down_delay: optional_number(given.down_delay),
+            primary_reselect: optional_text(given.primary_reselect),
+            ad_select: optional_text(given.ad_select),
+            min_links: optional_number(given.min_links),
+            arp_interval: optional_number(given.arp_interval),
+            arp_ip_targets: given.arp_ip_targets,
+            arp_validate: optional_text(given.arp_validate),
+            arp_all_targets: optional_text(given.arp_all_targets),
+            fail_over_mac: optional_text(given.fail_over_mac),
+            gratuitous_arp: given.gratuitous_arp.map(i64::from),
+            resend_igmp: given.resend_igmp.map(i64::from),
+            packets_per_member: given.packets_per_member.map(i64::from),
+            learn_packet_interval: optional_number(given.learn_packet_interval),
+            all_members_active: given.all_members_active,
+        };
+        check_bond(&interface_path(interface), &bond)?;
+        for set in bond::list_parameters(&bond).into_iter().filter(|set| set.name.is_none()) {
+            let parameter = format!("{}={}", set.key, set.value);
+            self.push_error(NetworkError::Parameter { interface: interface.to_owned(), parameter });
+        }
+        Ok(bond)
     }
 
     fn keep_addresses(&mut self, place: &str, given: Vec<String>) -> Vec<String> {
@@ -197,20 +246,20 @@ impl Dropped {
     }
 }
 
-fn convert_bond(place: &str, given: wire::Bond) -> Result<ObservedBond, NetworkError> {
-    let bond = ObservedBond {
-        mode: given.mode,
-        miimon: optional_number(given.miimon),
-        lacp_rate: optional_text(given.lacp_rate),
-        transmit_hash_policy: optional_text(given.transmit_hash_policy),
-        primary: optional_text(given.primary),
-    };
-    let odd = bond::list_parameters(&bond)
-        .map(|(_, value)| value)
-        .find(|value| value.len() > 32 || !value.bytes().all(|byte| byte.is_ascii_graphic()));
-    match odd {
-        Some(value) => Err(bad_value(place, &value, "parameter of a bond")),
-        None => Ok(bond),
+fn check_bond(place: &str, bond: &ObservedBond) -> Result<(), NetworkError> {
+    if bond.arp_ip_targets.len() > ARP_TARGETS {
+        let count = bond.arp_ip_targets.len();
+        return Err(NetworkError::TooMany { what: "ARP targets of a bond", count, max: ARP_TARGETS });
+    }
+    bond.arp_ip_targets.iter().try_for_each(|target| parse_address(place, target).map(drop))?;
+    let texts = bond::list_parameters(bond).into_iter().filter_map(|set| match set.value {
+        bond::Value::Text(text) => Some(text),
+        bond::Value::Number(_) | bond::Value::List(_) | bond::Value::Flag(_) => None,
+    });
+    let is_odd = |text: &String| text.len() > 32 || !text.bytes().all(|byte| byte.is_ascii_graphic());
+    match texts.into_iter().find(is_odd) {
+        Some(text) => Err(bad_value(place, &text, "parameter of a bond")),
+        None => Ok(()),
     }
 }
 
@@ -225,12 +274,14 @@ fn convert_route(given: wire::Route, names: &BTreeSet<&str>) -> Result<ObservedR
     }
     let gateway =
         optional_text(given.gateway).map(|gateway| parse_address("routes", &gateway)).transpose()?;
+    let has_gateway = gateway.is_some();
     Ok(ObservedRoute {
         destination: destination.to_string(),
         gateway: gateway.map(|gateway| gateway.to_string()),
         interface: Some(given.interface),
         metric: optional_number(given.metric),
         dynamic: given.dynamic,
+        on_link: given.on_link && has_gateway,
     })
 }
 

@@ -9,7 +9,7 @@ type Change = fn(&mut Value);
 fn only_changed_intended_values_count_as_drift() {
     let intended = json!({
         "interfaces": [
-            {"name": "eno1", "mac": "02:00:00:00:00:01", "dhcp4": true, "addresses": ["10.0.0.5/24"], "dynamicAddresses": ["10.0.0.5/24"]},
+            {"name": "eno1", "mac": "02:00:00:00:00:01", "mtu": 1500, "dhcp4": true, "addresses": ["10.0.0.5/24"], "dynamicAddresses": ["10.0.0.5/24"]},
             {"name": "eno2", "mac": "02:00:00:00:00:02", "mtu": 9000, "addresses": ["192.0.2.7/24"]},
             {"name": "eno3", "mac": "02:00:00:00:00:03"},
             {"name": "v12", "kind": "vlan", "vlan": {"id": 12, "link": "eno2"}},
@@ -19,7 +19,7 @@ fn only_changed_intended_values_count_as_drift() {
                    {"destination": "0.0.0.0/0", "gateway": "192.0.2.1", "interface": "eno2"}],
         "dnsServers": ["10.0.0.1"]
     });
-    let cases: [(&str, Change, Option<&str>); 12] = [
+    let cases: [(&str, Change, Option<&str>); 15] = [
         ("nothing", |_| {}, None),
         (
             "another lease and its resolver",
@@ -55,6 +55,21 @@ fn only_changed_intended_values_count_as_drift() {
             |n| n["interfaces"][4]["bond"]["mode"] = json!("balance-rr"),
             Some("bond0: mode is balance-rr instead of 802.3ad"),
         ),
+        (
+            "parameters of the bond",
+            |n| n["interfaces"][4]["bond"]["upDelay"] = json!(200),
+            Some("bond0: updelay is 200 instead of none"),
+        ),
+        (
+            "the route to a gateway outside of the subnets",
+            |n| {
+                let routes = n["routes"].as_array_mut().unwrap();
+                routes.push(json!({"destination": "192.0.2.1/32", "interface": "eno2"}));
+                routes[1]["onLink"] = json!(true);
+            },
+            None,
+        ),
+        ("another MTU by DHCP", |n| n["interfaces"][0]["mtu"] = json!(9000), None),
         (
             "a static address",
             |n| n["interfaces"][1]["addresses"] = json!(["192.0.2.8/24"]),
@@ -107,4 +122,16 @@ fn long_change_list_is_cut_and_counted() {
     };
     let message = describe_drift(&with(addresses), &with(vec!["198.51.100.1/32".into()])).unwrap();
     assert!(message.ends_with("; and 13 more"), "{message}");
+}
+
+#[test]
+fn pinned_mtu_counts_beside_dhcp() {
+    let with = |mtu: i64| {
+        serde_json::from_value(
+            json!({"interfaces": [{"name": "bond0", "kind": "bond", "mtu": mtu, "dhcp4": true}]}),
+        )
+        .unwrap()
+    };
+    let drift = describe_drift(&with(9000), &with(1500));
+    assert_eq!(drift.as_deref(), Some("bond0: MTU is 1500 instead of 9000"));
 }

@@ -23,8 +23,7 @@ fn report() -> wire::ObservedNetwork {
             destination: "198.51.100.9/24".into(),
             gateway: "192.0.2.1".into(),
             interface: "bond0".into(),
-            metric: 0,
-            dynamic: false,
+            ..Default::default()
         }],
         dns_servers: vec!["127.0.0.53".into(), "192.0.2.53".into()],
         search_domains: vec!["example.com".into()],
@@ -134,4 +133,49 @@ fn dropped_master_leaves_its_member() {
     given.interfaces.push(member);
     let Observation { network, dropped } = parse_observed(given);
     assert_eq!((network.interfaces[1].master.as_deref(), dropped.len()), (None, 1));
+}
+
+#[test]
+fn parts_that_no_plan_replays_are_told() {
+    let mut given = report();
+    let bond = given.interfaces[0].bond.as_mut().unwrap();
+    bond.unsupported = vec!["use_carrier=0".into(), "x".repeat(65), "a\nb".into()];
+    bond.up_delay = 200;
+    bond.gratuitous_arp = Some(0);
+    (bond.arp_interval, bond.arp_ip_targets) = (500, vec!["192.0.2.1".into(), "192.0.2.2".into()]);
+    given.interfaces.push(wire::Interface {
+        name: "eno1".into(),
+        master: format!("team\n{}", "0".repeat(1000)),
+        ..Default::default()
+    });
+    let network = parse_observed(given).network;
+    let bond = network.interfaces[0].bond.as_ref().unwrap();
+    assert_eq!((bond.up_delay, bond.gratuitous_arp, bond.arp_interval), (Some(200), Some(0), Some(500)));
+    let want = [
+        "interface bond0: network-config has no use_carrier=0",
+        "interface bond0: network-config has no odd parameter",
+        "interface bond0: network-config has no odd parameter",
+        "interface bond0: network-config has no arp_interval=500",
+        "interface bond0: network-config has no arp_ip_target=192.0.2.1,192.0.2.2",
+    ];
+    assert_eq!(network.not_replayed[..5], want);
+    let master = &network.not_replayed[5];
+    assert!(master.starts_with("interface eno1: its master team0") && master.len() == 200, "{master}");
+}
+
+#[test]
+fn hostile_parameters_of_a_bond_are_refused() {
+    type Spoil = fn(&mut wire::Bond);
+    let cases: [(&str, Spoil); 4] = [
+        ("choice", |bond| bond.ad_select = "a b".into()),
+        ("long choice", |bond| bond.fail_over_mac = "x".repeat(33)),
+        ("target", |bond| bond.arp_ip_targets = vec!["x".into()]),
+        ("targets", |bond| bond.arp_ip_targets = vec!["192.0.2.1".into(); 17]),
+    ];
+    for (name, spoil) in cases {
+        let mut given = report();
+        spoil(given.interfaces[0].bond.as_mut().unwrap());
+        let Observation { network, dropped } = parse_observed(given);
+        assert!(network.interfaces.is_empty() && !dropped.is_empty(), "{name}");
+    }
 }

@@ -344,6 +344,27 @@ async fn changed_network_is_drift() {
     world.expect_why("machineinventory/m-a", "NetworkChanged", "192.0.2.9/24", accept).await;
 }
 
+// Fault: a host registers with a bond that no plan replays wholly.
+// Shown: condition `NetworkIncomplete` of the MachineInventory, with the parameter.
+#[tokio::test]
+async fn network_that_is_not_replayed_is_told() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    let bond = wire::Bond {
+        mode: "802.3ad".into(),
+        unsupported: vec!["use_carrier=0".into()],
+        ..wire::Bond::default()
+    };
+    request.observed_network.as_mut().unwrap().interfaces[0].bond = Some(bond);
+    link.complete(request).await.unwrap();
+    world.settled("m-a").await;
+    let action = "give its network in spec.network";
+    world.expect_why("machineinventory/m-a", "NetworkPartsNotReplayed", "use_carrier=0", action).await;
+}
+
 // Fault: a host reports without a pause.
 // Shown: a metric; what is above the limit is refused.
 #[tokio::test]

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use netlink_packet_route::link::{
-    BondLacpRate, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
-    LinkMessage,
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
 use proto::v1alpha1::Bond;
+
+use super::bonds::parse_bond;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Card,
-    Bond(Bond, Option<u32>),
+    Bond(Box<Bond>, Option<u32>),
     Vlan { id: u16, parent: u32 },
     Bridge,
 }
@@ -29,7 +30,7 @@ pub(super) struct Link {
     pub(super) kind: Kind,
 }
 
-fn format_mac(bytes: &[u8]) -> String {
+pub(super) fn format_mac(bytes: &[u8]) -> String {
     let octets: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     octets.join(":")
 }
@@ -79,37 +80,16 @@ fn parse_kind(information: &[LinkInfo], parent: u32) -> Option<Kind> {
     match (kind, data) {
         (None, _) => Some(Kind::Card),
         (Some(InfoKind::Bridge), _) => Some(Kind::Bridge),
-        (Some(InfoKind::Bond), Some(InfoData::Bond(data))) => Some(parse_bond(data)),
+        (Some(InfoKind::Bond), Some(InfoData::Bond(data))) => {
+            let (bond, primary) = parse_bond(data);
+            Some(Kind::Bond(Box::new(bond), primary))
+        }
         (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => data.iter().find_map(|part| match part {
             InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
             _ => None,
         }),
         _ => None,
     }
-}
-
-fn parse_bond(data: &[InfoBond]) -> Kind {
-    let mut bond = Bond::default();
-    let mut primary = None;
-    for part in data {
-        match part {
-            InfoBond::Mode(mode) => bond.mode = mode.to_string(),
-            InfoBond::MiiMon(milliseconds) => bond.miimon = *milliseconds,
-            InfoBond::AdLacpRate(BondLacpRate::Fast) => "fast".clone_into(&mut bond.lacp_rate),
-            InfoBond::AdLacpRate(BondLacpRate::Slow) => "slow".clone_into(&mut bond.lacp_rate),
-            InfoBond::XmitHashPolicy(policy) => bond.transmit_hash_policy = policy.to_string(),
-            InfoBond::Primary(index) => primary = Some(*index),
-            _ => {}
-        }
-    }
-    // The kernel prints these values for every mode, but only some modes use them.
-    if bond.mode != "802.3ad" {
-        bond.lacp_rate.clear();
-    }
-    if !matches!(bond.mode.as_str(), "802.3ad" | "balance-xor" | "balance-tlb") {
-        bond.transmit_hash_policy.clear();
-    }
-    Kind::Bond(bond, primary)
 }
 
 /// Chooses hardware interfaces and the devices above them. A bond or bridge without a chosen

@@ -1,8 +1,10 @@
 use super::*;
 use netlink_packet_route::link::{
-    BondLacpRate, BondMode, BondXmitHashPolicy, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute,
+    BondAdSelect, BondAllPortActive, BondArpAllTargets, BondArpValidate, BondFailOverMac, BondLacpRate,
+    BondMode, BondPrimaryReselect, BondXmitHashPolicy, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute,
     LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
+use netlink_packet_route::route::RouteNextHop;
 
 fn link(index: u32, name: &str, extra: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
@@ -128,6 +130,7 @@ fn bonds_vlans_and_bridges_are_translated() {
         lacp_rate: "fast".into(),
         transmit_hash_policy: "layer3+4".into(),
         primary: "ens3".into(),
+        ..Bond::default()
     };
     assert_eq!(bond.bond, Some(want));
     assert_eq!(vlan.vlan, Some(Vlan { id: 7, link: "bond0".into() }));
@@ -282,4 +285,164 @@ fn connected_routes_are_left_out() {
         ("::/0", "fe80::1", 1024, true),
     ];
     assert_eq!(routes, want);
+}
+
+#[test]
+fn gateways_on_the_link_are_told() {
+    let through = |destination, gateway| route(RouteProtocol::Static, destination, gateway, 2, 0);
+    let flagged = |mut message: RouteMessage| {
+        message.header.flags = RouteFlags::Onlink;
+        message
+    };
+    let peer = |protocol, destination| route(protocol, destination, "", 2, 0);
+    let mut hops = through("0.0.0.0/0", "");
+    let mut hop = RouteNextHop::default();
+    hop.interface_index = 2;
+    hop.flags = RouteNextHopFlags::Onlink;
+    hop.attributes = vec![RouteAttribute::Gateway(RouteAddress::Inet([198, 51, 100, 1].into()))];
+    hops.attributes.push(RouteAttribute::MultiPath(vec![hop]));
+    let mut elsewhere = peer(RouteProtocol::Kernel, "198.51.100.1/32");
+    elsewhere.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Oif(_)));
+    elsewhere.attributes.push(RouteAttribute::Oif(3));
+    let default = || through("0.0.0.0/0", "198.51.100.1");
+    for (name, routes, on_link) in [
+        ("in a subnet", vec![default()], false),
+        ("the kernel's flag", vec![flagged(default())], true),
+        ("the flag of a hop", vec![hops], true),
+        ("IPv6", vec![flagged(through("::/0", "2001:db8:ff::1"))], true),
+        ("peer of an address", vec![default(), peer(RouteProtocol::Kernel, "198.51.100.1/32")], true),
+        ("a lease's neighbour", vec![default(), peer(RouteProtocol::Dhcp, "198.51.100.1/32")], true),
+        (
+            "peer of IPv6",
+            vec![through("::/0", "2001:db8::1"), peer(RouteProtocol::Kernel, "2001:db8::1/128")],
+            true,
+        ),
+        ("another peer", vec![default(), peer(RouteProtocol::Kernel, "198.51.100.2/32")], false),
+        ("on another link", vec![default(), elsewhere], false),
+        ("a subnet", vec![default(), peer(RouteProtocol::Kernel, "198.51.100.0/24")], false),
+    ] {
+        let links = vec![link(2, "ens3", vec![])];
+        let network = translate_dump(&Dump { links, routes, ..Dump::default() });
+        let default = network.routes.iter().find(|route| route.destination.ends_with("/0")).unwrap();
+        assert_eq!(default.on_link, on_link, "{name}: {default:?}");
+    }
+}
+
+fn bond_of(data: Vec<InfoBond>) -> Bond {
+    let links = vec![
+        link(4, "bond0", vec![of_kind(InfoKind::Bond, Some(InfoData::Bond(data)))]),
+        link(2, "ens3", vec![LinkAttribute::Controller(4)]),
+    ];
+    translate_dump(&Dump { links, ..Dump::default() }).interfaces.remove(0).bond.unwrap()
+}
+
+/// The parameters as a kernel prints them for a bond on which only the mode was set.
+fn defaults(mode: BondMode) -> Vec<InfoBond> {
+    vec![
+        InfoBond::Mode(mode),
+        InfoBond::MiiMon(0),
+        InfoBond::UpDelay(0),
+        InfoBond::DownDelay(0),
+        InfoBond::UseCarrier(true),
+        InfoBond::ArpInterval(0),
+        InfoBond::ArpValidate(BondArpValidate::None),
+        InfoBond::ArpAllTargets(BondArpAllTargets::Any),
+        InfoBond::PrimaryReselect(BondPrimaryReselect::Always),
+        InfoBond::FailOverMac(BondFailOverMac::None),
+        InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer2),
+        InfoBond::ResendIgmp(1),
+        InfoBond::NumPeerNotif(1),
+        InfoBond::AllPortsActive(BondAllPortActive::Dropped),
+        InfoBond::MinLinks(0),
+        InfoBond::LpInterval(1),
+        InfoBond::PacketsPerPort(1),
+        InfoBond::AdLacpRate(BondLacpRate::Slow),
+        InfoBond::AdSelect(BondAdSelect::Stable),
+        InfoBond::AdActorSysPrio(65535),
+        InfoBond::AdUserPortKey(0),
+        InfoBond::AdActorSystem([0; 6]),
+        InfoBond::TlbDynamicLb(true),
+        InfoBond::PeerNotifDelay(0),
+        InfoBond::AdLacpActive(true),
+        InfoBond::MissedMax(2),
+        InfoBond::CoupledControl(true),
+        InfoBond::BroadcastNeigh(false),
+    ]
+}
+
+#[test]
+fn defaults_of_a_bond_are_not_told() {
+    let plain = |mode: &str| Bond { mode: mode.into(), ..Bond::default() };
+    let hashed = |mode: &str| Bond { transmit_hash_policy: "layer2".into(), ..plain(mode) };
+    for (mode, want) in [
+        (BondMode::BalanceRr, plain("balance-rr")),
+        (BondMode::ActiveBackup, plain("active-backup")),
+        (BondMode::BalanceTlb, hashed("balance-tlb")),
+        (BondMode::Ieee8023Ad, Bond { lacp_rate: "slow".into(), ..hashed("802.3ad") }),
+    ] {
+        assert_eq!(bond_of(defaults(mode)), want);
+    }
+}
+
+#[test]
+fn parameters_of_a_bond_are_told() {
+    let backup = Bond {
+        mode: "active-backup".into(),
+        arp_interval: 500,
+        arp_ip_targets: vec!["192.0.2.1".into(), "192.0.2.2".into()],
+        arp_validate: "all".into(),
+        arp_all_targets: "all".into(),
+        primary_reselect: "failure".into(),
+        fail_over_mac: "active".into(),
+        gratuitous_arp: Some(0),
+        resend_igmp: Some(5),
+        learn_packet_interval: 3,
+        all_members_active: true,
+        ..Bond::default()
+    };
+    let targets = vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into(), [0; 4].into()];
+    let set = [
+        InfoBond::ArpInterval(500),
+        InfoBond::ArpIpTarget(targets),
+        InfoBond::ArpValidate(BondArpValidate::All),
+        InfoBond::ArpAllTargets(BondArpAllTargets::All),
+        InfoBond::PrimaryReselect(BondPrimaryReselect::Failure),
+        InfoBond::FailOverMac(BondFailOverMac::Active),
+        InfoBond::NumPeerNotif(0),
+        InfoBond::ResendIgmp(5),
+        InfoBond::LpInterval(3),
+        InfoBond::AllPortsActive(BondAllPortActive::Delivered),
+        // Both have no effect: the first without link checks, the second in this mode.
+        InfoBond::UpDelay(200),
+        InfoBond::PacketsPerPort(7),
+    ];
+    assert_eq!(bond_of([defaults(BondMode::ActiveBackup), set.into()].concat()), backup);
+    let lacp = [
+        InfoBond::MiiMon(100),
+        InfoBond::UpDelay(200),
+        InfoBond::DownDelay(300),
+        InfoBond::MinLinks(2),
+        InfoBond::AdSelect(BondAdSelect::Bandwidth),
+        InfoBond::ArpInterval(500),
+        InfoBond::UseCarrier(false),
+        InfoBond::AdActorSysPrio(7),
+        InfoBond::AdActorSystem([2, 0, 0, 0, 0, 10]),
+        InfoBond::AdLacpActive(false),
+        InfoBond::MissedMax(3),
+        InfoBond::FailOverMac(BondFailOverMac::Other(9)),
+    ];
+    let got = bond_of([defaults(BondMode::Ieee8023Ad), lacp.into()].concat());
+    assert_eq!((got.miimon, got.up_delay, got.down_delay, got.min_links), (100, 200, 300, 2));
+    assert_eq!((got.ad_select.as_str(), got.arp_interval), ("bandwidth", 0));
+    let want = [
+        "fail_over_mac=unknown-variant (9)",
+        "use_carrier=0",
+        "ad_actor_sys_prio=7",
+        "ad_actor_system=02:00:00:00:00:0a",
+        "lacp_active=off",
+        "arp_missed_max=3",
+    ];
+    assert_eq!(got.unsupported, want);
+    let turns = bond_of([defaults(BondMode::BalanceRr), vec![InfoBond::PacketsPerPort(0)]].concat());
+    assert_eq!(turns.packets_per_member, Some(0));
 }
