@@ -25,6 +25,8 @@ pub fn generate(root: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error
         .codec_path("crate::codec::Codec")
         .client_mod_attribute(".", "#[cfg(feature = \"client\")]")
         .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
+        // Most steps have none, and it is large.
+        .boxed(".baremetal.v1alpha1.StepDone.system")
         .type_attribute(".", "#[derive(serde::Serialize, serde::Deserialize)]")
         // An agent with another version of the contract has to read an older journal.
         .message_attribute(".", "#[serde(default)]")

@@ -109,7 +109,8 @@ pub(crate) async fn run_step<S: System>(step: &Step, context: &Context<'_, S>) -
         Step::UpgradeSystem(upgrade) => upgrade::upgrade_system(context, upgrade).await,
         Step::SyncFileSystems => {
             context.system.sync().await?;
-            Ok(StepDone { output: String::new(), system: node_state::state_after_clean(context).await? })
+            let system = node_state::state_after_clean(context).await?;
+            Ok(StepDone { output: String::new(), system: system.map(Box::new) })
         }
         Step::Reboot => Ok(StepDone::default()),
         Step::VerifySystem { image } => verify::verify_system(context, image).await,

@@ -240,8 +240,8 @@ pub struct StepDone {
     #[prost(string, tag = "1")]
     pub output: ::prost::alloc::string::String,
     /// Set by the step that observes the system after a reboot.
-    #[prost(message, optional, tag = "2")]
-    pub system: ::core::option::Option<SystemState>,
+    #[prost(message, optional, boxed, tag = "2")]
+    pub system: ::core::option::Option<::prost::alloc::boxed::Box<SystemState>>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -161,7 +161,7 @@ impl SimulatedHost {
             }
             self.apply(step);
             let is_last = index + 1 == plan.steps.len();
-            let system = is_last.then(|| self.system());
+            let system = is_last.then(|| Box::new(self.system()));
             let done = wire::StepDone { output: String::new(), system };
             let report = wire::StepReport {
                 plan_id: plan.id.clone(),

@@ -37,7 +37,7 @@ pub(super) async fn verify_system<S: System>(
     Ok(StepDone {
         output: String::new(),
         // The state is read again, because cloud-init has set the name and the addresses by now.
-        system: Some(context.system.running().await?),
+        system: Some(Box::new(context.system.running().await?)),
     })
 }
 

@@ -222,7 +222,7 @@ async fn record_plan_end(
     report: &wire::StepReport,
 ) -> Result<(), RpcError> {
     let system = match &report.outcome {
-        Some(Outcome::Done(done)) => done.system.as_ref(),
+        Some(Outcome::Done(done)) => done.system.as_deref(),
         Some(Outcome::Failed(_)) | None => None,
     };
     let (plan, now) = (&running.plan, context.clock.now());
