@@ -31,9 +31,17 @@ const SHOWN: usize = 16;
 
 /// Directories with content, and disks other than that of the system.
 pub async fn list_left_behind(root: &Root) -> Vec<String> {
-    let disks = look_at_disks(root).await;
-    let mut left: Vec<_> = list_directories(root).into_iter().collect();
-    left.extend(disks.iter().filter_map(describe_disk));
+    join_left(root, &list_used_disks(root).await)
+}
+
+/// Disks other than that of the system, with their content. A dying disk is waited for.
+pub async fn list_used_disks(root: &Root) -> Vec<String> {
+    look_at_disks(root).await.iter().filter_map(describe_disk).collect()
+}
+
+/// Directories with content as they are now, and these disks.
+pub fn join_left(root: &Root, disks: &[String]) -> Vec<String> {
+    let mut left: Vec<_> = list_directories(root).into_iter().chain(disks.iter().cloned()).collect();
     let more = left.len().saturating_sub(SHOWN - 1);
     if more > 1 {
         left.truncate(SHOWN - 1);

@@ -36,7 +36,7 @@ use crate::ground::backoff::Backoff;
 use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::Root;
 use crate::host::facts;
-use crate::host::left_behind::list_left_behind;
+use crate::host::left_behind::{join_left, list_used_disks};
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Identity, Role};
@@ -89,7 +89,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         network,
         identity,
         key_made_for: None,
-        left_behind: Vec::new(),
+        used_disks: None,
         orders: &orders,
         progress,
         awaits_worker: false,
@@ -137,8 +137,8 @@ struct Link<'a, S, N> {
     identity: Identity,
     /// Id and generation of the clean for which a new key was made.
     key_made_for: Option<(String, u64)>,
-    /// What former tenants left on this host, as Hello states it.
-    left_behind: Vec<String>,
+    /// Disks with content when this stream began; `None` if the host carried a node.
+    used_disks: Option<Vec<String>>,
     orders: &'a Mailbox,
     progress: watch::Receiver<Progress>,
     /// The pending report was sent. It must not be sent twice before the worker has noticed this.
@@ -273,9 +273,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     async fn build_hello(&mut self) -> Result<Hello, CallError> {
         let newest = self.progress.borrow().newest.clone();
         let carried = carried::observe_carried(self.root, &newest);
-        self.left_behind = match carried.node {
-            None => list_left_behind(self.root).await,
-            Some(_) => Vec::new(),
+        self.used_disks = match carried.node {
+            None => Some(list_used_disks(self.root).await),
+            Some(_) => None,
         };
         let (system, network) = self.observe_host(&newest).await?;
         Ok(Hello {
@@ -295,8 +295,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     ) -> Result<(SystemState, Option<ObservedNetwork>), CallError> {
         let observed = own_kernel::observe_host(self.root, &self.system, self.network, newest).await;
         let (state, network) = observed.context("cannot read what this host runs")?;
-        let (state_failure, left_behind) = (self.find_state_failure(), self.left_behind.clone());
+        let (state_failure, left_behind) = (self.find_state_failure(), self.list_left_behind());
         Ok((SystemState { state_failure, left_behind, ..state }, network))
+    }
+
+    /// What former tenants left; nothing while the host carries a node.
+    fn list_left_behind(&self) -> Vec<String> {
+        self.used_disks.as_ref().map_or_else(Vec::new, |disks| join_left(self.root, disks))
     }
 
     /// Cause and next action; empty if the state can be written.

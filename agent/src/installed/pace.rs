@@ -60,6 +60,12 @@ impl LastObserved {
         system.map_or("", |system| &system.state_failure)
     }
 
+    /// What former tenants left, in that report.
+    pub fn left_behind(&self) -> &[String] {
+        let system = self.0.as_ref().and_then(|report| report.system.as_ref());
+        system.map_or(&[], |system| &system.left_behind)
+    }
+
     /// Records that the coordinator has the report, or refuses it.
     pub fn record_sent(&mut self, report: ObservedReport) {
         self.0 = Some(report);

@@ -106,11 +106,14 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    /// Reports that the agent's state has become writable, or is not any more.
+    /// Reports that the agent's state has become writable, or is not any more, and what a plan of an
+    /// operator left or removed.
     fn check_state(&mut self, observed: &LastObserved) {
         space::keep_ballast(&self.root.state());
         self.identity.store_received();
-        if observed.state_failure() != self.find_state_failure() {
+        let is_same = observed.state_failure() == self.find_state_failure()
+            && observed.left_behind() == self.list_left_behind();
+        if !is_same {
             self.pace.record_changed(Instant::now());
         }
     }
