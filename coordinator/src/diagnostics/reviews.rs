@@ -1,5 +1,5 @@
-//! The API server's word on the token of a caller: a TokenReview tells who it is, and a
-//! SubjectAccessReview whether it may read the metrics. Words are remembered, so that a scrape usually
+//! The API server's word on the token of a caller: a `TokenReview` tells who it is, and a
+//! `SubjectAccessReview` whether it may read the metrics. Words are remembered, so that a scrape usually
 //! costs no API request.
 
 use std::collections::HashMap;

@@ -202,7 +202,7 @@ fn find_rule(rule: RuleMessage) -> Option<Found> {
         }
     }
     let is_kernel = KERNEL_RULES.contains(&priority) && mark == 0;
-    (!is_kernel).then(|| Found {
+    (!is_kernel).then_some(Found {
         item: KernelItem::Rule { priority, table, mark },
         removal: Some(RouteNetlinkMessage::DelRule(rule)),
     })

@@ -31,6 +31,12 @@ const NODE: [&str; 15] = [
     "rule add fwmark 0x200/0xf00 table 2004 priority 9",
 ];
 
+fn run_all(commands: &[&str]) {
+    for command in commands {
+        run_ip(command);
+    }
+}
+
 fn own(items: BTreeSet<KernelItem>) -> (tempfile::TempDir, Root, OwnItems) {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
@@ -46,11 +52,11 @@ fn a_clean_leaves_the_hosts_own_kernel() {
     in_namespace(|| {
         let nowhere = tempfile::tempdir().unwrap();
         let list = || list_items(&Root::at(nowhere.path())).unwrap();
-        OWN.iter().for_each(|command| run_ip(command));
+        run_all(&OWN);
         let before = list();
         assert!(before.contains(&KernelItem::Link("eno1".into())), "{before:?}");
         let (_directory, root, own) = own(before.clone());
-        NODE.iter().for_each(|command| run_ip(command));
+        run_all(&NODE);
         nftables::tests::add_table(2, "kube-proxy");
         nftables::tests::add_table(10, "calico");
         let seen = list();
@@ -81,7 +87,7 @@ fn a_machines_network_stays_until_a_boot() {
     in_namespace(|| {
         let nowhere = tempfile::tempdir().unwrap();
         let list = || list_items(&Root::at(nowhere.path())).unwrap();
-        OWN.iter().for_each(|command| run_ip(command));
+        run_all(&OWN);
         let (_directory, root, own) = own(list());
         // The host is attached by the address and the route that its machine brought.
         run_ip("addr del 10.0.0.1/24 dev eno1");
@@ -102,7 +108,8 @@ fn without_a_record_nothing_is_removed() {
         std::fs::create_dir_all(root.state().path()).unwrap();
         before_node::mark_node(&root, "1").unwrap();
         let own = before_node::own_items(&root, "1").unwrap();
-        OWN.iter().chain(&NODE).for_each(|command| run_ip(command));
+        run_all(&OWN);
+        run_all(&NODE);
         let before = list_items(&root).unwrap();
         remove_foreign(&root, &own).unwrap();
         assert_eq!(list_items(&root).unwrap(), before);

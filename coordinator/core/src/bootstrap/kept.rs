@@ -132,8 +132,8 @@ runcmd: [a]
         ] {
             assert_eq!(list_lost(data, &kept(&["/opt"])), Vec::<String>::new(), "{data}");
         }
-        let files: String = (0..100).map(|number| format!("- path: /etc/{number:03}\n")).collect();
-        let listed = list_lost(&format!("write_files:\n{files}"), &kept(&["/opt"]));
+        let files: Vec<_> = (0..100).map(|number| format!("- path: /etc/{number:03}\n")).collect();
+        let listed = list_lost(&format!("write_files:\n{}", files.concat()), &kept(&["/opt"]));
         assert_eq!((listed.len(), listed.last().map(String::as_str)), (LISTED, Some("85 more")));
     }
 

@@ -133,23 +133,27 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
             "the host was released without a clean; it is cleaned when it attaches",
         );
     }
+    left_condition(record).unwrap_or_else(|| condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, ""))
+}
+
+/// What a free host has of a former node.
+fn left_condition(record: &HostRecord) -> Option<ConditionUpdate> {
     if record.claim.is_none() && record.carried_node().is_some() {
-        return condition_false(
+        let condition = condition_false(
             Type::Ready,
             Reason::HostCarriesNode,
             "the host carries a node and no machine holds it",
-        )
-        .with_next_action(format!(
+        );
+        return Some(condition.with_next_action(format!(
             "restore the machine and the owner annotations, or have the host cleaned by `kubectl baremetal clean {} --owner NAME`, with the machine of the node as NAME",
             record.name
-        ));
+        )));
     }
-    if record.needs_fresh_kernel() {
+    record.needs_fresh_kernel().then(|| {
         let left = record.left_in_kernel.join(", ");
         let message = format!("the former node left in the kernel: {left}; the host is rebooted once");
-        return condition_false(Type::Ready, Reason::KernelStateLeft, message);
-    }
-    condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
+        condition_false(Type::Ready, Reason::KernelStateLeft, message)
+    })
 }
 
 fn approved_condition(record: &HostRecord) -> ConditionUpdate {

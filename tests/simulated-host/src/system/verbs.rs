@@ -125,7 +125,7 @@ impl System for SimulatedSystem {
     async fn remove_foreign_items(&self, _: &Job, own: &OwnItems) -> Result<(), Failure> {
         let mut left = self.links();
         left.retain(|name| name.starts_with("bpf") || own.contains(&KernelItem::Link(name.clone())));
-        let text: String = left.iter().map(|name| format!("{name}\n")).collect();
+        let text: String = left.iter().flat_map(|name| [name.as_str(), "\n"]).collect();
         let failed = |source| CommandError::Run { program: "kernel".to_owned(), source };
         Ok(self.write("kernel", &text).map_err(failed)?)
     }
