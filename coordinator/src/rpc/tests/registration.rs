@@ -7,7 +7,7 @@ use proto::v1alpha1 as wire;
 use serde_json::json;
 
 use super::world::{Host, INVENTORIES, World, refusal};
-use super::{attached, condition, pair, requests};
+use super::{attach_to, attached, condition, pair, requests};
 use crate::ca::{Authority, Role};
 
 #[tokio::test]
@@ -361,6 +361,9 @@ async fn network_that_is_not_replayed_is_told() {
     request.observed_network.as_mut().unwrap().interfaces[0].bond = Some(bond);
     link.complete(request).await.unwrap();
     world.settled("m-a").await;
+    // While it is installed, `why` shows that.
+    let chain = host.certificate(&world.authority, Role::Installed);
+    let _attached = attach_to(&world, 0, (&host, &chain), "boot-1").await;
     let action = "give its network in spec.network";
     world.expect_why("machineinventory/m-a", "NetworkPartsNotReplayed", "use_carrier=0", action).await;
 }
