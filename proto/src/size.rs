@@ -1,4 +1,4 @@
-//! Bounds of the facts and the network of a host. The ends of the longest lists are left out, so
+//! Bounds of the facts and the network of a host, and of lists for people. The ends of the longest lists are left out, so
 //! that a large host can register.
 
 use prost::Message as _;
@@ -38,6 +38,16 @@ pub fn bound_network(network: &mut ObservedNetwork) -> usize {
         left_out += 1;
     }
     left_out
+}
+
+/// The first entries of a list, and in the last place of `most` the number of those left out.
+pub fn bound_list(mut entries: Vec<String>, most: usize) -> Vec<String> {
+    if entries.len() > most {
+        let more = entries.len() - most + 1;
+        entries.truncate(most - 1);
+        entries.push(format!("{more} more"));
+    }
+    entries
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use netlink_packet_route::link::LinkAttribute;
 use proto::balancer::Duty;
 
 use crate::ground::failure::Failure;
+use crate::host::network::common_prefix;
 use crate::host::network::dump::Dump;
 
 /// The place of a duty on this host.
@@ -89,14 +90,10 @@ fn longest_prefix(address: IpAddr, link: &Link) -> Option<u8> {
 }
 
 fn shares_prefix(own: IpAddr, address: IpAddr, length: u8) -> bool {
-    let differing = match (own, address) {
-        (IpAddr::V4(own), IpAddr::V4(address)) => (own.to_bits() ^ address.to_bits()).leading_zeros(),
-        (IpAddr::V6(own), IpAddr::V6(address)) => (own.to_bits() ^ address.to_bits()).leading_zeros(),
-        _ => return false,
-    };
+    let Some(common) = common_prefix(own, address) else { return false };
     // A prefix of full length is an address and no network.
     let whole = if own.is_ipv4() { 32 } else { 128 };
-    u32::from(length) < whole && differing >= u32::from(length)
+    u32::from(length) < whole && common >= u32::from(length)
 }
 
 fn list_links(dump: &Dump) -> Vec<Link> {

@@ -1,4 +1,4 @@
-//! What the kernel holds of networks and devices, by name, and the removal of what a node left.
+//! Networks and devices in the kernel, by name, and the removal of those that a node left.
 //!
 //! Processes and mounts of a node end with its workload. Links, addresses, routes, rules, tables
 //! and virtual services outlive the programs that made them: a released host would go on to answer
@@ -13,13 +13,13 @@ mod request;
 use std::collections::BTreeSet;
 
 use netlink_packet_route::RouteNetlinkMessage;
+use proto::size::bound_list;
 
 use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
-use crate::host::network::kernel::dump_kernel;
+use crate::host::network::kernel::{change_kernel, dump_kernel};
 use crate::state::before_node::{KernelItem, OwnItems};
 pub use devices::NAMESPACES;
-use items::removable_addresses;
 
 /// A removal may uncover another item: a rule, for example, may exist more than once.
 const ROUNDS: usize = 4;
@@ -32,7 +32,8 @@ struct Found {
 
 /// All items. A kernel without a part, as IPVS, has no items of it.
 pub fn list_items(root: &Root) -> Result<BTreeSet<KernelItem>, Failure> {
-    let mut found: BTreeSet<_> = list_network()?.into_iter().map(|found| found.item).collect();
+    let network = items::list_found(&dump_kernel()?, request::list_rules()?);
+    let mut found: BTreeSet<_> = network.into_iter().map(|found| found.item).collect();
     found.extend(nftables::list_tables());
     found.extend(ipvs::list_services(root));
     found.extend(devices::list_devices(root));
@@ -44,26 +45,24 @@ pub fn list_items(root: &Root) -> Result<BTreeSet<KernelItem>, Failure> {
 /// An address that carries the host's connections stays, with all routes: it came with the network
 /// of a machine, and only a boot configures the host's own network again.
 pub fn remove_foreign(root: &Root, own: &OwnItems) -> Result<(), Failure> {
-    // Without a record, what was there before is not known.
+    // Nothing is known to be the node's if nothing was recorded before it.
     if !own.is_recorded() {
         return Ok(());
     }
     for _ in 0..ROUNDS {
-        let foreign: Vec<_> =
-            list_network()?.into_iter().filter(|found| !own.contains(&found.item)).collect();
-        let removable = removable_addresses(foreign.iter().map(|found| &found.item), own, &dump_kernel()?);
-        let keeps_routes = foreign.iter().any(|found| {
-            matches!(found.item, KernelItem::Address { .. }) && !removable.contains(&found.item)
-        });
+        let dump = dump_kernel()?;
+        let mut foreign = items::list_found(&dump, request::list_rules()?);
+        foreign.retain(|found| !own.contains(&found.item));
+        let staying = items::list_staying(&foreign, &dump);
         let mut removed = 0;
         for found in foreign {
             let is_kept = match &found.item {
-                KernelItem::Address { .. } => !removable.contains(&found.item),
-                KernelItem::Route { .. } | KernelItem::Rule { .. } => keeps_routes,
+                KernelItem::Address { .. } => staying.contains(&found.item),
+                KernelItem::Route { .. } | KernelItem::Rule { .. } => !staying.is_empty(),
                 _ => false,
             };
             let Some(removal) = found.removal.filter(|_| !is_kept) else { continue };
-            match request::change_kernel(removal) {
+            match change_kernel(removal) {
                 Ok(()) => removed += 1,
                 // The removal of a link removes its addresses and routes.
                 Err(error) => tracing::info!(item = %found.item, %error, "not removed from the kernel"),
@@ -100,17 +99,8 @@ pub fn show_left(own: &OwnItems, seen: &BTreeSet<KernelItem>) -> Vec<String> {
             "all of this boot, because what the host had before its node was not recorded".to_owned(),
         ];
     }
-    let mut left: Vec<_> = seen.iter().filter(|item| !own.contains(item)).map(ToString::to_string).collect();
-    let more = left.len().saturating_sub(SHOWN - 1);
-    if more > 1 {
-        left.truncate(SHOWN - 1);
-        left.push(format!("{more} more"));
-    }
-    left
-}
-
-fn list_network() -> Result<Vec<Found>, Failure> {
-    Ok(items::list_found(&dump_kernel()?, request::list_rules()?))
+    let left = seen.iter().filter(|item| !own.contains(item)).map(ToString::to_string).collect();
+    bound_list(left, SHOWN)
 }
 
 #[cfg(test)]

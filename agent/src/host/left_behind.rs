@@ -1,4 +1,4 @@
-//! What stays of a tenant on a released host: data in directories that no row of the table of
+//! Data of a tenant that stays on a released host: in directories that no row of the table of
 //! distributions names, and disks with content.
 //!
 //! Neither a clean nor a wipe touches them, because nothing tells whose they are. An operator who
@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use proto::size::bound_list;
 
 use super::facts::disks::{Disk, look_at_disks};
 use crate::ground::paths::Root;
@@ -38,13 +40,7 @@ pub async fn list_used_disks(root: &Root) -> Vec<String> {
 
 /// Directories with content as they are now, and these disks.
 pub fn join_left(root: &Root, disks: &[String]) -> Vec<String> {
-    let mut left: Vec<_> = list_directories(root).into_iter().chain(disks.iter().cloned()).collect();
-    let more = left.len().saturating_sub(SHOWN - 1);
-    if more > 1 {
-        left.truncate(SHOWN - 1);
-        left.push(format!("{more} more"));
-    }
-    left
+    bound_list(list_directories(root).into_iter().chain(disks.iter().cloned()).collect(), SHOWN)
 }
 
 fn list_directories(root: &Root) -> Vec<String> {

@@ -7,11 +7,13 @@ pub mod changes;
 pub mod connections;
 pub mod dump;
 pub mod kernel;
+pub mod netlink;
 pub mod resolver;
 pub mod settle;
 pub mod translate;
 
 use std::io;
+use std::net::IpAddr;
 
 use proto::v1alpha1::ObservedNetwork;
 use proto::{limits, size};
@@ -45,6 +47,15 @@ impl KernelNetwork {
 
     pub fn root(&self) -> &Root {
         &self.root
+    }
+}
+
+/// Length of the prefix that both have in common; `None` for addresses of different families.
+pub fn common_prefix(one: IpAddr, other: IpAddr) -> Option<u32> {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros()),
+        (IpAddr::V6(one), IpAddr::V6(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros()),
+        _ => None,
     }
 }
 

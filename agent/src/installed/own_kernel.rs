@@ -26,27 +26,30 @@ pub(super) async fn observe_host<S: System>(
         .ok();
     let carries_node = || carried::observe_carried(root, newest).node.is_some();
     let boot = state.boot_id.clone();
+    let mut seen = None;
     if !carries_node() {
         let mut items = system.kernel_items().await?;
         items.extend(network.iter().flat_map(before_node::list_configured));
-        match before_node::own_items(root, &boot) {
-            Some(own) => state.left_in_kernel = kernel_state::show_left(&own, &items),
-            // A node that came meanwhile may have brought a part of it.
-            None if carries_node() => {}
-            None => warn_unkept(before_node::record_items(root, &boot, items)),
-        }
+        seen = Some(items);
     }
+    // A node that came meanwhile may have brought a part of it.
     if carries_node() {
-        state.left_in_kernel.clear();
+        seen = None;
         warn_unkept(before_node::mark_node(root, &boot));
     }
-    if let (Some(own), Some(network)) = (before_node::own_items(root, &boot), &mut network) {
+    let own = before_node::own_items(root, &boot);
+    match (&own, seen) {
+        (Some(own), Some(items)) => state.left_in_kernel = kernel_state::show_left(own, &items),
+        (None, Some(items)) => warn_unkept(before_node::record_items(root, &boot, items)),
+        (_, None) => {}
+    }
+    if let (Some(own), Some(network)) = (own, &mut network) {
         own.filter_network(network);
     }
     Ok((state, network))
 }
 
-/// Without a record a later clean ends with a reboot.
+/// A later clean ends with a reboot if there is no record.
 fn warn_unkept(kept: Result<(), Failure>) {
     if let Err(error) = kept {
         tracing::warn!(%error, "cannot record the host's own part of the kernel");

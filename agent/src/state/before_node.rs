@@ -1,7 +1,7 @@
-//! What the kernel held before the host carried a node: links, addresses, routes, rules, tables and
-//! devices of the host itself.
+//! The kernel before the host carried a node: links, addresses, routes, rules, tables and devices of
+//! the host itself.
 //!
-//! What appears while the host carries a node belongs to programs of the cluster, as a virtual IP
+//! Everything that appears while the host carries a node belongs to programs of the cluster, as a virtual IP
 //! of kube-vip or the routes of a CNI plugin. It is not reported as the network of the host, and a
 //! clean removes it. The kernel alone does not tell the difference: flannel adds its routes as an
 //! operator does.
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use proto::v1alpha1::ObservedNetwork;
+use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use serde::{Deserialize, Serialize};
 
 use super::{connections, seed};
@@ -18,7 +18,7 @@ use crate::ground::durable;
 use crate::ground::failure::Failure;
 use crate::ground::paths::{Root, read_or_empty};
 
-/// One thing in the kernel, by what stays the same over a boot.
+/// An item in the kernel, by the names that stay the same over a boot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KernelItem {
@@ -30,7 +30,7 @@ pub enum KernelItem {
         link: String,
     },
     Route {
-        /// What the kernel does with the packets if it does not forward them, and the destination.
+        /// The destination, after the word for packets that are not forwarded.
         destination: String,
         /// Empty for a route without a gateway.
         gateway: String,
@@ -98,7 +98,7 @@ fn address_item(address: &str, link: &str) -> KernelItem {
     KernelItem::Address { address: address.to_owned(), link: link.to_owned() }
 }
 
-fn route_item(route: &proto::v1alpha1::Route) -> KernelItem {
+fn route_item(route: &Route) -> KernelItem {
     KernelItem::Route {
         destination: route.destination.clone(),
         gateway: route.gateway.clone(),
@@ -130,7 +130,7 @@ impl OwnItems {
         self.recorded.is_some()
     }
 
-    /// Without a record nothing is known to be the cluster's, so everything is the host's.
+    /// Everything is the host's if nothing was recorded, because nothing is known to be the cluster's.
     pub fn contains(&self, item: &KernelItem) -> bool {
         self.recorded.as_ref().is_none_or(|recorded| recorded.contains(item)) || self.is_named(item)
     }
@@ -153,11 +153,10 @@ impl OwnItems {
     /// Leaves out what the cluster added.
     pub fn filter_network(&self, network: &mut ObservedNetwork) {
         for interface in &mut network.interfaces {
-            let dynamic = interface.dynamic_addresses.clone();
-            let name = interface.name.clone();
-            interface
-                .addresses
-                .retain(|address| dynamic.contains(address) || self.contains(&address_item(address, &name)));
+            let Interface { name, addresses, dynamic_addresses, .. } = interface;
+            addresses.retain(|address| {
+                dynamic_addresses.contains(address) || self.contains(&address_item(address, name))
+            });
         }
         network.routes.retain(|route| route.dynamic || self.contains(&route_item(route)));
     }
@@ -231,7 +230,6 @@ fn list_words(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::v1alpha1::{Interface, Route};
 
     const DAMAGED: &str = "{";
 

@@ -36,6 +36,18 @@ pub struct Explanation {
     pub action: &'static str,
 }
 
+const fn act(cause: &'static str, action: &'static str) -> Explanation {
+    Explanation { attention: Attention::Act, cause, action }
+}
+
+const fn wait(cause: &'static str, action: &'static str) -> Explanation {
+    Explanation { attention: Attention::Wait, cause, action }
+}
+
+const fn fine(cause: &'static str) -> Explanation {
+    Explanation { attention: Attention::None, cause, action: "none" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,36 +1,36 @@
 //! Items that only a reboot removes, or the unmount of their name: devices of workload, namespaces,
 //! pinned BPF programs, and tables of the older iptables.
 
-use std::fs;
 use std::path::Path;
 
 use crate::ground::paths::{Root, read_or_empty};
+use crate::host::sysfs::{list_children, read_line};
 use crate::state::before_node::KernelItem;
 
 /// Directory of the namespaces that have a name.
 pub const NAMESPACES: &str = "/run/netns";
 
 pub(super) fn list_namespaces(root: &Root) -> Vec<KernelItem> {
-    list_names(&root.join(NAMESPACES)).into_iter().map(KernelItem::Namespace).collect()
+    list_children(&root.join(NAMESPACES)).into_iter().map(KernelItem::Namespace).collect()
 }
 
 pub(super) fn list_devices(root: &Root) -> Vec<KernelItem> {
     let mut found = list_namespaces(root);
-    found.extend(list_names(&root.join("/sys/fs/bpf")).into_iter().map(KernelItem::Program));
+    found.extend(list_children(&root.join("/sys/fs/bpf")).into_iter().map(KernelItem::Program));
     for name in ["ip_tables_names", "ip6_tables_names"] {
         let text = read_or_empty(root.join("/proc/thread-self/net").join(name));
         let family = name.split('_').next().unwrap_or(name);
         found.extend(text.lines().map(|table| KernelItem::LegacyTable(format!("{family} {table}"))));
     }
     let blocks = root.join("/sys/class/block");
-    found.extend(list_names(&blocks).iter().filter_map(|name| find_device(&blocks.join(name), name)));
+    found.extend(list_children(&blocks).iter().filter_map(|name| find_device(&blocks.join(name), name)));
     found
 }
 
 /// A device mapper by the name that its owner gave, as its number changes; a loop device of a file
 /// of a pod, or of a file that was removed; a disk over the network.
 fn find_device(block: &Path, name: &str) -> Option<KernelItem> {
-    let line = |path: &str| read_or_empty(block.join(path)).trim().to_owned();
+    let line = |path: &str| read_line(&block.join(path));
     let shown = if name.starts_with("dm-") {
         format!("mapper {}", line("dm/name"))
     } else if name.starts_with("loop") {
@@ -43,9 +43,4 @@ fn find_device(block: &Path, name: &str) -> Option<KernelItem> {
         return None;
     };
     Some(KernelItem::Device(shown))
-}
-
-fn list_names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -1,7 +1,6 @@
 //! Links, addresses, routes and rules as items, each with the request that removes it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
@@ -10,9 +9,10 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, R
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 
 use super::Found;
+use crate::host::network::common_prefix;
 use crate::host::network::dump::Dump;
-use crate::host::network::translate::{FoundRoute, is_dynamic, parse_address, parse_any_route};
-use crate::state::before_node::{KernelItem, OwnItems};
+use crate::host::network::translate::{Address, FoundRoute, is_dynamic, parse_address, parse_any_route};
+use crate::state::before_node::KernelItem;
 
 /// The kernel's own rules, by priority: its tables `local`, `main` and `default`.
 const KERNEL_RULES: [u32; 3] = [0, 32_766, 32_767];
@@ -37,8 +37,7 @@ const FALLBACK_LINKS: [&str; 10] = [
 /// Everything that a program or an operator configured. Leases and advertised routes are left out,
 /// because they change by themselves.
 pub(super) fn list_found(dump: &Dump, rules: Vec<RuleMessage>) -> Vec<Found> {
-    let names: HashMap<u32, &str> =
-        dump.links.iter().filter_map(|link| Some((link.header.index, name_of(link)?))).collect();
+    let names = list_names(dump);
     let mut found: Vec<_> = dump.links.iter().filter_map(find_link).collect();
     let routes: Vec<_> = dump.routes.iter().flat_map(parse_any_route).collect();
     found.extend(dump.addresses.iter().filter_map(|address| find_address(address, &names, &routes)));
@@ -47,50 +46,35 @@ pub(super) fn list_found(dump: &Dump, rules: Vec<RuleMessage>) -> Vec<Found> {
     found
 }
 
-/// Addresses that may be taken away while the host stays attached: single addresses, those in a
-/// subnet in which the host keeps an own one, and those on links without a way out.
-pub(super) fn removable_addresses<'a>(
-    foreign: impl Iterator<Item = &'a KernelItem>,
-    own: &OwnItems,
-    dump: &Dump,
-) -> BTreeSet<KernelItem> {
-    let names: HashMap<&str, u32> =
-        dump.links.iter().filter_map(|link| Some((name_of(link)?, link.header.index))).collect();
-    let routes: Vec<_> = dump.routes.iter().flat_map(parse_any_route).collect();
-    let kept: Vec<_> = dump
-        .addresses
-        .iter()
-        .filter_map(|message| {
-            let address = parse_address(message)?;
-            let link = names.iter().find(|(_, index)| **index == address.link)?.0;
-            let item = KernelItem::Address { address: address.to_string(), link: (*link).to_owned() };
-            let of_link: Vec<_> = routes.iter().filter(|route| route.link == address.link).collect();
-            (own.contains(&item) || is_dynamic(&address, &of_link)).then_some((address.link, address.ip))
-        })
-        .collect();
-    let is_removable = |item: &&KernelItem| {
-        let KernelItem::Address { address, link } = item else { return false };
-        let Some((ip, prefix)) = parse_net(address) else { return false };
-        let Some(index) = names.get(link.as_str()) else { return false };
-        let is_single = prefix == if ip.is_ipv4() { 32 } else { 128 };
-        let has_own = kept.iter().any(|(link, own)| link == index && shares_subnet(*own, ip, prefix));
-        is_single || has_own || link == LOOPBACK || FALLBACK_LINKS.contains(&link.as_str())
+/// Foreign addresses by which the host may be attached. Single addresses are not, nor those in a subnet
+/// in which the host keeps an own one, nor those on links without a way out.
+pub(super) fn list_staying(foreign: &[Found], dump: &Dump) -> BTreeSet<KernelItem> {
+    let foreign: BTreeSet<_> = foreign.iter().map(|found| &found.item).collect();
+    let names = list_names(dump);
+    let seen = dump.addresses.iter().filter_map(|message| {
+        let address = parse_address(message)?;
+        Some((address, (*names.get(&address.link)?).to_owned()))
+    });
+    let (foreign, own): (Vec<_>, Vec<_>) =
+        seen.partition(|(address, link)| foreign.contains(&address_item(address, link)));
+    let stays = |(address, link): &(Address, String)| {
+        let is_single = address.prefix == if address.ip.is_ipv4() { 32 } else { 128 };
+        let is_aside = link == LOOPBACK || FALLBACK_LINKS.contains(&link.as_str());
+        let has_own = own.iter().any(|(own, _)| {
+            let common = common_prefix(own.ip, address.ip);
+            own.link == address.link && common.is_some_and(|common| common >= u32::from(address.prefix))
+        });
+        !is_single && !is_aside && !has_own
     };
-    foreign.filter(is_removable).cloned().collect()
+    foreign.iter().filter(|seen| stays(seen)).map(|(address, link)| address_item(address, link)).collect()
 }
 
-fn parse_net(text: &str) -> Option<(IpAddr, u8)> {
-    let (ip, prefix) = text.split_once('/')?;
-    Some((ip.parse().ok()?, prefix.parse().ok()?))
+fn list_names(dump: &Dump) -> HashMap<u32, &str> {
+    dump.links.iter().filter_map(|link| Some((link.header.index, name_of(link)?))).collect()
 }
 
-fn shares_subnet(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
-    let common = match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
-        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
-        _ => return false,
-    };
-    common >= u32::from(prefix)
+fn address_item(address: &Address, link: &str) -> KernelItem {
+    KernelItem::Address { address: address.to_string(), link: link.to_owned() }
 }
 
 fn name_of(link: &LinkMessage) -> Option<&str> {
@@ -128,7 +112,7 @@ fn find_address(
     if is_dynamic(&address, &own) {
         return None;
     }
-    let link = (*names.get(&address.link)?).to_owned();
+    let link = names.get(&address.link)?;
     let mut removal = AddressMessage::default();
     removal.header = message.header.clone();
     removal.attributes = message
@@ -138,7 +122,7 @@ fn find_address(
         .cloned()
         .collect();
     Some(Found {
-        item: KernelItem::Address { address: address.to_string(), link },
+        item: address_item(&address, link),
         removal: Some(RouteNetlinkMessage::DelAddress(removal)),
     })
 }

@@ -6,7 +6,7 @@ use std::io;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket as _, TokioSocket};
 
-use super::kernel::DATAGRAM;
+use super::netlink::DATAGRAM;
 
 // linux/rtnetlink.h, RTNLGRP_*: links, addresses and routes of both families.
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];

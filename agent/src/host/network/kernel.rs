@@ -2,22 +2,18 @@
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::RouteMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
 
 use super::dump::Dump;
+use super::netlink::exchange;
 use super::translate::list_own_links;
 use crate::ground::failure::{Failure, describe_cause};
-
-/// Largest datagram that the kernel sends in a dump, in bytes.
-pub(crate) const DATAGRAM: usize = 64 * 1024;
-const HEADER: usize = 16;
 
 /// Asks the kernel for links, addresses and routes.
 pub fn dump_kernel() -> Result<Dump, Failure> {
@@ -66,47 +62,37 @@ pub(crate) fn no_answer(what: &str, error: &io::Error) -> Failure {
     Failure::input_output(message, "check the host's kernel log")
 }
 
+/// Lists. A message that cannot be decoded is left out, so that one unusual link does not hide the
+/// others.
 pub(crate) fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    let mut request = NetlinkMessage::from(question);
-    request.header.flags = NLM_F_DUMP | NLM_F_REQUEST;
+    let mut answers = Vec::new();
+    exchange(
+        NETLINK_ROUTE,
+        &encode(question, NLM_F_DUMP | NLM_F_REQUEST),
+        |message| match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)
+            .map(|message| message.payload)
+        {
+            Ok(NetlinkPayload::InnerMessage(message)) => answers.push(message),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "netlink message left out, it cannot be decoded"),
+        },
+    )?;
+    Ok(answers)
+}
+
+/// Sends one change, and returns the kernel's verdict.
+pub(crate) fn change_kernel(change: RouteNetlinkMessage) -> io::Result<()> {
+    exchange(NETLINK_ROUTE, &encode(change, NLM_F_REQUEST | NLM_F_ACK), |_| ())
+}
+
+fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
+    let mut request = NetlinkMessage::from(message);
+    request.header.flags = flags;
     request.header.sequence_number = 1;
     request.finalize();
     let mut bytes = vec![0; request.buffer_len()];
     request.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    let mut answers = Vec::new();
-    let mut buffer = Vec::with_capacity(DATAGRAM);
-    loop {
-        buffer.clear();
-        if socket.recv(&mut buffer, 0)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if read_datagram(&buffer, &mut answers)? {
-            return Ok(answers);
-        }
-    }
-}
-
-/// Parses one datagram; true if the dump ends with it. A message that cannot be decoded is left
-/// out, so that one unusual link does not hide the others.
-fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
-    while let Some(length) = bytes.first_chunk::<4>().map(|l| u32::from_ne_bytes(*l) as usize) {
-        if length < HEADER || length > bytes.len() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..length]).map(|m| m.payload) {
-            Ok(NetlinkPayload::Done(_)) => return Ok(true),
-            Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
-            Ok(NetlinkPayload::InnerMessage(message)) => answers.push(message),
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "netlink message left out, it cannot be decoded"),
-        }
-        bytes = &bytes[(length.next_multiple_of(4)).min(bytes.len())..];
-    }
-    Ok(false)
+    bytes
 }
 
 #[cfg(test)]
@@ -278,12 +264,5 @@ mod tests {
             assert!(list_answering_links().unwrap().contains(&index));
             assert!(!has_neighbour().unwrap(), "a link of containers is not the host's");
         });
-    }
-
-    #[test]
-    fn malformed_netlink_datagram_is_error() {
-        for (name, bytes) in [("short", vec![3, 0, 0, 0]), ("long", vec![255, 0, 0, 0, 1, 2])] {
-            assert!(read_datagram(&bytes, &mut Vec::new()).is_err(), "{name}");
-        }
     }
 }

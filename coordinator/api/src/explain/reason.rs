@@ -5,19 +5,7 @@
 
 use strum::{EnumIter, EnumString, IntoEnumIterator as _, IntoStaticStr};
 
-use super::{Attention, Explanation};
-
-const fn act(cause: &'static str, action: &'static str) -> Explanation {
-    Explanation { attention: Attention::Act, cause, action }
-}
-
-const fn wait(cause: &'static str, action: &'static str) -> Explanation {
-    Explanation { attention: Attention::Wait, cause, action }
-}
-
-const fn fine(cause: &'static str) -> Explanation {
-    Explanation { attention: Attention::None, cause, action: "none" }
-}
+use super::{Explanation, act, fine, wait};
 
 /// Declares the enum from rows `attention Name "cause" "next action";`. A reason that asks for
 /// nothing has no next action.

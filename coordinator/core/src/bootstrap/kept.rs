@@ -1,7 +1,9 @@
-//! What a reboot takes away of what bootstrap data writes. cloud-init writes it once for an
-//! instance, and most paths of an Elemental image are those of the image again after each boot.
+//! Parts of bootstrap data that a reboot takes away. cloud-init writes them once for an instance, and
+//! most paths of an Elemental image are those of the image again after each boot.
 
 use std::collections::BTreeSet;
+
+use proto::size::bound_list;
 
 use super::BootstrapError;
 use super::tree::{self, Node};
@@ -35,13 +37,7 @@ pub fn list_lost(data: &str, kept: &[String]) -> Vec<String> {
     if find("ntp").is_some_and(|ntp| is_enabled(&ntp)) && is_lost("/etc/chrony.conf") {
         lost.insert("ntp (/etc)".to_owned());
     }
-    let mut lost: Vec<_> = lost.into_iter().collect();
-    let more = lost.len().saturating_sub(LISTED - 1);
-    if more > 1 {
-        lost.truncate(LISTED - 1);
-        lost.push(format!("{more} more"));
-    }
-    lost
+    bound_list(lost.into_iter().collect(), LISTED)
 }
 
 /// Refuses disks for data. cloud-init would mount them in the first boot alone, so that etcd would
