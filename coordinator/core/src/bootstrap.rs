@@ -165,7 +165,6 @@ impl std::fmt::Display for Looks {
 pub fn normalise_data(data: &str, node: &NodeNames<'_>) -> Result<String, BootstrapError> {
     check_names(node)?;
     check_header(data)?;
-    kept::check_disks(data)?;
     let edited = apply_edits(data, &collect_edits(data, *node)?).ok_or_else(unsafe_edit)?;
     // Verification: parsed again, nothing is left to set.
     match collect_edits(&edited, *node) {
@@ -211,6 +210,7 @@ fn check_header(data: &str) -> Result<(), BootstrapError> {
 
 fn collect_edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
     let document = parse_document(data)?;
+    kept::check_disks(&document)?;
     let mut edits = hostname_edits(&document, node)?;
     let files = document.find_entry("write_files").map_err(|error| duplicate_error(USER_DATA, &error))?;
     let Some((_, files)) = files else { return Ok(edits) };

@@ -42,8 +42,7 @@ pub fn list_lost(data: &str, kept: &[String]) -> Vec<String> {
 
 /// Refuses disks for data. cloud-init would mount them in the first boot alone, so that etcd would
 /// start on an empty directory after a power cut, and no clean would empty them.
-pub(super) fn check_disks(data: &str) -> Result<(), BootstrapError> {
-    let Some(document) = read_mapping(data) else { return Ok(()) };
+pub(super) fn check_disks(document: &Node) -> Result<(), BootstrapError> {
     for field in ["disk_setup", "fs_setup", "mounts"] {
         let Ok(Some((_, value))) = document.find_entry(field) else { continue };
         let names_disk = match field {
@@ -77,7 +76,8 @@ fn is_below(path: &str, directories: &[impl AsRef<str>]) -> bool {
     })
 }
 
-fn read_mapping(data: &str) -> Option<std::rc::Rc<Node>> {
+/// The first document; `None` for text that is no YAML.
+pub(super) fn read_mapping(data: &str) -> Option<std::rc::Rc<Node>> {
     tree::parse_tree(data).ok()?.into_iter().next()
 }
 
@@ -144,8 +144,9 @@ runcmd: [a]
             ("runcmd: [mount]", None),
             ("#!/bin/sh", None),
         ] {
-            let refused = check_disks(&format!("#cloud-config\n{data}\n"));
-            let field = refused.err().map(|error| match error {
+            let document = read_mapping(&format!("#cloud-config\n{data}\n"));
+            let refused = document.and_then(|document| check_disks(&document).err());
+            let field = refused.map(|error| match error {
                 BootstrapError::DataDisk { field } => field,
                 other => panic!("{other}"),
             });

@@ -52,9 +52,11 @@ fn check_text(text: &str) -> Result<(), BootstrapError> {
     if body.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Err(BootstrapError::Empty);
     }
-    kept::check_disks(text)?;
-    // An expression of a template may be anything until the host renders it.
-    if has_template { Ok(()) } else { check_mapping(text) }
+    if has_template {
+        // An expression of a template may be anything until the host renders it.
+        return kept::read_mapping(text).map_or(Ok(()), |document| kept::check_disks(&document));
+    }
+    check_mapping(text)
 }
 
 /// The line names jinja as cloud-init expects it. Data with any other template is ignored by cloud-init.
@@ -71,7 +73,7 @@ fn check_mapping(text: &str) -> Result<(), BootstrapError> {
     let documents = tree::parse_tree(text).map_err(|error| not_yaml(USER_DATA, text, error))?;
     match documents.as_slice() {
         [] => Err(BootstrapError::Empty),
-        [root] if matches!(root.value, Value::Mapping { .. }) => Ok(()),
+        [root] if matches!(root.value, Value::Mapping { .. }) => kept::check_disks(root),
         [root, ..] => {
             let message = "it is not one mapping".to_owned();
             Err(not_yaml(USER_DATA, text, tree::NotYaml { line: root.line, message }))
