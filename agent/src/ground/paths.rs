@@ -261,7 +261,7 @@ impl StateDir {
         self.0.join("node-hold")
     }
 
-    /// What the kernel held before the host carried a node.
+    /// The record of the kernel before the host carried a node.
     pub fn before_node(&self) -> PathBuf {
         self.0.join("before-node.json")
     }

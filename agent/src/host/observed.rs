@@ -34,7 +34,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, Failure> {
         snapshot: 0,
         // The identity of the host may add a cause.
         state_failure: String::new(),
-        // Whether the host carries a node is not known here.
+        // It is not known here whether the host carries a node.
         left_in_kernel: Vec::new(),
         left_behind: Vec::new(),
         kept_paths: kept_paths::list_kept(root),

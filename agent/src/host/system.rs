@@ -79,7 +79,7 @@ pub trait System: Send + Sync {
     /// Removes everything that [`System::workload`] lists.
     fn remove_workload(&self) -> impl Future<Output = Result<Output, Failure>> + Send;
 
-    /// What the kernel holds of networks and devices.
+    /// The networks and devices in the kernel.
     fn kernel_items(&self) -> impl Future<Output = Result<BTreeSet<KernelItem>, Failure>> + Send;
 
     /// Removes from the kernel what is not the host's own, as far as it can be removed.

@@ -299,7 +299,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Ok((SystemState { state_failure, left_behind, ..state }, network))
     }
 
-    /// What former tenants left; nothing while the host carries a node.
+    /// Data of former tenants; nothing while the host carries a node.
     fn list_left_behind(&self) -> Vec<String> {
         self.used_disks.as_ref().map_or_else(Vec::new, |disks| join_left(self.root, disks))
     }

@@ -60,7 +60,7 @@ impl LastObserved {
         system.map_or("", |system| &system.state_failure)
     }
 
-    /// What former tenants left, in that report.
+    /// Data of former tenants, in that report.
     pub fn left_behind(&self) -> &[String] {
         let system = self.0.as_ref().and_then(|report| report.system.as_ref());
         system.map_or(&[], |system| &system.left_behind)

@@ -14,7 +14,7 @@ use crate::ground::paths::StateDir;
 /// Starts of an agent on trial before it is given up.
 pub const STARTS: u32 = 3;
 
-/// What an agent is started for.
+/// The purpose of a start of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
@@ -45,7 +45,7 @@ impl Purpose {
 pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<Program>,
-    /// What the kept agent has not done well yet, with the number of its starts for it.
+    /// Purposes that the kept agent has not fulfilled yet, with the number of its starts for each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unproven: BTreeMap<Purpose, u32>,
     /// The agent has not attached yet.

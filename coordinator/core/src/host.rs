@@ -59,7 +59,7 @@ pub struct HostRecord {
     pub session: Option<SessionStatus>,
     /// The node and plan that the host stated; `None` until it did.
     pub carried: Option<CarriedStatus>,
-    /// What a former node left in its kernel.
+    /// Items that a former node left in its kernel.
     pub left_in_kernel: Vec<String>,
     /// Paths that its system keeps over a reboot. Empty: it did not state them.
     pub kept_paths: Vec<String>,
@@ -116,7 +116,7 @@ pub struct AnnouncedPlan {
     pub checksum: Checksum,
     /// SHA-256 of the bootstrap data in it.
     pub bootstrap_hash: Option<String>,
-    /// What a reboot takes away of what the bootstrap data writes.
+    /// Parts of the bootstrap data that a reboot takes away.
     pub not_kept: Vec<String>,
     /// Name of the Secret that holds its record.
     pub secret: String,

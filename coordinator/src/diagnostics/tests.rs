@@ -169,7 +169,7 @@ async fn guessed_tokens_displace_no_scraper() {
     assert_eq!((server.count_requests(), reviews.count_known()), (asked, 256));
 }
 
-/// What a client without TLS reads until the end of its connection.
+/// The answer that a client without TLS reads until the end of its connection.
 async fn send_plain(reviewer: Option<Client>, bytes: &[u8]) -> String {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = port.local_addr().unwrap();

@@ -287,7 +287,7 @@ pub struct SystemState {
     /// Why the agent cannot write its state, and what to do. Empty: it can.
     #[prost(string, tag = "7")]
     pub state_failure: ::prost::alloc::string::String,
-    /// What a former node left in the kernel, until a reboot removes it. Empty while
+    /// Items that a former node left in the kernel, until a reboot. Empty while
     /// the host carries a node.
     #[prost(string, repeated, tag = "8")]
     pub left_in_kernel: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,

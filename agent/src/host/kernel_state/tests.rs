@@ -12,7 +12,7 @@ const OWN: [&str; 6] = [
     "route add 10.9.0.0/16 via 10.0.0.254",
 ];
 
-/// What kube-vip, Calico, flannel, Cilium and kube-proxy leave.
+/// Items that kube-vip, Calico, flannel, Cilium and kube-proxy leave.
 const NODE: [&str; 15] = [
     "addr add 10.0.0.100/32 dev eno1",
     "addr add 10.0.0.101/24 dev eno1",

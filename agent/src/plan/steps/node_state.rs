@@ -85,7 +85,7 @@ pub(super) async fn state_after_clean<S: System>(
     Ok(Some(SystemState { left_in_kernel, ..state }))
 }
 
-/// What stays is stated by the host, which is free after a reboot.
+/// The host states those that stay, and is free after a reboot.
 async fn remove_kernel_items<S: System>(context: &Context<'_, S>) -> Result<(), Failure> {
     let boot = observed::boot_id(context.root)?;
     before_node::mark_node(context.root, &boot)?;

@@ -28,7 +28,7 @@ pub struct HostStatus {
     /// Why the agent cannot write its state, and what to do. Absent: it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_failure: Option<String>,
-    /// What a former node left in the kernel. The host is free after a reboot.
+    /// Items that a former node left in the kernel. The host is free after a reboot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_in_kernel: Vec<String>,
     /// Paths that the system keeps over a reboot, each with all below it. Empty: unknown.

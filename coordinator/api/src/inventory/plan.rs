@@ -19,8 +19,7 @@ pub struct PlanStatus {
     /// Ours: SHA-256 of the bootstrap data in the plan, for the status of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_hash: Option<String>,
-    /// Ours: what a reboot takes away of what the bootstrap data writes, for the condition of the
-    /// machine.
+    /// Ours: parts of the bootstrap data that a reboot takes away, for the condition of the machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_kept: Vec<String>,
     /// Absent while the plan is in flight.

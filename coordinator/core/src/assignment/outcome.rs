@@ -85,7 +85,7 @@ pub struct Assignment {
     pub resolved: Option<Secret>,
     /// SHA-256 of the bootstrap data before it was edited.
     pub bootstrap_hash: Option<Checksum>,
-    /// What a reboot takes away of what the bootstrap data writes.
+    /// Parts of the bootstrap data that a reboot takes away.
     pub not_kept: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ pub struct State {
     pub plan_checksum: Option<String>,
     /// SHA-256 of the bootstrap data that was assigned.
     pub bootstrap_hash: Option<String>,
-    /// What a reboot takes away of what the bootstrap data writes.
+    /// Parts of the bootstrap data that a reboot takes away.
     pub not_kept: Vec<String>,
     pub blocker: Option<Blocker>,
     /// Allocation state of the host; none if the effect writes it.

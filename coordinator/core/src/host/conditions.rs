@@ -136,7 +136,7 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
     left_condition(record).unwrap_or_else(|| condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, ""))
 }
 
-/// What a free host has of a former node.
+/// The parts of a former node on a free host.
 fn left_condition(record: &HostRecord) -> Option<ConditionUpdate> {
     if record.claim.is_none() && record.carried_node().is_some() {
         let condition = condition_false(

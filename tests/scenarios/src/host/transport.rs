@@ -29,7 +29,7 @@ impl Transport for Machine {
 }
 
 impl NetworkObserver for Machine {
-    /// One interface by DHCP, one with a static address and route, and what the cluster added.
+    /// An interface by DHCP, another with a static address and route, and what the cluster added.
     fn observe(&self) -> Result<ObservedNetwork, Failure> {
         let interface = |name: &str, mac: &str| Interface {
             name: name.into(),
