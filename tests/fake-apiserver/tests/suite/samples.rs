@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::api::{ApiResource, DynamicObject};
+use regex::Regex;
 use serde_json::{Value, json};
 
 /// A kind with a value for every field of its schema.
@@ -56,20 +57,29 @@ fn generate(schema: &JSONSchemaProps) -> Value {
             _ => json!([]),
         },
         Some("string") if schema.format.as_deref() == Some("date-time") => json!("2026-01-01T00:00:00Z"),
-        Some("string") => match schema.pattern.as_deref() {
-            Some(pattern) if pattern.starts_with("^sha256:") => json!(format!("sha256:{}", "a".repeat(64))),
-            Some(pattern) if pattern.contains('/') => json!("a/b"),
-            Some(_) | None => {
-                let length = schema.min_length.and_then(|length| usize::try_from(length).ok());
-                json!("a".repeat(length.unwrap_or(1).max(1)))
-            }
-        },
+        Some("string") => json!(text(schema)),
         #[expect(clippy::cast_possible_truncation, reason = "bounds of the schemas are small")]
         Some("integer") => json!(schema.minimum.unwrap_or(1.0) as i64),
         Some("number") => json!(schema.minimum.unwrap_or(1.0)),
         Some("boolean") => json!(true),
         _ => generate_object(schema),
     }
+}
+
+/// The first of a few texts that the pattern of the field allows. A new pattern that allows none
+/// of them needs one of its own.
+fn text(schema: &JSONSchemaProps) -> String {
+    let length = schema.min_length.and_then(|length| usize::try_from(length).ok());
+    let pattern = Regex::new(schema.pattern.as_deref().unwrap_or_default()).unwrap();
+    [
+        "a".repeat(length.unwrap_or(1).max(1)),
+        "a/b".into(),
+        "https://a".into(),
+        format!("sha256:{}", "a".repeat(64)),
+    ]
+    .into_iter()
+    .find(|text| pattern.is_match(text))
+    .unwrap_or_else(|| panic!("no text that {pattern} allows"))
 }
 
 fn generate_object(schema: &JSONSchemaProps) -> Value {
