@@ -254,8 +254,7 @@ async fn wait_free(world: &World, family: Family) -> usize {
             })
             .await;
         for host in family.list_lost_hosts(world) {
-            let freed = json!({ "spec": { "consumerRef": null, "image": null, "userData": null } });
-            world.patch("BareMetalHost", &host, freed).await;
+            family.free_lost_host(world, &host).await;
         }
         if is_free(world) {
             return retried;

@@ -1,6 +1,8 @@
 //! Machines of both families, as one story needs them.
 
+use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::names::annotation;
+use kube::ResourceExt as _;
 use scenarios::{NAMESPACE, World};
 use serde_json::{Value, json};
 
@@ -74,22 +76,39 @@ impl Family {
         }
     }
 
-    /// Each `BareMetalHost` of a consumer that was removed without its finalizer. Nothing frees it but an
-    /// operator, who takes consumer and image away.
+    /// The inventory or the `BareMetalHost` of each host whose machine was removed without its
+    /// finalizer. Nothing frees such a host but an operator.
     pub(super) fn list_lost_hosts(self, world: &World) -> Vec<String> {
-        if self == Self::Baremetal {
-            return vec![];
+        match self {
+            Self::Baremetal => {
+                HOSTS.into_iter().filter(|host| is_orphan(world, host)).map(str::to_owned).collect()
+            }
+            Self::Metal3 => {
+                let names = HOSTS.map(|host| format!("bmh-{host}"));
+                names.into_iter().filter(|name| self.is_consumer_lost(world, name)).collect()
+            }
         }
-        let names = HOSTS.map(|host| format!("bmh-{host}"));
-        let is_lost = |name: &String| {
-            let host = world.get_object("baremetalhosts.metal3.io", name);
-            let consumer = host.map(|host| host["spec"]["consumerRef"].clone()).unwrap_or_default();
-            consumer["kind"] == self.kind()
-                && consumer["name"]
-                    .as_str()
-                    .is_some_and(|name| world.get_object(self.resource(), name).is_none())
-        };
-        names.into_iter().filter(is_lost).collect()
+    }
+
+    fn is_consumer_lost(self, world: &World, host: &str) -> bool {
+        let host = world.get_object("baremetalhosts.metal3.io", host);
+        let consumer = host.map(|host| host["spec"]["consumerRef"].clone()).unwrap_or_default();
+        consumer["kind"] == self.kind()
+            && consumer["name"].as_str().is_some_and(|name| world.get_object(self.resource(), name).is_none())
+    }
+
+    /// Frees a lost host as the documents say: the clean of its owner, or no consumer and no image.
+    pub(super) async fn free_lost_host(self, world: &World, name: &str) {
+        match self {
+            Self::Baremetal => {
+                let now = world.now().to_string();
+                annotate_host(world, name, annotation::ABANDONED, &now).await;
+            }
+            Self::Metal3 => {
+                let freed = json!({ "spec": { "consumerRef": null, "image": null, "userData": null } });
+                world.patch("BareMetalHost", name, freed).await;
+            }
+        }
     }
 
     /// An object that an operator may edit, by its number.
@@ -111,6 +130,17 @@ impl Family {
         let machines = machines.iter().flatten().map(|name| (self.resource(), name.clone()));
         hosts.into_iter().chain(others).chain(machines).nth(number)
     }
+}
+
+/// The inventory says that the machine of its claim is missing, and nobody gave the host up.
+fn is_orphan(world: &World, host: &str) -> bool {
+    let is_given_up = world
+        .inventory(host)
+        .is_some_and(|inventory| inventory.annotations().contains_key(annotation::ABANDONED));
+    !is_given_up
+        && world
+            .host_condition(host, Type::Ready)
+            .is_some_and(|ready| ready.reason == <&str>::from(Reason::OwnerMissing))
 }
 
 /// Indexes and addresses for machines of Metal3.
