@@ -223,37 +223,41 @@ pub fn render_clean_again(
 /// (a crash came in between) is announced where it is the same plan; a plan of
 /// a higher generation replaces any other.
 fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> Result<Assignment, Blocker> {
-    let newest = host.newest_generation();
-    let render_numbered = |generation| {
+    let assignment = assign_rendered(host, stored, |generation| {
         render(inputs, generation, &host.claim_text()).map_err(|error| {
             let problem = Problem::of_cause(Reason::BootstrapInvalid, error.to_string());
             Blocker::failed_with(Type::BootstrapReady, problem)
         })
+    })?;
+    let lost = assignment.bytes.as_ref().and_then(|_| lost_record(host, stored));
+    Ok(Assignment { lost, ..assignment })
+}
+
+/// The stored plan, if it is the one that `render_numbered` makes and was not announced yet, else that
+/// plan with the next generation.
+pub(crate) fn assign_rendered<E>(
+    host: &HostRecord,
+    stored: &StoredPlan,
+    render_numbered: impl Fn(Generation) -> Result<(Plan, Secret), E>,
+) -> Result<Assignment, E> {
+    let newest = host.newest_generation();
+    let make_assignment = |plan, bytes| Assignment {
+        plan,
+        bytes,
+        lost: None,
+        resolved: None,
+        bootstrap_hash: None,
+        not_kept: vec![],
     };
     if let StoredPlan::Record(plan) = stored
         && plan.generation > newest
         && render_numbered(plan.generation)?.0.checksum == plan.checksum
     {
-        return Ok(Assignment {
-            plan: plan.clone(),
-            bytes: None,
-            lost: None,
-            resolved: None,
-            bootstrap_hash: None,
-            not_kept: vec![],
-        });
+        return Ok(make_assignment(plan.clone(), None));
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
     let (plan, bytes) = render_numbered(generation)?;
-    let lost = lost_record(host, stored);
-    Ok(Assignment {
-        plan: Box::new(plan),
-        bytes: Some(bytes),
-        lost,
-        resolved: None,
-        bootstrap_hash: None,
-        not_kept: vec![],
-    })
+    Ok(make_assignment(Box::new(plan), Some(bytes)))
 }
 
 /// Why the record that should be there is not, for an Event.

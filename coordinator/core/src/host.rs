@@ -406,10 +406,6 @@ impl AnnouncedPlan {
         problem.unwrap_or_else(|| Problem::of_cause(Reason::PlanFailed, "the plan failed"))
     }
 
-    pub fn is_applied_clean(&self) -> bool {
-        self.kind == PlanType::Clean && self.state == Some(PlanState::Applied)
-    }
-
     pub fn is_failed_clean(&self) -> bool {
         self.kind == PlanType::Clean && self.state == Some(PlanState::Failed)
     }

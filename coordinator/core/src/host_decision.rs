@@ -4,17 +4,18 @@
 mod custom;
 
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::inventory::{AllocationState, Claim, MachineInventorySpec, PlanType};
+use coordinator_api::inventory::{AllocationState, Claim, MachineInventorySpec};
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
 use crate::holding::{Holder, compare_names};
-use crate::host::{AnnouncedPlan, HostRecord, grace_end};
+use crate::host::{HostRecord, grace_end};
 use crate::ids::HostName;
 use crate::plan::StoredPlan;
 use crate::plan::custom::{CustomPlan, CustomPlanError};
 use crate::problem::Problem;
 use crate::reboot::{self, RebootStep};
+use crate::release::Release;
 
 /// The machine that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +143,7 @@ fn find_allocation(situation: &HostSituation<'_>, hold: Option<&Problem>) -> Opt
     }
     if host.is_abandoned {
         // A plan that was announced before the host was lost runs only after the host attaches.
-        let is_cleaning = host.is_attached() && claimed_clean(host).is_some_and(|plan| plan.state.is_none());
+        let is_cleaning = host.is_attached() && matches!(Release::of(host, true), Release::Cleaning(_));
         return Some(if is_cleaning { AllocationState::Preparing } else { AllocationState::Unavailable });
     }
     let is_orphan = hold.is_some() && !is_held_for_cluster(situation);
@@ -242,21 +243,14 @@ fn check_orphan(situation: &HostSituation<'_>, claim: &Claim) -> Result<Option<H
     if !situation.is_verified {
         return Ok(Some(HostEffect::Verify));
     }
-    // The machine of the node that the host states takes the host again.
-    let is_foreign = host.foreign_owner().is_some();
-    let is_cleaned = host.claimed_plan().is_some_and(AnnouncedPlan::is_applied_clean);
-    if is_foreign || is_cleaned || carries_no_claim(host) {
+    // A host that states another owner is taken again by that one.
+    if Release::of(host, host.claimed_plan().is_some()).is_over() {
         return Ok(Some(HostEffect::Release));
     }
     if host.is_deleting {
         return Ok(Some(HostEffect::RemoveFinalizer));
     }
     Err(owner_missing(host, claim, "the host was not cleaned, and no machine gets it", "restore the machine"))
-}
-
-/// No plan of the claim was assigned, and the host reports none.
-fn carries_no_claim(host: &HostRecord) -> bool {
-    host.claimed_plan().is_none() && host.carries_nothing()
 }
 
 /// A plan of the claim was announced and has not ended.
@@ -267,43 +261,21 @@ fn has_plan_in_flight(host: &HostRecord) -> bool {
 /// The machine went without a clean: the host is cleaned when it attaches.
 fn clean_abandoned(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, Problem> {
     let host = situation.host;
-    // The claim was restored, and the node is of the one that got the host after it.
-    if host.foreign_owner().is_some() {
-        return Ok(Some(HostEffect::Release));
-    }
     // A plan that the host has not received yet would make it a node after its statement: the clean
     // plan replaces it.
-    if host.carries_nothing() && !has_plan_in_flight(host) {
-        return Ok(Some(HostEffect::Release));
-    }
-    if !host.is_known() {
-        return Ok(None);
-    }
-    let clean = claimed_clean(host);
-    if clean.is_some_and(AnnouncedPlan::is_applied_clean) {
-        return Ok(Some(HostEffect::Release));
-    }
-    if is_clean_due(host) {
-        let Some(stored) = situation.plan else { return Ok(Some(HostEffect::ReadPlan)) };
-        return match assignment::assign_clean(host, situation.spec, stored) {
-            Ok(assignment) => Ok(Some(HostEffect::Assign(assignment))),
-            Err(blocker) => Err(blocker.problem),
-        };
-    }
-    let is_running = clean.is_some_and(|plan| plan.state.is_none());
-    Ok((is_running && host.retries_clean).then_some(HostEffect::ForgetRetry))
-}
-
-/// The clean plan of the claim, where there is one.
-fn claimed_clean(host: &HostRecord) -> Option<&AnnouncedPlan> {
-    host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean)
-}
-
-/// True if an abandoned host that states a node gets a clean plan, or another one.
-fn is_clean_due(host: &HostRecord) -> bool {
-    match claimed_clean(host) {
-        None => true,
-        Some(plan) => plan.is_failed_clean() && host.retries_clean,
+    match Release::of(host, has_plan_in_flight(host)) {
+        Release::Foreign | Release::Cleaned(_) | Release::Unused => Ok(Some(HostEffect::Release)),
+        Release::Cleaning(_) => {
+            Ok((host.is_known() && host.retries_clean).then_some(HostEffect::ForgetRetry))
+        }
+        Release::CleanFailed(_) if !host.retries_clean => Ok(None),
+        // An abandoned host is cleaned when it attaches.
+        Release::Unstated | Release::CleanFailed(_) | Release::CleanDue if !host.is_known() => Ok(None),
+        Release::Unstated | Release::CleanFailed(_) | Release::CleanDue => {
+            let Some(stored) = situation.plan else { return Ok(Some(HostEffect::ReadPlan)) };
+            let assigned = assignment::assign_clean(host, situation.spec, stored);
+            assigned.map(|assignment| Some(HostEffect::Assign(assignment))).map_err(|blocker| blocker.problem)
+        }
     }
 }
 

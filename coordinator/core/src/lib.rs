@@ -33,6 +33,7 @@ pub mod problem;
 pub mod provider_id;
 pub mod reboot;
 pub mod registry_access;
+mod release;
 pub mod retry;
 #[cfg(test)]
 mod samples;

@@ -1,7 +1,7 @@
 //! From a node back to a free host.
 
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
@@ -9,6 +9,7 @@ use super::provision::{clean_failed, executing, grace_wake, in_flight};
 use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, foreign_node, link};
 use crate::host::{AnnouncedPlan, HostRecord};
 use crate::problem::{Blocker, Problem};
+use crate::release::Release;
 
 /// The machine in deletion holds `host`.
 pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
@@ -17,38 +18,31 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
     if foreign_node(situation, record).is_some() {
         return Outcome::from_effect(Effect::Release);
     }
-    let clean = record.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
-    if let Some(clean) = clean.filter(|plan| plan.is_applied_clean()) {
+    let demand = situation.demand;
+    let release = Release::of(record, was_used(situation, record));
+    if let Release::Cleaned(clean) = release {
         return link::remove_node(situation, record, clean);
     }
-    if situation.demand.release_without_clean || is_overdue(situation, record) {
+    if demand.release_without_clean || is_overdue(situation, record) {
         return link::abandon_host(situation, record);
     }
-    match clean {
+    match release {
+        Release::Foreign | Release::Unused | Release::Cleaned(_) => Outcome::from_effect(Effect::Release),
         // The clean that was asked for is announced, so that the request does not repeat the next one.
-        Some(plan) if plan.state.is_none() && situation.demand.retry_clean => {
-            Outcome::from_effect(Effect::ForgetRetry)
-        }
-        Some(plan) if plan.state.is_none() => follow_clean(situation, record, plan),
-        Some(plan) if plan.state == Some(PlanState::Failed) && !situation.demand.retry_clean => {
+        Release::Cleaning(_) if demand.retry_clean => Outcome::from_effect(Effect::ForgetRetry),
+        Release::Cleaning(plan) => follow_clean(situation, record, plan),
+        Release::CleanFailed(plan) if !demand.retry_clean => {
             let state = State::new(Phase::Preparing, Some(record));
             Outcome::from_blocker(state.with_allocation(AllocationState::Unavailable), clean_failed(plan))
         }
-        _ if was_never_used(situation, record) && record.carries_nothing() => {
-            Outcome::from_effect(Effect::Release)
-        }
-        _ if was_never_used(situation, record) && !record.is_known() => await_statement(situation, record),
-        // After a restore the host may carry the node of a machine that got it after this one.
-        None if record.carried.is_none() => await_statement(situation, record),
-        _ => assign_clean(situation, host),
+        Release::Unstated => await_statement(situation, record),
+        Release::CleanFailed(_) | Release::CleanDue => assign_clean(situation, host),
     }
 }
 
-/// No plan of the claim, no providerID: only the host can report that it carries
-/// nothing.
-fn was_never_used(situation: &Situation<'_>, host: &HostRecord) -> bool {
-    let carries = host.carried.as_ref().is_some_and(|carried| carried.node.is_some());
-    host.claimed_plan().is_none() && situation.demand.provider_id.is_none() && !carries
+/// A plan of the claim, a providerID, or the node on the host: what the host states is not all.
+fn was_used(situation: &Situation<'_>, host: &HostRecord) -> bool {
+    host.claimed_plan().is_some() || situation.demand.provider_id.is_some() || host.carried_node().is_some()
 }
 
 fn advise_dead_host() -> String {

@@ -7,13 +7,10 @@ use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
-use proto::plan::Generation;
 
 use super::{HostEffect, HostSituation};
-use crate::assignment::{Assignment, Wake};
+use crate::assignment::{Wake, assign_rendered};
 use crate::host::HostRecord;
-use crate::plan::custom::CustomPlan;
-use crate::plan::{PlanRecordError, StoredPlan};
 use crate::problem::Problem;
 
 /// Nothing announces a change of the Secret.
@@ -41,7 +38,7 @@ pub(super) fn check_request(situation: &HostSituation<'_>) -> (Option<HostEffect
         return (None, Some(Problem::of_cause(Reason::CustomPlanWaiting, message)));
     }
     let Some(stored) = situation.plan else { return (Some(HostEffect::ReadPlan), None) };
-    match assign(host, plan, stored) {
+    match assign_rendered(host, stored, |generation| plan.render(generation)) {
         Ok(assignment) => (Some(HostEffect::AssignCustom(assignment)), None),
         Err(error) => (None, Some(invalid_plan(name, &format!("cannot be executed: {error}")))),
     }
@@ -72,30 +69,4 @@ fn find_obstacle(host: &HostRecord) -> Option<&'static str> {
     };
     let is_node = is_node && host.is_known() && host.carried_node().is_some() && !host.is_abandoned;
     (!is_node).then_some("the host is not the node of its machine yet, or not any more")
-}
-
-fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<Assignment, PlanRecordError> {
-    let newest = host.newest_generation();
-    if let StoredPlan::Record(found) = stored
-        && found.generation > newest
-        && plan.render(found.generation)?.0.checksum == found.checksum
-    {
-        return Ok(Assignment {
-            plan: found.clone(),
-            bytes: None,
-            lost: None,
-            resolved: None,
-            bootstrap_hash: None,
-            not_kept: vec![],
-        });
-    }
-    let (plan, bytes) = plan.render(Generation(newest.max(stored.generation()).0 + 1))?;
-    Ok(Assignment {
-        plan: Box::new(plan),
-        bytes: Some(bytes),
-        lost: None,
-        resolved: None,
-        bootstrap_hash: None,
-        not_kept: vec![],
-    })
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::samples;
-use coordinator_api::inventory::{CarriedStatus, MachineInventory, PlanState};
+use coordinator_api::inventory::{CarriedStatus, MachineInventory, PlanState, PlanType};
 use coordinator_api::names::annotation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
