@@ -228,6 +228,10 @@ pub struct Unsupported {
     pub kubelets: &'static [&'static str],
     /// Files that only a join writes.
     pub joined_by: &'static [&'static str],
+    /// The program by which bootstrap data starts a node.
+    pub program: &'static str,
+    /// Directories that its nodes alone have.
+    pub directories: &'static [&'static str],
 }
 
 /// Distributions whose nodes are known and refused: a clean would leave their credentials.
@@ -244,6 +248,8 @@ pub static UNSUPPORTED: [Unsupported; 2] = [
             "/var/lib/k0s/pki/ca.crt",
             "/var/lib/k0s/pki/ca.key",
         ],
+        program: "k0s",
+        directories: &["/etc/k0s", "/var/lib/k0s"],
     },
     Unsupported {
         name: "MicroK8s",
@@ -253,6 +259,8 @@ pub static UNSUPPORTED: [Unsupported; 2] = [
             "/var/snap/microk8s/current/credentials/client.config",
             "/var/snap/microk8s/current/credentials/kubelet.config",
         ],
+        program: "microk8s",
+        directories: &["/var/snap/microk8s"],
     },
 ];
 

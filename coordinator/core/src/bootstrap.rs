@@ -12,6 +12,7 @@
 mod block;
 mod content;
 mod edit;
+mod foreign;
 mod kept;
 mod kubeadm;
 mod stated;
@@ -105,6 +106,12 @@ pub enum BootstrapError {
         "the user-data has {field}: cloud-init mounts disks for data in the first boot alone, and no clean empties them; leave it out, and mount disks by units of the OS image"
     )]
     DataDisk { field: &'static str },
+    /// A distribution of Kubernetes of which a clean would leave credentials and data.
+    #[error(
+        "the user-data makes a node of {name}, of which no clean would remove everything: use a bootstrap provider of {}",
+        foreign::list_supported()
+    )]
+    Distribution { name: &'static str },
     /// The files, compressed ones among them, are too large to be looked into.
     #[error(
         "the files in the user-data have more than {} MiB when they are decoded: let the host download them instead",
@@ -208,9 +215,15 @@ fn check_header(data: &str) -> Result<(), BootstrapError> {
     Err(BootstrapError::NotCloudConfig(Looks::of_line(first)))
 }
 
+/// Refuses what a host cannot undo.
+fn check_content(document: &Node) -> Result<(), BootstrapError> {
+    foreign::check_distribution(document)?;
+    kept::check_disks(document)
+}
+
 fn collect_edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
     let document = parse_document(data)?;
-    kept::check_disks(&document)?;
+    check_content(&document)?;
     let mut edits = hostname_edits(&document, node)?;
     let files = document.find_entry("write_files").map_err(|error| duplicate_error(USER_DATA, &error))?;
     let Some((_, files)) = files else { return Ok(edits) };

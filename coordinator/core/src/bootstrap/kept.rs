@@ -69,7 +69,7 @@ fn is_enabled(ntp: &Node) -> bool {
     !ntp.is_null() && enabled.is_none_or(|enabled| !["false", "no", "off"].contains(&enabled))
 }
 
-fn is_below(path: &str, directories: &[impl AsRef<str>]) -> bool {
+pub(super) fn is_below(path: &str, directories: &[impl AsRef<str>]) -> bool {
     directories.iter().map(AsRef::as_ref).any(|directory| {
         let rest = path.strip_prefix(directory.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

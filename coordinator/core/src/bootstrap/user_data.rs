@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::content::gunzip_bytes;
 use super::tree::{self, Value};
-use super::{BootstrapError, Looks, USER_DATA, kept, not_yaml};
+use super::{BootstrapError, Looks, USER_DATA, check_content, kept, not_yaml};
 
 pub(crate) const GZIP: [u8; 2] = [0x1f, 0x8b];
 const TEMPLATE: &str = "## template: jinja";
@@ -54,7 +54,7 @@ fn check_text(text: &str) -> Result<(), BootstrapError> {
     }
     if has_template {
         // An expression of a template may be anything until the host renders it.
-        return kept::read_mapping(text).map_or(Ok(()), |document| kept::check_disks(&document));
+        return kept::read_mapping(text).map_or(Ok(()), |document| check_content(&document));
     }
     check_mapping(text)
 }
@@ -73,7 +73,7 @@ fn check_mapping(text: &str) -> Result<(), BootstrapError> {
     let documents = tree::parse_tree(text).map_err(|error| not_yaml(USER_DATA, text, error))?;
     match documents.as_slice() {
         [] => Err(BootstrapError::Empty),
-        [root] if matches!(root.value, Value::Mapping { .. }) => kept::check_disks(root),
+        [root] if matches!(root.value, Value::Mapping { .. }) => check_content(root),
         [root, ..] => {
             let message = "it is not one mapping".to_owned();
             Err(not_yaml(USER_DATA, text, tree::NotYaml { line: root.line, message }))
