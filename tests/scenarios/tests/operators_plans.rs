@@ -76,7 +76,7 @@ async fn refused_plan_holds_up_nothing_else() {
 }
 
 // Fault: an operator asks for a plan of their own on a free host and on a node, and for plans of other kinds.
-// Shown: condition `CustomPlanAccepted` of the MachineInventory: `CustomPlanInvalid` or `CustomPlanWaiting`; results in its plan Secret.
+// Shown: condition `CustomPlanAccepted` of the MachineInventory: `CustomPlanInvalid`; results in its plan Secret.
 #[tokio::test(start_paused = true)]
 async fn an_operators_plan_runs_once_beside_the_lifecycle() {
     let mut world = World::new().await;

@@ -96,7 +96,7 @@ async fn oversized_report_is_refused() {
 }
 
 // Fault: a host floods its stream with messages that cost more than they say.
-// Shown: host console and log: `BadRequest`, or that it reports too often.
+// Shown: host console and log: that a stream has one Hello, or that it reports too often.
 #[tokio::test]
 async fn stream_ends_at_the_second_hello() {
     use wire::host_message::Message;

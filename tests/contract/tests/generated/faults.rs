@@ -70,7 +70,7 @@ fn faults_are_documented() {
     text.push_str("\nEach row has a fault, its visible signs, and the test that plays it.\n");
     for (directory, title, demand) in SOURCES {
         let mut faults = vec![];
-        read_directory(&checkout(directory), "", &mut faults);
+        read_directory(&checkout(directory), "", demand, &mut faults);
         assert!(!faults.is_empty(), "no fault in {directory}");
         let _ = write!(text, "\n## {title}\n\nTests in `{directory}`.\n");
         for fault in &faults {
@@ -115,20 +115,20 @@ fn is_demanded(fault: &Fault, demand: Demand) -> bool {
     }
 }
 
-fn read_directory(directory: &Path, prefix: &str, faults: &mut Vec<Fault>) {
+fn read_directory(directory: &Path, prefix: &str, demand: Demand, faults: &mut Vec<Fault>) {
     let mut entries: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         let name = path.file_stem().unwrap().to_str().unwrap();
         if path.is_dir() {
-            read_directory(&path, &format!("{prefix}{name}::"), faults);
+            read_directory(&path, &format!("{prefix}{name}::"), demand, faults);
         } else {
-            read_file(&fs::read_to_string(&path).unwrap(), &format!("{prefix}{name}"), faults);
+            read_file(&fs::read_to_string(&path).unwrap(), &format!("{prefix}{name}"), demand, faults);
         }
     }
 }
 
-fn read_file(source: &str, module: &str, faults: &mut Vec<Fault>) {
+fn read_file(source: &str, module: &str, demand: Demand, faults: &mut Vec<Fault>) {
     let mut told: Vec<(String, String)> = vec![];
     let mut elsewhere = None;
     for line in source.lines().map(str::trim) {
@@ -148,31 +148,44 @@ fn read_file(source: &str, module: &str, faults: &mut Vec<Fault>) {
             let _ = write!(open, " {more}");
         } else if let Some((_, declared)) = line.split_once("fn ") {
             let name = declared.split('(').next().unwrap_or_default();
-            let seen = elsewhere.take().map_or_else(|| list_looks(source, name), str::to_owned);
+            let (bodies, elsewhere) = (reached_bodies(source, name), elsewhere.take());
             for (what, shown) in told.drain(..) {
-                check_codes(&shown, source, name);
-                faults.push(Fault { what, shown, seen: seen.clone(), test: format!("{module}::{name}") });
+                // Tests of real hosts assert in functions of other files.
+                let near = if demand == Demand::No { &[source][..] } else { &bodies };
+                check_codes(&shown, source, near, name);
+                let seen = elsewhere.map_or_else(|| list_looks(&bodies, &shown), str::to_owned);
+                faults.push(Fault { what, shown, seen, test: format!("{module}::{name}") });
             }
         }
     }
 }
 
-/// Commands of an operator, from the calls of the test and of the functions that the test calls.
-fn list_looks(source: &str, test: &str) -> String {
+/// The test and the functions of its file that it calls, directly or not.
+fn reached_bodies<'a>(source: &'a str, test: &str) -> Vec<&'a str> {
     let functions = split_functions(source);
-    let (mut pending, mut visited, mut looks) = (vec![test], BTreeSet::new(), BTreeSet::new());
+    let (mut pending, mut visited, mut bodies) = (vec![test], BTreeSet::new(), vec![]);
     while let Some(name) = pending.pop() {
-        let Some(body) = functions.get(name).filter(|_| visited.insert(name)) else { continue };
-        for (call, command, answer) in LOOKS {
-            for arguments in body.split(call).skip(1) {
-                let literal = arguments.split('"').nth(1).unwrap_or_default();
-                let kind = literal.split('/').next().unwrap_or_default().to_lowercase();
-                looks.insert(format!("{}{answer}", code(&format!("{command} {kind}"))));
-            }
-        }
+        let Some(body) = functions.get(name).filter(|_| visited.insert(name.to_owned())) else { continue };
+        bodies.push(*body);
         pending
             .extend(functions.keys().filter(|other| body.contains(&format!("{other}("))).map(String::as_str));
     }
+    bodies
+}
+
+/// Commands of an operator, and answers to the host, from the calls of the test.
+fn list_looks(bodies: &[&str], shown: &str) -> String {
+    let mut looks = BTreeSet::new();
+    for (call, command, answer) in LOOKS {
+        for arguments in bodies.iter().flat_map(|body| body.split(call).skip(1)) {
+            let literal = arguments.split('"').nth(1).unwrap_or_default();
+            let kind = literal.split('/').next().unwrap_or_default().to_lowercase();
+            looks.insert(format!("{}{answer}", code(&format!("{command} {kind}"))));
+        }
+    }
+    let codes = list_codes(shown);
+    let refused = Refusal::ALL.iter().map(|refusal| refusal.code()).filter(|code| codes.contains(code));
+    looks.extend(refused.map(|refusal| format!("answer {}", code(refusal))));
     looks.into_iter().collect::<Vec<_>>().join(", ")
 }
 
@@ -195,11 +208,24 @@ fn split_functions(source: &str) -> BTreeMap<String, &str> {
     starts.filter_map(function).chain(scenarios).collect()
 }
 
-/// Asserts that the file of the test names each reason that its comment promises.
-fn check_codes(shown: &str, source: &str, test: &str) {
+/// Asserts that the test names each reason and refusal that its comment promises, and its file the
+/// conditions.
+fn check_codes(shown: &str, source: &str, bodies: &[&str], test: &str) {
     assert!(!shown.is_empty(), "{test} does not say what is shown");
-    for quoted in shown.split('`').skip(1).step_by(2) {
-        let is_reason = quoted.chars().all(char::is_alphanumeric) && quoted.starts_with(char::is_uppercase);
-        assert!(!is_reason || source.contains(quoted), "{test} promises {quoted}, its file does not name it");
+    for promised in list_codes(shown) {
+        let is_answer = Reason::all().any(|reason| reason.as_str() == promised)
+            || Refusal::ALL.iter().any(|refusal| refusal.code() == promised);
+        let is_named = bodies.iter().any(|body| body.contains(promised));
+        assert!(
+            is_named || (!is_answer && source.contains(promised)),
+            "{test} promises {promised}, and names it nowhere"
+        );
     }
+}
+
+/// Conditions, reasons and refusals in backticks.
+fn list_codes(shown: &str) -> Vec<&str> {
+    let is_code =
+        |text: &&str| text.chars().all(char::is_alphanumeric) && text.starts_with(char::is_uppercase);
+    shown.split('`').skip(1).step_by(2).filter(is_code).collect()
 }
