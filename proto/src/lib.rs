@@ -17,6 +17,7 @@ pub mod fields;
 pub mod generate;
 pub mod limits;
 pub mod plan;
+pub mod platform;
 pub mod proof;
 pub mod refusal;
 pub mod size;

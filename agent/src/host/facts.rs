@@ -8,6 +8,7 @@ mod joined_disks;
 pub mod memory;
 pub mod nics;
 pub mod os_release;
+mod platform;
 pub mod probe;
 pub mod processors;
 pub mod smbios;
@@ -44,6 +45,7 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
         agent_version: own_version().to_string(),
         registration_address: network.and_then(find_address).unwrap_or_default(),
         architecture: std::env::consts::ARCH.to_owned(),
+        platform: Some(platform::read(root)),
     };
     facts.smbios.truncate(limits::SMBIOS_SECTIONS);
     facts.disks.truncate(limits::DISKS);

@@ -47,6 +47,9 @@ pub enum Type {
     /// `MachineInventory`: the host reported a network with parts that no plan replays; present
     /// while there are such parts.
     NetworkIncomplete,
+    /// `MachineInventory`: kernel, control groups, systemd and `SELinux` of the host are as the agent
+    /// and Kubernetes need them; present while one is not.
+    PlatformSupported,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
     /// `MachineInventory`: a token or an operator admitted the host.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Hardware that the host reported when it registered or attached last.
+/// Hardware and platform that the host reported when it registered or attached last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HardwareStatus {
@@ -19,6 +19,9 @@ pub struct HardwareStatus {
     /// All disks of the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskStatus>,
+    /// What the running system lacks of the minimum, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub below_minimum: Vec<String>,
 }
 
 /// A disk.

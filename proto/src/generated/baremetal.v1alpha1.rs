@@ -44,6 +44,8 @@ pub struct HostFacts {
     /// Architecture by its name in uname(1), for example x86_64 or aarch64.
     #[prost(string, tag = "19")]
     pub architecture: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "20")]
+    pub platform: ::core::option::Option<Platform>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -95,6 +97,24 @@ pub struct OperatingSystem {
     pub image: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
     pub cpe_name: ::prost::alloc::string::String,
+}
+/// What the agent and Kubernetes need of the running system.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Platform {
+    /// Release of the kernel, as uname(1) prints it.
+    #[prost(string, tag = "1")]
+    pub kernel: ::prost::alloc::string::String,
+    /// Version of the control groups: 1 or 2; 0 if unknown.
+    #[prost(uint32, tag = "2")]
+    pub control_groups: u32,
+    /// Version of systemd, for example 254; 0 if unknown.
+    #[prost(uint32, tag = "3")]
+    pub systemd: u32,
+    /// SELinux refuses what its policy does not allow.
+    #[prost(bool, tag = "4")]
+    pub selinux_enforcing: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

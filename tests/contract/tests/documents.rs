@@ -109,3 +109,17 @@ fn versions_are_those_of_the_tests() {
     let earlier = format!("Kubernetes {} is", find_version("kubernetes-earlier", "k8s.io/kubernetes"));
     assert!(text.contains(&earlier), "docs/versions.md lacks `{earlier}`");
 }
+
+#[test]
+fn minimum_versions_are_those_that_hosts_compare() {
+    let text = read("docs/versions.md");
+    let (major, minor) = proto::platform::KERNEL;
+    let rows = [
+        format!("| Linux | {major}.{minor} |"),
+        format!("| control groups | version {} |", proto::platform::CONTROL_GROUPS),
+        format!("| systemd | {} |", proto::platform::SYSTEMD),
+    ];
+    for wanted in rows {
+        assert!(text.contains(&wanted), "docs/versions.md lacks a row that begins with `{wanted}`");
+    }
+}

@@ -101,7 +101,7 @@ reasons! {
         "the bootstrap provider has not written the bootstrap data Secret of the Machine yet"
         "none: the machine continues when the Secret exists; if it is not written, look at the bootstrap configuration of the Machine and at the control plane of the Cluster";
     act BootstrapInvalid
-        "the bootstrap data is no cloud-config, is too large, mounts disks for data, or names another host or providerID"
+        "the bootstrap data is no cloud-config, is too large, mounts disks for data, is of k0s or MicroK8s, or names another host or providerID"
         "correct the bootstrap configuration (KubeadmConfigTemplate or the Secret), then delete the Machine";
     act BootstrapFilesNotKept
         "the bootstrap data writes files, users or time servers to paths that the OS image resets at each boot"
@@ -222,6 +222,9 @@ reasons! {
     act NetworkPartsNotReplayed
         "the host registered with a network of which no plan replays some parts, such as a parameter of a bond that network-config does not have"
         "if the host needs them, give its network in spec.network of the MachineInventory; parameters of a bond need keyfiles and an image with NetworkManager";
+    act PlatformBelowMinimum
+        "kernel, control groups, systemd or SELinux of the running system are not as the agent and Kubernetes need them"
+        "build the base ISO and the OS image from a newer distribution, or switch SELinux to permissive in them: docs/versions.md";
     wait RebootWaiting
         "the host executes a plan, is not admitted, or has never attached, so that it cannot be asked to reboot yet"
         "none: the host is asked to reboot when it can be; to withdraw the request, remove its annotation";

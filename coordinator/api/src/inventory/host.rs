@@ -40,7 +40,7 @@ pub struct HostStatus {
     pub left_behind: Vec<String>,
     /// Version of the agent.
     pub agent_version: String,
-    /// Processors, memory, disks.
+    /// Processors, memory, disks, and what the system lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareStatus>,
     /// The plan and node that the host carries. Absent: the installed system has not

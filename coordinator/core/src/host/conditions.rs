@@ -40,6 +40,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
     updates.extend(network_incomplete(inventory));
+    updates.extend(platform_condition(inventory));
     updates.extend(state_condition(inventory));
     updates.extend(journal_condition(inventory));
     updates.extend(coordinator_condition(inventory));
@@ -68,6 +69,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
         (Type::JournalReadable, is_shown(Type::JournalReadable)),
         (Type::FieldsIgnored, !ignored.is_empty()),
         (Type::NetworkIncomplete, is_shown(Type::NetworkIncomplete)),
+        (Type::PlatformSupported, is_shown(Type::PlatformSupported)),
         (Type::BootOrderSet, is_shown(Type::BootOrderSet)),
     ];
     let status = inventory.status.get_or_insert_default();
@@ -205,6 +207,16 @@ fn boot_order_condition(install: &InstallStatus) -> Option<ConditionUpdate> {
     Some(condition.with_next_action(
         "switch the host off, take the seed ISO out, switch it on; then put the disk first in the firmware's boot order",
     ))
+}
+
+/// Only gaps are shown. The host is used nevertheless: a distribution may have the parts that count.
+fn platform_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let gaps = &inventory.status.as_ref()?.host.as_ref()?.hardware.as_ref()?.below_minimum;
+    if gaps.is_empty() {
+        return None;
+    }
+    let condition = condition_false(Type::PlatformSupported, Reason::PlatformBelowMinimum, gaps.join("; "));
+    Some(condition.with_next_action("build base ISO and OS image as docs/versions.md says"))
 }
 
 /// Only a failure is shown.

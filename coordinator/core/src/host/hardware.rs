@@ -1,6 +1,7 @@
 //! The hardware that a host reports, bounded, and the capacity of a node on it.
 
 use coordinator_api::hardware::{DiskStatus, HardwareStatus};
+use proto::platform::list_gaps;
 use proto::v1alpha1::{Disk, HostFacts};
 
 /// Disks that a status names.
@@ -27,6 +28,14 @@ pub fn describe_hardware(facts: &HostFacts) -> HardwareStatus {
         cpu_threads: i64::from(facts.cpu_threads.max(threads)),
         memory_bytes: clamp_bytes(facts.memory_bytes),
         disks: facts.disks.iter().take(DISKS).map(describe_disk).collect(),
+        below_minimum: facts
+            .platform
+            .as_ref()
+            .map(list_gaps)
+            .unwrap_or_default()
+            .iter()
+            .map(|gap| bound_text(gap))
+            .collect(),
     }
 }
 

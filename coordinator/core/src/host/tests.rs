@@ -8,6 +8,7 @@ use super::*;
 use crate::plan::{PlanEnd, render};
 use crate::samples;
 use coordinator_api::conditions::{Type, find_condition};
+use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
     AgentUpdateState, AgentUpdateStatus, AllocationState, InstallState, MachineInventoryStatus,
 };
@@ -144,6 +145,20 @@ fn attach_keeps_a_newer_announcement() {
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
+}
+
+#[test]
+fn gaps_of_the_platform_are_shown_alone() {
+    let with_gaps = |gaps: &[&str]| {
+        let below_minimum = gaps.iter().map(|gap| (*gap).to_owned()).collect();
+        let mut status = MachineInventoryStatus::default();
+        status.host.get_or_insert_default().hardware =
+            Some(HardwareStatus { below_minimum, ..HardwareStatus::default() });
+        with_status(status)
+    };
+    let inventory = with_gaps(&["Linux 4.18 is older than 5.8"]);
+    assert_eq!(shown(&inventory, Type::PlatformSupported, NOW), pair("False", "PlatformBelowMinimum"));
+    assert_eq!(shown(&with_gaps(&[]), Type::PlatformSupported, NOW), pair("", ""));
 }
 
 #[test]

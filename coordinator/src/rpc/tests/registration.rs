@@ -368,6 +368,26 @@ async fn network_that_is_not_replayed_is_told() {
     world.expect_why("machineinventory/m-a", "NetworkPartsNotReplayed", "use_carrier=0", action).await;
 }
 
+// Fault: a host registers whose system is older than the minimum.
+// Shown: condition `PlatformSupported` of the MachineInventory, with each part; the host is installed.
+#[tokio::test]
+async fn platform_below_the_minimum_is_told() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    let old =
+        wire::Platform { kernel: "5.3.18-default".into(), control_groups: 1, ..wire::Platform::default() };
+    request.facts.as_mut().unwrap().platform = Some(old);
+    link.complete(request).await.unwrap();
+    world.settled("m-a").await;
+    let chain = host.certificate(&world.authority, Role::Installed);
+    let _attached = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    let cause = "Linux 5.3.18-default is older than 5.8; control groups have version 1";
+    world.expect_why("machineinventory/m-a", "PlatformBelowMinimum", cause, "docs/versions.md").await;
+}
+
 // Fault: a host reports without a pause.
 // Shown: a metric; what is above the limit is refused.
 #[tokio::test]
