@@ -24,11 +24,13 @@ pub const PUBLIC: u32 = 0o644;
 
 /// Replaces `path` by `content`, 0600. After a failure the file has its old content, or the new
 /// content without proof that it is on the disk.
+#[track_caller]
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write_with_mode(path, content, SECRET)
 }
 
 /// Like [`write`]. Where there is no room, the file `ballast` of the same file system is removed.
+#[track_caller]
 pub fn write_with_ballast(path: &Path, content: &[u8], ballast: &Path) -> Result<(), Failure> {
     match write(path, content) {
         Err(failure) if failure.class == FailureClass::NoSpace && ballast.exists() => {
@@ -41,6 +43,7 @@ pub fn write_with_ballast(path: &Path, content: &[u8], ballast: &Path) -> Result
 }
 
 /// Replaces `path` by `content` with permissions `mode`.
+#[track_caller]
 pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
     let temporary = temporary_path(path);
     failpoint("durable::write::before");
@@ -52,6 +55,7 @@ pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), Fai
 }
 
 /// Replaces `path` by `value` as JSON, 0600.
+#[track_caller]
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_vec_pretty(value).map_err(io::Error::from).on("write", path)?;
     write(path, &text)
@@ -140,9 +144,14 @@ fn record_flushed(what: Flushed, _: &Path) -> io::Result<()> {
 }
 
 /// Removes the file `path`; a missing file is no error.
+#[track_caller]
 pub fn remove(path: &Path) -> Result<(), Failure> {
+    failpoint("durable::remove::before");
     match fs::remove_file(path) {
-        Ok(()) => flush_parent(path),
+        Ok(()) => {
+            failpoint("durable::remove::removed");
+            flush_parent(path)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).on("remove", path),
     }
@@ -169,6 +178,7 @@ pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), Failure>
 
 /// Replaces the directory `path` by one with these files, 0700 and 0600. The exchange is atomic, so
 /// that no crash leaves files of two generations side by side.
+#[track_caller]
 pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Failure> {
     let temporary = temporary_path(path);
     remove_tree(&temporary)?;
@@ -195,6 +205,7 @@ pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Fai
 
 /// Removes the former directory that a crash within [`replace_directory`] left, because it may hold
 /// secrets.
+#[track_caller]
 pub fn remove_temporary(path: &Path) -> Result<(), Failure> {
     remove_tree(&temporary_path(path))
 }
@@ -213,22 +224,26 @@ fn cannot_exchange(error: &io::Error) -> bool {
 
 /// Removes the former directory first, because an overlay does not rename it either. A crash in
 /// between leaves no directory instead of files of two generations, and the caller writes it again.
+#[track_caller]
 fn replace_by_rename(temporary: &Path, path: &Path) -> Result<(), Failure> {
     remove_tree(path)?;
     fs::rename(temporary, path).on("replace", path)
 }
 
 /// Removes the directory `path` with all its content; a missing directory is no error.
+#[track_caller]
 pub fn remove_directory(path: &Path) -> Result<(), Failure> {
     remove_tree(&temporary_path(path))?;
     remove_tree(path)
 }
 
 /// Overwrites the files first, because the directory may hold secrets.
+#[track_caller]
 fn remove_tree(path: &Path) -> Result<(), Failure> {
     for Readable { path, error } in overwrite_directory(path, Flush::Files) {
         tracing::warn!(path = %path.display(), %error, "cannot overwrite secret file before deleting it");
     }
+    failpoint("durable::directory::overwritten");
     match fs::remove_dir_all(path) {
         // This flush keeps a power cut from bringing secrets of a former node back.
         Ok(()) => flush_parent(path),

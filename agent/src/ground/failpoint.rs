@@ -6,13 +6,15 @@
 pub fn failpoint(_name: &'static str) {}
 
 /// Dies by SIGKILL at the hit that the test chose: `FAILPOINT_KILL_AT` counts the hits of a process
-/// from 1, and `FAILPOINT_LOG` names a file that gets the name of every hit.
+/// from 1, and `FAILPOINT_LOG` names a file that gets the name of every hit, and its place: the call
+/// of [`crate::ground::durable`], where the failpoint is within it.
 ///
 /// # Panics
 ///
 /// If the test's log cannot be written.
 #[cfg(feature = "failpoints")]
 #[allow(clippy::expect_used)]
+#[track_caller]
 pub fn failpoint(name: &'static str) {
     use std::io::Write;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,8 @@ pub fn failpoint(name: &'static str) {
     if let Some(log) = std::env::var_os("FAILPOINT_LOG") {
         let mut file =
             std::fs::OpenOptions::new().append(true).create(true).open(log).expect("the failpoint log opens");
-        writeln!(file, "{name}").expect("the failpoint log takes a line");
+        let place = std::panic::Location::caller();
+        writeln!(file, "{name} {}:{}", place.file(), place.line()).expect("the failpoint log takes a line");
     }
     let kill_at = std::env::var("FAILPOINT_KILL_AT").ok();
     if kill_at.and_then(|text| text.parse().ok()) == Some(hit) {
