@@ -43,22 +43,24 @@ impl Backoff {
         }
     }
 
-    /// Waits before the next attempt.
+    /// Waits before the next attempt, up to a bound that doubles with each failure.
     pub async fn wait(&mut self) {
-        let mut random = [0; 4];
-        // If no randomness is available, the middle of the range is used.
-        let random =
-            SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
-        let pause = self.compute_delay(random);
+        let pause = self.compute_bound().mul_f64(draw_fraction());
         self.failures = self.failures.saturating_add(1);
         tokio::time::sleep(pause).await;
     }
 
-    /// A time between zero and a bound that doubles with each failure.
-    fn compute_delay(&self, random: u32) -> Duration {
-        let bound = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.longest);
-        bound.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    /// The upper bound of the next wait.
+    fn compute_bound(&self) -> Duration {
+        self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.longest)
     }
+}
+
+/// A number between 0 and 1. If no randomness is available, it is 1/2.
+pub fn draw_fraction() -> f64 {
+    let mut random = [0; 4];
+    let random = SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
+    f64::from(random) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]
@@ -76,14 +78,16 @@ mod tests {
 
     #[test]
     fn the_backoff_doubles_up_to_thirty_seconds() {
-        for (name, failures, random, want) in [
-            ("first, unlucky", 0, u32::MAX, 500),
-            ("second, unlucky", 1, u32::MAX, 1000),
-            ("third, lucky", 2, 0, 0),
-            ("after hours", 4000, u32::MAX, 30_000),
-        ] {
+        for (failures, want) in [(0, 500), (1, 1000), (2, 2000), (4000, 30_000)] {
             let backoff = Backoff { failures, ..Backoff::default() };
-            assert_eq!(backoff.compute_delay(random), Duration::from_millis(want), "{name}");
+            assert_eq!(backoff.compute_bound(), Duration::from_millis(want), "after {failures}");
         }
+    }
+
+    #[test]
+    fn fractions_differ_between_zero_and_one() {
+        let drawn: Vec<_> = (0..8).map(|_| draw_fraction()).collect();
+        assert!(drawn.iter().all(|fraction| (0.0..=1.0).contains(fraction)), "{drawn:?}");
+        assert!(drawn.iter().any(|fraction| fraction.to_bits() != drawn[0].to_bits()), "{drawn:?}");
     }
 }

@@ -84,7 +84,7 @@ impl Certificate {
         self.not_before + self.life() * 2 / 3
     }
 
-    pub(super) fn life(&self) -> Duration {
+    pub fn life(&self) -> Duration {
         self.not_after.duration_since(self.not_before).unwrap_or(Duration::ZERO)
     }
 }

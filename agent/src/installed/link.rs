@@ -32,7 +32,7 @@ use crate::client::calls::{Caller, host_client};
 use crate::client::error::{Answer, CallError};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
-use crate::ground::backoff::Backoff;
+use crate::ground::backoff::{Backoff, draw_fraction};
 use crate::ground::failure::{Context as _, Failure};
 use crate::ground::paths::Root;
 use crate::host::facts;
@@ -53,6 +53,8 @@ const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
 const STATE_CHECK: Duration = Duration::from_mins(1);
 /// Shortest time between two renewals, even if the host's clock is wrong.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
+/// Certificates that became due while the coordinator was away are renewed over this time.
+const RENEWAL_SPREAD: Duration = Duration::from_mins(10);
 
 /// The reason for which the agent exits without a failure. The unit starts it again, and
 /// [`crate::update::launch`] chooses the agent.
@@ -248,7 +250,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .ok()
             .flatten();
         let wait = self.identity.renewal_wait(&certificate, SystemTime::now());
-        let renewal = Instant::now() + wait.max(RENEWAL_PAUSE);
+        // A short life, as in tests, leaves less time for the spread.
+        let spread = RENEWAL_SPREAD.min(certificate.life() / 60).mul_f64(draw_fraction());
+        let renewal = Instant::now() + wait.max(RENEWAL_PAUSE + spread);
         let mut attached = Attached {
             client,
             exporter: session.exporter,

@@ -23,7 +23,7 @@ use tpm2_protocol::frame::{
 use tpm2_protocol::{TpmMarshal, TpmWriter};
 
 use super::channel::Channel;
-use super::error::{TpmError, broken, interrupted, invalid_challenge, is_busy, misfit};
+use super::error::{CREATE_PRIMARY, TpmError, broken, interrupted, invalid_challenge, is_busy, misfit};
 use super::keys::{no_cipher, select_registers};
 use crate::ground::failure::{Failure, describe_cause};
 
@@ -121,7 +121,7 @@ impl Tpm {
             outside_info: Tpm2bData::default(),
             creation_pcr: TpmlPcrSelection::default(),
         };
-        let answer: TpmCreatePrimaryResponse = self.run("CreatePrimary", &command, &[empty_password()])?;
+        let answer: TpmCreatePrimaryResponse = self.run(CREATE_PRIMARY, &command, &[empty_password()])?;
         let [handle] = answer.handles;
         self.loaded.push(handle);
         Ok((handle, answer.out_public.inner))

@@ -25,12 +25,17 @@ impl From<TpmError> for Failure {
     fn from(error: TpmError) -> Self {
         match error {
             TpmError::Refused { command, code } => {
-                Self::input_output(format!("the TPM refused {command} ({code})"), action_for(code.base()))
+                let message = format!("the TPM refused {command} ({code})");
+                let action = if command == CREATE_PRIMARY { key_action(code.base()) } else { None };
+                Self::input_output(message, action.unwrap_or_else(|| action_for(code.base())))
             }
             TpmError::Failed(failure) => failure,
         }
     }
 }
+
+/// The command that makes a key.
+pub(super) const CREATE_PRIMARY: &str = "CreatePrimary";
 
 const SWITCH_OFF: &str = "switch the host off and on again; if it persists, update the TPM's firmware, or switch the TPM off in the firmware setup and set emulate-tpm: true on the MachineRegistration";
 
@@ -90,9 +95,33 @@ fn action_for(code: TpmRcBase) -> &'static str {
     }
 }
 
+/// A TPM without RSA refuses the type or a parameter of each key that the agent needs.
+fn key_action(code: TpmRcBase) -> Option<&'static str> {
+    let is_unknown = matches!(
+        code,
+        TpmRcBase::Asymmetric | TpmRcBase::Type | TpmRcBase::Value | TpmRcBase::KeySize | TpmRcBase::Scheme
+    );
+    is_unknown.then_some(
+        "the TPM has no RSA keys of 2048 bits, which the identity needs: switch the TPM off in the firmware setup and set emulate-tpm: true on the MachineRegistration",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tpm_without_rsa_leads_to_a_software_key() {
+        let action = |command, code| {
+            let code = TpmRc::try_from(code).unwrap();
+            Failure::from(TpmError::Refused { command, code }).next_action
+        };
+        for code in [0x2c1, 0x2ca, 0x2c4, 0x2c7, 0x2d2] {
+            assert!(action(CREATE_PRIMARY, code).contains("emulate-tpm: true"), "{code:#x}");
+            assert!(action("Quote", code).contains("firmware, or clear"), "{code:#x}");
+        }
+        assert!(action(CREATE_PRIMARY, 0x9a2).contains("password"));
+    }
 
     #[test]
     fn codes_lead_to_their_action() {
