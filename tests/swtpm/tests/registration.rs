@@ -199,6 +199,44 @@ async fn installed_system_proves_its_boot_by_the_tpm() {
     world.check_invariants().await;
 }
 
+// Fault: a host whose identity is in a TPM has none when a clean ends, for which it needs the next key.
+// Shown: host console and Event of the MachineInventory: `BadProof`; the host is not free until it has its TPM.
+#[tokio::test(start_paused = true)]
+async fn next_key_of_a_clean_needs_a_quote() {
+    let mut world = registered(false).await;
+    let tpm = Swtpm::start();
+    boot(&mut world, HOST, Some(&tpm));
+    wait_available(&world).await;
+    world.apply_catalog().await;
+    world.apply_cluster("c1").await;
+    world.apply_pool("pool", &[HOST]).await;
+    let installed = certified_key(&world);
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", HOST).await;
+    let second = certified_key(&world);
+    assert_ne!(second, installed, "the quote renewed the key");
+    world.apply_machine("m-2").await;
+    world.wait_running("m-2").await;
+    reboot(&mut world, HOST, None);
+    world.advance_time(Duration::from_mins(2)).await;
+    world.delete_machine("m-2").await;
+    world.advance_time(Duration::from_mins(10)).await;
+    world.expect_event("MachineInventory", HOST, "BadProof", "the host sent no quote of its TPM");
+    assert!(!world.is_available(HOST), "no clean ends by the key of the tenancy");
+    reboot(&mut world, HOST, Some(&tpm));
+    world.wait_released("m-2", HOST).await;
+    assert_ne!(certified_key(&world), second);
+    world.check_invariants().await;
+}
+
+/// Hash of the key whose certificate the host used last.
+fn certified_key(world: &World) -> String {
+    let object = world.get_object("machineinventories.elemental.cattle.io", HOST).unwrap();
+    object["status"]["host"]["certifiedKey"]["hash"].as_str().unwrap_or_default().to_owned()
+}
+
 // Fault: the disk of a host with TPM is copied, or its TPM is replaced.
 // Shown: host console: the TPM is gone, or another one; the host cannot register.
 #[tokio::test(start_paused = true)]
