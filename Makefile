@@ -15,6 +15,8 @@ CYCLONEDX_VERSION := 0.5.9
 CYCLONEDX := $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)/bin/cargo-cyclonedx
 ABOUT_VERSION := 0.9.3
 ABOUT := $(CACHE)/tools/cargo-about-$(ABOUT_VERSION)/bin/cargo-about
+MUTANTS_VERSION := 27.1.0
+MUTANTS := $(CACHE)/tools/cargo-mutants-$(MUTANTS_VERSION)/bin/cargo-mutants
 # It is in every ISO and in every OS image.
 AGENT_BYTES := 7340032
 # Static programs are for the architecture of the machine that builds them.
@@ -146,6 +148,14 @@ stories: ## Play CASES=1000 random stories (MINUTES=m ends the search earlier, b
 	cargo test --package scenarios --test scenarios properties::random_events -- --nocapture 2>$(CARGO_TARGET_DIR)/stories/log && code=0 || code=$$?
 	[ $$code = 0 ] && grep '^stories ' $(CARGO_TARGET_DIR)/stories/log || tail -300 $(CARGO_TARGET_DIR)/stories/log
 	exit $$code
+
+.PHONY: mutants
+mutants: $(MUTANTS) ## Change coordinator-core and the agent's plan engine in one place at a time, and list the changes that no test notices (days; SHARD=3/200 changes a part)
+	@$(MUTANTS) mutants --package coordinator-core --package agent --file 'coordinator/core/src/**/*.rs' --file 'agent/src/plan/**/*.rs' $(if $(SHARD),--shard $(SHARD)) --output $(CARGO_TARGET_DIR) -- --lib --tests
+
+$(MUTANTS):
+	@echo 'building cargo-mutants $(MUTANTS_VERSION) (once, about 3 min)…' >&2
+	cargo install --quiet --locked cargo-mutants --version $(MUTANTS_VERSION) --root $(CACHE)/tools/cargo-mutants-$(MUTANTS_VERSION)
 
 # Coverage for libFuzzer by a stable toolchain: instrumentation without a sanitizer, because unsafe code is denied.
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks
