@@ -2,9 +2,13 @@
 //!
 //! A file under its own SHA-256 never changes, so that a running download continues while another
 //! version of the same base arrives.
+//!
+//! `execute` fetches, and has neither the cache nor Secrets, so that a process of its own can do it
+//! ([`serve`]). [`BaseImages`] keeps what arrives.
 
 mod directory;
 mod error;
+mod execute;
 mod fetch;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -17,37 +21,32 @@ mod manifest;
 mod pointer;
 mod registry;
 mod secrets;
+pub mod serve;
+mod socket;
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use coordinator_api::object::Namespace;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image::base::{BaseSource, parse_base};
 use coordinator_core::seed_image::platform::Platform;
 use coordinator_core::seed_image::{Base, BaseRecord};
-use http::{HeaderMap, Uri, header};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use futures::{Stream, StreamExt as _};
 use kube::Client;
 use tokio::fs;
 
-use crate::egress::{self, Target, Targets};
+use crate::egress::{self, Target};
 use crate::permits::Permits;
-use crate::telemetry::chain;
-use fetch::Fetcher;
-use keep::{Arrived, KeepError, Writer};
+use execute::{Executor, Order, Step};
+use keep::{Arrived, Writer, run_blocking};
 use ledger::Ledger;
 use limits::BaseImageLimits;
 
 pub use error::BaseImageError;
 pub use ledger::Lease;
-
-/// A fetch ends after this time without a byte from the server.
-const SILENCE: Duration = Duration::from_mins(1);
 
 /// A base ISO on the local disk.
 #[derive(Clone, Debug)]
@@ -122,6 +121,14 @@ impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
     }
 }
 
+/// Name of a base in errors and in the log.
+fn shown(source: &BaseSource, text: &str) -> String {
+    match source {
+        BaseSource::Image(image) => image.whole(),
+        BaseSource::Url(_) | BaseSource::File(_) => shown_url(text),
+    }
+}
+
 /// The URL without user and query, which may be credentials.
 fn shown_url(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or(text);
@@ -135,9 +142,10 @@ type KeyLock = tokio::sync::Mutex<()>;
 
 /// The base ISOs of a cache directory.
 pub struct BaseImages {
-    directory: PathBuf,
     limits: BaseImageLimits,
-    fetcher: Fetcher,
+    /// Servers that are not asked.
+    refused: Vec<Target>,
+    executor: Executor,
     ledger: Arc<Ledger>,
     client: Option<Client>,
     hosts: Platform,
@@ -151,15 +159,13 @@ pub struct BaseImages {
 struct AllPermits {
     /// For an answer of a server, which takes a buffer, and up to an hour.
     fetch: Permits<Namespace>,
-    /// For layers of an image, whose search takes a thread and the window of a decoder.
-    search: Permits<Namespace>,
     /// For an ISO, whose directories are read and whose checksum is made.
     make: Permits<Namespace>,
 }
 
 impl Default for AllPermits {
     fn default() -> Self {
-        Self { fetch: Permits::new(128, 16), search: Permits::new(8, 2), make: Permits::new(2, 1) }
+        Self { fetch: Permits::new(128, 16), make: Permits::new(2, 1) }
     }
 }
 
@@ -173,18 +179,17 @@ impl BaseImages {
     /// incomplete ones are removed.
     pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
         let ledger = Ledger::open(&directory, limits.cache_size)
-            .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
+            .map_err(|source| BaseImageError::Cache { path: directory, source })?;
+        let ledger = Arc::new(ledger);
         let mut refused = egress::list_services(std::env::vars_os());
         let networks = limits.refuse_base.iter().chain(&limits.own_addresses);
         refused.extend(networks.copied().map(Target::Network));
-        let targets = Targets::new(limits.allow_base.clone(), refused);
-        let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
         // The image of the coordinator has the agent for the same architecture.
         let hosts = Platform::of_architecture(std::env::consts::ARCH).unwrap_or(Platform::Amd64);
         Ok(Self {
-            directory,
             limits,
-            fetcher,
+            refused,
+            executor: Executor::new(ledger.clone()),
             ledger,
             client: None,
             hosts,
@@ -234,16 +239,13 @@ impl BaseImages {
         let _permit = self.permits.fetch.acquire(&wanted.namespace).await;
         let fetched = async {
             match &source {
-                BaseSource::Image(image) => self.fetch_from_registry(&wanted, image, &key, digest).await,
-                BaseSource::Url(uri) => {
-                    let arrived = self.fetch_from_server(&wanted, uri.clone()).await?;
-                    let image = self.store_file(&shown_url(&wanted.text), arrived, digest)?;
-                    self.point_to(&wanted.pointer_keys(&key, &image.sha256), image).await
+                BaseSource::Image(_) | BaseSource::Url(_) => {
+                    self.fetch_from_server(&wanted, &source, &key, digest).await
                 }
                 BaseSource::File(path) => {
                     let arrived = self.copy_from_directory(path.clone()).await?;
-                    let image = self.store_file(&shown_url(&wanted.text), arrived, digest)?;
-                    self.point_to(&wanted.pointer_keys(&key, &image.sha256), image).await
+                    let image = self.store_file(&shown(&source, &wanted.text), arrived, digest)?;
+                    self.name_image(&wanted, &key, image, None).await
                 }
             }
         };
@@ -292,59 +294,88 @@ impl BaseImages {
         lock
     }
 
-    fn store_error(&self, source: io::Error) -> BaseImageError {
-        BaseImageError::Cache { path: self.directory.clone(), source }
+    /// Reads the Secrets of the base, because who executes the order has no access to the API.
+    async fn make_order(&self, wanted: &Wanted, source: &BaseSource) -> Result<Order, BaseImageError> {
+        let client = self.client.as_ref();
+        let credentials = match source {
+            BaseSource::Image(image) => secrets::read_credentials(client, wanted, image).await?,
+            BaseSource::Url(_) | BaseSource::File(_) => None,
+        };
+        Ok(Order {
+            text: wanted.text.clone(),
+            namespace: wanted.namespace.to_string(),
+            manifest: wanted.manifest.clone(),
+            hosts: self.hosts,
+            size: self.limits.base_image_size,
+            pull_secret: wanted.pull_secret.clone(),
+            credentials,
+            authorities: secrets::read_authorities(client, wanted).await?,
+            allowed: self.limits.allow_base.clone(),
+            refused: self.refused.clone(),
+        })
     }
 
-    fn keep_error(&self, url: &str, error: KeepError) -> BaseImageError {
-        match error {
-            KeepError::TooLarge => BaseImageError::TooLarge { url: url.to_owned() },
-            KeepError::Read(source) => BaseImageError::Unreadable { url: url.to_owned(), source },
-            KeepError::Write(source) => self.store_error(source),
-            KeepError::Full => BaseImageError::Full,
+    /// Has the order executed, by another process if there is a socket.
+    fn execute(&self, order: Order) -> impl Stream<Item = Result<Step, BaseImageError>> + Send {
+        match &self.limits.base_image_socket {
+            Some(socket) => socket::send_order(socket, &self.ledger, order).left_stream(),
+            None => self.executor.execute(order).right_stream(),
         }
     }
 
-    async fn fetcher_for(&self, wanted: &Wanted) -> Result<Option<Fetcher>, BaseImageError> {
-        let authorities = secrets::read_authorities(self.client.as_ref(), wanted).await?;
-        let is_own = !authorities.is_empty();
-        is_own.then(|| self.fetcher.with_authorities(authorities)).transpose()
+    /// Fetches the layers of an image only if no stored file has the digest of the manifest. The file
+    /// may have been fetched under another tag or with other credentials.
+    async fn fetch_from_server(
+        &self,
+        wanted: &Wanted,
+        source: &BaseSource,
+        key: &str,
+        digest: Option<&str>,
+    ) -> Result<BaseImage, BaseImageError> {
+        let mut steps = pin!(self.execute(self.make_order(wanted, source).await?));
+        let mut manifest = None;
+        while let Some(step) = steps.next().await {
+            match step? {
+                Step::Resolved(resolved) => {
+                    if let Some(stored) = self.find_stored(&resolved, digest).await {
+                        return self.name_image(wanted, key, stored, Some(resolved)).await;
+                    }
+                    manifest = Some(resolved);
+                }
+                Step::Arrived(arrived) => {
+                    let image = self.store_file(&shown(source, &wanted.text), arrived, digest)?;
+                    return self.name_image(wanted, key, image, manifest).await;
+                }
+            }
+        }
+        Err(BaseImageError::away("it ended without an answer"))
     }
 
-    async fn fetch_from_server(&self, wanted: &Wanted, uri: Uri) -> Result<Arrived, BaseImageError> {
-        let url = &*shown_url(&wanted.text);
-        let own = self.fetcher_for(wanted).await?;
-        let fetcher = own.as_ref().unwrap_or(&self.fetcher);
-        let response = fetcher.follow_redirects(url, uri, HeaderMap::new()).await?;
-        if !response.status().is_success() {
-            return Err(BaseImageError::Status { url: url.to_owned(), status: response.status() });
-        }
-        let announced = response.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|size| size > self.limits.base_image_size) {
-            return Err(BaseImageError::TooLarge { url: url.to_owned() });
-        }
-        let mut body = response.into_body();
-        let created = Writer::create(&self.ledger, self.limits.base_image_size);
-        let mut writer = created.map_err(|error| self.keep_error(url, error))?;
-        while let Some(data) = next_data(url, &mut body).await? {
-            let written = run_blocking(move || writer.write(&data).map(|()| writer)).await;
-            writer = written.map_err(|error| self.keep_error(url, error))?;
-        }
-        run_blocking(move || writer.finish()).await.map_err(|error| self.keep_error(url, error))
+    /// Lets the names of an image lead to it.
+    async fn name_image(
+        &self,
+        wanted: &Wanted,
+        key: &str,
+        image: BaseImage,
+        manifest: Option<String>,
+    ) -> Result<BaseImage, BaseImageError> {
+        let mut keys = wanted.pointer_keys(key, &image.sha256);
+        keys.extend(manifest.clone());
+        self.point_to(&keys, BaseImage { manifest, ..image }).await
     }
 
     async fn copy_from_directory(&self, path: String) -> Result<Arrived, BaseImageError> {
         let url = format!("file://{path}");
         let (directory, limit) = (self.limits.base_image_directory.clone(), self.limits.base_image_size);
         let ledger = self.ledger.clone();
-        let copying = tokio::task::spawn_blocking(move || {
-            let mut file = directory::open_below(directory.as_deref(), &path)?;
-            Ok(Writer::create(&ledger, limit).and_then(|writer| writer.copy_from(&mut file)))
+        let copied = run_blocking(move || {
+            let mut file = match directory::open_below(directory.as_deref(), &path) {
+                Ok(file) => file,
+                Err(error) => return Ok(Err(error)),
+            };
+            Writer::create(&ledger, limit).and_then(|writer| writer.copy_from(&mut file)).map(Ok)
         });
-        let copied: Result<_, BaseImageError> =
-            copying.await.map_err(|stopped| self.store_error(io::Error::other(stopped)))?;
-        copied?.map_err(|error| self.keep_error(&url, error))
+        copied.await.map_err(|error| error.describe(&url, &self.ledger))?
     }
 
     /// Renames an arrived file to its checksum.
@@ -357,31 +388,10 @@ impl BaseImages {
         let Arrived { path: temporary, sha256, size, in_flight } = arrived;
         check_digest(url, &sha256, digest)?;
         let path = self.ledger.file_path(&sha256);
-        temporary.persist(&path).map_err(|error| self.store_error(error.error))?;
+        temporary.persist(&path).map_err(|error| self.ledger.store_error(error.error))?;
         let lease = in_flight.finish_file(&sha256);
         tracing::info!(url, size, sha256, "base image fetched");
         Ok(BaseImage { path, size, sha256, manifest: None, lease })
-    }
-}
-
-/// Runs work on the disk on a thread of its own, because hosts wait for this one.
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
-) -> Result<T, KeepError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|stopped| Err(KeepError::Write(io::Error::other(stopped))))
-}
-
-/// The next bytes of a body; `None` is its end.
-async fn next_data(url: &str, body: &mut Incoming) -> Result<Option<bytes::Bytes>, BaseImageError> {
-    loop {
-        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
-        let frame = frame.map_err(|_| BaseImageError::fetch(url, "the server sends nothing any more"))?;
-        let frame = frame.transpose().map_err(|error| BaseImageError::fetch(url, chain(&error)))?;
-        let Some(frame) = frame else { return Ok(None) };
-        if let Ok(data) = frame.into_data() {
-            return Ok(Some(data));
-        }
     }
 }
 

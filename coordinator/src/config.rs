@@ -1,17 +1,18 @@
 //! Command line and environment.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use coordinator_api::names;
 
 use crate::base_image::limits::BaseImageLimits;
 use crate::egress::WorkloadTargets;
 use crate::key::Key;
 use crate::lease::ElectionTimes;
-use crate::quantities::parse_duration;
+use crate::quantities::{parse_bytes, parse_duration};
 use crate::telemetry::LoggingFormat;
 
 /// Turns bare metal into Kubernetes nodes.
@@ -93,6 +94,46 @@ pub struct Config {
     pub workload_targets: WorkloadTargets,
     #[command(flatten)]
     pub connections: ConnectionLimits,
+}
+
+/// Fetches base images for a coordinator, and reads their layers, without access to Kubernetes
+/// and without the certificate authority.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "fetch-base-images")]
+pub struct FetcherConfig {
+    /// Socket on which the coordinator is served, and beside which base images arrive until the
+    /// coordinator has copied them.
+    #[arg(long, env = "BASE_IMAGE_SOCKET")]
+    pub base_image_socket: PathBuf,
+    /// Size of all base images together that arrive at a time; bytes, or with Ki, Mi, Gi.
+    #[arg(long, env = "ARRIVING_SIZE", default_value = "16Gi", value_parser = parse_bytes)]
+    pub arriving_size: u64,
+    /// Asks the process at the socket if it answers, and ends.
+    #[arg(long)]
+    pub check: bool,
+    /// Format of log lines.
+    #[arg(long, env = "LOGGING_FORMAT", value_enum, default_value = "text")]
+    pub logging_format: LoggingFormat,
+}
+
+/// The two programs of the binary.
+#[derive(Clone, Debug)]
+pub enum Program {
+    Coordinator(Box<Config>),
+    Fetcher(FetcherConfig),
+}
+
+impl Program {
+    /// Parses the arguments of a process, the name of its binary first.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        // The flags that the coordinator needs are none of the subcommand.
+        let command = Config::command().subcommand(FetcherConfig::command()).subcommand_negates_reqs(true);
+        let matches = command.try_get_matches_from(arguments)?;
+        match matches.subcommand() {
+            Some((_, matches)) => FetcherConfig::from_arg_matches(matches).map(Self::Fetcher),
+            None => Config::from_arg_matches(&matches).map(|config| Self::Coordinator(config.into())),
+        }
+    }
 }
 
 /// The kinds of Cluster API Provider Metal3 that are served.
@@ -270,6 +311,19 @@ mod tests {
         let limits = parse(&["--source-handshakes=7", "--idle-timeout=90s"]).unwrap().connections;
         assert_eq!((limits.source_handshakes, limits.idle_timeout), (7, Duration::from_secs(90)));
         assert!(parse(&["--idle-timeout=-1s"]).is_err());
+    }
+
+    #[test]
+    fn subcommand_needs_no_flag_of_the_coordinator() {
+        let parse = |arguments: &[&str]| Program::parse(["c"].iter().chain(arguments).map(OsString::from));
+        let fetcher = parse(&["fetch-base-images", "--base-image-socket=/a/b", "--arriving-size=1Gi"]);
+        let Ok(Program::Fetcher(fetcher)) = fetcher else { panic!("{fetcher:?}") };
+        assert_eq!((fetcher.base_image_socket, fetcher.arriving_size), ("/a/b".into(), 1 << 30));
+        let coordinator = parse(&["--server-url=https://c", "--own-namespace=own"]);
+        assert!(matches!(coordinator, Ok(Program::Coordinator(_))), "{coordinator:?}");
+        assert!(parse(&["--server-url=https://c"]).is_err(), "a coordinator has a namespace");
+        assert!(parse(&["fetch-base-images"]).is_err(), "a fetcher has a socket");
+        assert!(parse(&["fetch-base-images", "--base-image-socket=/a", "--listen=[::]:1"]).is_err());
     }
 
     #[test]

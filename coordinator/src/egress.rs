@@ -13,10 +13,12 @@ use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::client::legacy::connect::dns::Name;
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use tower::Service;
 
 /// A host or network that is allowed (`--allow-base`, `--allow-workload`) or refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Target {
     Network(IpNet),
     Host(String),
@@ -34,6 +36,23 @@ impl FromStr for Target {
             return Err("give an address, a CIDR or a host name".to_owned());
         }
         Ok(Self::Host(text.to_ascii_lowercase()))
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Network(network) => network.to_string(),
+            Target::Host(name) => name,
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use coordinator::config::Config;
+use coordinator::base_image::serve::{check_server, serve_orders};
+use coordinator::config::{Config, FetcherConfig, Program};
 use coordinator::metrics::Metrics;
 use coordinator::shutdown::Shutdown;
 use coordinator::telemetry::{self, chain};
@@ -14,7 +14,15 @@ use tokio::sync::watch;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let config = Config::parse();
+    match Program::parse(std::env::args_os()) {
+        Ok(Program::Coordinator(config)) => coordinate(*config).await,
+        Ok(Program::Fetcher(config)) if config.check => check_fetcher(&config).await,
+        Ok(Program::Fetcher(config)) => fetch_base_images(&config).await,
+        Err(error) => error.exit(),
+    }
+}
+
+async fn coordinate(config: Config) -> ExitCode {
     telemetry::start_logging(config.logging_format);
     let traces = match Traces::from_environment(&config.instance) {
         Ok(traces) => traces,
@@ -23,12 +31,7 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (end, shutdown) = watch::channel(false);
-    tokio::spawn(async move {
-        wait_for_signal().await;
-        end.send_replace(true);
-    });
-    let code = serve_until(config, traces.clone(), shutdown).await;
+    let code = serve_until(config, traces.clone(), end_by_signal()).await;
     // The task fails only by a panic, which was shown.
     let _ = tokio::task::spawn_blocking(move || traces.send_rest()).await;
     code
@@ -50,6 +53,37 @@ async fn serve_until(config: Config, traces: Traces, shutdown: Shutdown) -> Exit
             ExitCode::FAILURE
         }
     }
+}
+
+async fn fetch_base_images(config: &FetcherConfig) -> ExitCode {
+    telemetry::start_logging(config.logging_format);
+    match serve_orders(&config.base_image_socket, config.arriving_size, end_by_signal()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "base images are not fetched any more");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The kubelet shows what a probe prints.
+async fn check_fetcher(config: &FetcherConfig) -> ExitCode {
+    match check_server(&config.base_image_socket).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fetch-base-images does not answer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn end_by_signal() -> Shutdown {
+    let (end, shutdown) = watch::channel(false);
+    tokio::spawn(async move {
+        wait_for_signal().await;
+        end.send_replace(true);
+    });
+    shutdown
 }
 
 async fn wait_for_signal() {

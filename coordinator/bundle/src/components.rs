@@ -186,6 +186,7 @@ fn list_variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
         "Deployment" => vec![
             ("/spec/replicas", "${BAREMETAL_REPLICAS:=2}".to_owned()),
             ("/spec/template/spec/containers/0/image", format!("${{BAREMETAL_IMAGE:={IMAGE}}}")),
+            ("/spec/template/spec/containers/1/image", format!("${{BAREMETAL_IMAGE:={IMAGE}}}")),
             // The URL has no default, because each site has its own.
             ("/spec/template/spec/containers/0/args/0", "--server-url=${BAREMETAL_SERVER_URL}".to_owned()),
             ("/spec/template/spec/containers/0/args/1", format!("--metal3=${{BAREMETAL_METAL3:={mode}}}")),
@@ -216,6 +217,7 @@ fn set_value(object: &mut Value, place: &str, value: String) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::COORDINATOR;
 
     #[test]
     fn clusterctl_components_carry_the_provider_label() {
@@ -242,6 +244,7 @@ mod tests {
             .map(|(_, after)| after.split([':', '}']).next().unwrap_or_default())
             .collect();
         names.sort_unstable();
+        names.dedup();
         let known = ["IMAGE", "MEMORY_LIMIT", "METAL3", "REPLICAS", "SERVER_URL", "SERVICE_TYPE"];
         assert_eq!(names, known.map(|name| format!("BAREMETAL_{name}")));
     }
@@ -271,6 +274,35 @@ mod tests {
         let values = sources.documents("chart/values.yaml").unwrap();
         let own = sources.architecture().unwrap();
         assert_eq!(values[0]["nodeSelector"][ARCHITECTURE].as_str(), Some(&*own));
+    }
+
+    /// What reads bytes of foreign servers has no way to the API server and to the authority's key.
+    #[test]
+    fn fetcher_of_base_images_has_no_credential() {
+        let objects = Sources::of_checkout().objects(Metal3::Full).unwrap();
+        let deployment = objects.iter().find(|object| kind(object) == "Deployment").unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["automountServiceAccountToken"], Value::Bool(false));
+        let [manager, fetcher] = &pod["containers"].as_sequence().unwrap()[..] else { panic!("{pod:?}") };
+        let mounts = |container: &Value| -> BTreeMap<String, String> {
+            let mounts = container["volumeMounts"].as_sequence().unwrap().iter();
+            let text = |mount: &Value, field: &str| mount[field].as_str().unwrap().to_owned();
+            mounts.map(|mount| (text(mount, "name"), text(mount, "mountPath"))).collect()
+        };
+        assert_eq!(mounts(fetcher).into_keys().collect::<Vec<_>>(), ["base-images"]);
+        let volumes = pod["volumes"].as_sequence().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == "base-images").unwrap();
+        assert!(volume.get("emptyDir").is_some(), "{volume:?}");
+        let environment = fetcher["env"].as_sequence().unwrap();
+        assert!(environment.iter().all(|variable| variable.get("valueFrom").is_none()), "{environment:?}");
+        assert!(fetcher.get("envFrom").is_none());
+        assert_eq!(mounts(manager)["service-account"], "/var/run/secrets/kubernetes.io/serviceaccount");
+        for field in ["image", "securityContext"] {
+            assert_eq!(fetcher[field], manager[field], "{field}");
+        }
+        let probe = &fetcher["livenessProbe"]["exec"]["command"];
+        assert_eq!(probe[0], format!("/{COORDINATOR}"), "it is restarted alone");
+        assert!(fetcher["resources"]["limits"].get("memory").is_some());
     }
 
     #[test]

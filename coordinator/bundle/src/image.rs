@@ -26,7 +26,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const CREATED: &str = "1970-01-01T00:00:00Z";
 /// User and group of the coordinator, which the Deployment names too.
 pub const USER: u64 = 65532;
-const COORDINATOR: &str = "usr/bin/baremetal-coordinator";
+pub(crate) const COORDINATOR: &str = "usr/bin/baremetal-coordinator";
 const AGENT: &str = "usr/share/baremetal/baremetal-agent";
 const NOTICES: &str = "usr/share/doc/baremetal/THIRD-PARTY-LICENSES.txt";
 const CACHE: &str = "var/cache/baremetal-coordinator/";

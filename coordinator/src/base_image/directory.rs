@@ -1,4 +1,4 @@
-//! Base ISOs on a volume of the coordinator.
+//! Base ISOs on a volume: of the coordinator, or between the coordinator and `fetch-base-images`.
 
 use std::fs::File;
 use std::io;
@@ -9,34 +9,34 @@ use rustix::io::Errno;
 
 use super::BaseImageError;
 
-/// Opens a file below `directory`. The kernel ensures that no part of the path and no symbolic link
-/// leads out of the directory.
+/// Opens a file below the directory that a `SeedImage` names.
 pub(super) fn open_below(directory: Option<&Path>, path: &str) -> Result<File, BaseImageError> {
     let url = format!("file://{path}");
     let Some(directory) = directory else { return Err(BaseImageError::Outside { url }) };
     let Ok(below) = Path::new(path).strip_prefix(directory) else {
         return Err(BaseImageError::Outside { url });
     };
-    let opened =
+    open_regular(directory, below).map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::XDEV | Errno::LOOP) => BaseImageError::Outside { url },
+        Some(Errno::NOENT | Errno::NOTDIR) => BaseImageError::NotFound { url },
+        _ => BaseImageError::Unreadable { url, source },
+    })
+}
+
+/// Opens a regular file. The kernel ensures that no part of the path and no symbolic link leads out of
+/// the directory.
+pub(super) fn open_regular(directory: &Path, below: &Path) -> io::Result<File> {
+    let directory =
         rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let opened = opened.map_err(|error| unreadable(&url, error))?;
+    let directory = directory.map_err(|error| io::Error::other(io::Error::from(error)))?;
     // `NONBLOCK`, because opening a pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let file = match rustix::fs::openat2(opened, below, flags, Mode::empty(), resolve) {
-        Ok(file) => File::from(file),
-        Err(Errno::XDEV | Errno::LOOP) => return Err(BaseImageError::Outside { url }),
-        Err(Errno::NOENT | Errno::NOTDIR) => return Err(BaseImageError::NotFound { url }),
-        Err(error) => return Err(unreadable(&url, error)),
-    };
-    if !file.metadata().map_err(|error| unreadable(&url, error))?.is_file() {
-        return Err(unreadable(&url, io::Error::other("it is no regular file")));
+    let file = File::from(rustix::fs::openat2(directory, below, flags, Mode::empty(), resolve)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
     }
     Ok(file)
-}
-
-fn unreadable(url: &str, error: impl Into<io::Error>) -> BaseImageError {
-    BaseImageError::Unreadable { url: url.to_owned(), source: error.into() }
 }
 
 #[cfg(test)]

@@ -9,11 +9,14 @@ use coordinator_core::seed_image::image_files::Ambiguous;
 use coordinator_core::seed_image::platform::Platform;
 use coordinator_core::seed_image::pull_secret::PullSecretError;
 use http::StatusCode;
+use serde::{Deserialize, Serialize};
 
-/// A failure to fetch or store a base image.
-#[derive(Debug, thiserror::Error)]
+/// A failure to fetch or store a base image. Failures that only the coordinator meets are not sent
+/// between processes.
+#[derive(Debug, Deserialize, Serialize, thiserror::Error)]
 pub enum BaseImageError {
     /// `spec.baseImage` is no valid base.
+    #[serde(skip)]
     #[error(transparent)]
     Refused(#[from] BaseRefusal),
     /// The server did not answer, or stopped in the middle.
@@ -21,7 +24,11 @@ pub enum BaseImageError {
     Fetch { url: String, reason: String },
     /// The server answered something else.
     #[error("{url} answers {status}: correct spec.baseImage or the server")]
-    Status { url: String, status: StatusCode },
+    Status {
+        url: String,
+        #[serde(with = "status_code")]
+        status: StatusCode,
+    },
     /// DNS has no address.
     #[error(
         "the host of {url}, or one that it redirects to, has no address: correct spec.baseImage or DNS; it is tried again"
@@ -36,6 +43,7 @@ pub enum BaseImageError {
     #[error("the registry refuses to show {image} to {user}: {action}, or correct spec.baseImage")]
     Unauthorized { image: String, user: String, action: String },
     /// A Secret cannot be read now.
+    #[serde(skip)]
     #[error("cannot read Secret {name}; it is tried again")]
     SecretUnread {
         name: String,
@@ -43,9 +51,11 @@ pub enum BaseImageError {
         source: Box<kube::Error>,
     },
     /// A Secret does not exist.
+    #[serde(skip)]
     #[error("Secret {name} of {field} does not exist in the namespace of the SeedImage: create it")]
-    SecretMissing { name: String, field: &'static str },
+    SecretMissing { name: String, field: String },
     /// The pull Secret has no credentials for the image.
+    #[serde(skip)]
     #[error("Secret {name} of spec.baseImagePullSecret {source}: correct it")]
     PullSecret { name: String, source: PullSecretError },
     /// The Secret has no certificates.
@@ -107,21 +117,46 @@ pub enum BaseImageError {
     Outside { url: String },
     /// A file of the directory cannot be read.
     #[error("cannot read {url}: check the volume of --base-image-directory; it is tried again")]
-    Unreadable { url: String, source: io::Error },
+    Unreadable {
+        url: String,
+        #[serde(with = "cause")]
+        source: io::Error,
+    },
     /// Every file of the cache is in use.
-    #[error("the cache of base images is full of images that are in use: raise --cache-size")]
+    #[error(
+        "the volume of base images is full of images that are in use: raise --cache-size, or --arriving-size of fetch-base-images"
+    )]
     Full,
     /// The cache directory cannot be read or written.
     #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
-    Cache { path: PathBuf, source: io::Error },
+    Cache {
+        path: PathBuf,
+        #[serde(with = "cause")]
+        source: io::Error,
+    },
     /// The system has no root certificates.
     #[error("cannot set up https: install the ca-certificates of the system")]
-    Tls(#[source] io::Error),
+    Tls(
+        #[source]
+        #[serde(with = "cause")]
+        io::Error,
+    ),
+    /// The process of `--base-image-socket` does not answer, or ended in the middle.
+    #[error("fetch-base-images does not answer; it is tried again")]
+    Away(
+        #[source]
+        #[serde(with = "cause")]
+        io::Error,
+    ),
 }
 
 impl BaseImageError {
     pub(super) fn fetch(url: &str, reason: impl Into<String>) -> Self {
         Self::Fetch { url: url.to_owned(), reason: reason.into() }
+    }
+
+    pub(super) fn away(reason: &str) -> Self {
+        Self::Away(io::Error::other(reason))
     }
 
     /// An image without a file that can only be the base ISO.
@@ -150,6 +185,9 @@ impl BaseImageError {
             Self::Unreadable { .. } => Some(
                 "spec.baseImage cannot be read from --base-image-directory: the coordinator's log has the cause. It is tried again",
             ),
+            Self::Away(_) => Some(
+                "the process that fetches base images does not answer: see the container base-images of the coordinator and its log. It is tried again",
+            ),
             _ => None,
         }
     }
@@ -176,6 +214,7 @@ impl BaseImageError {
                 Reason::BaseImageDigestMismatch
             }
             Self::Slow { .. } => Reason::BaseImageTimedOut,
+            Self::Away(_) => Reason::BaseImageFetcherUnavailable,
             Self::Full | Self::Cache { .. } | Self::Tls(_) => Reason::SeedImageBuildFailure,
         }
     }
@@ -210,7 +249,8 @@ impl BaseImageError {
             | Self::Unreadable { .. }
             | Self::Full
             | Self::Cache { .. }
-            | Self::Tls(_) => false,
+            | Self::Tls(_)
+            | Self::Away(_) => false,
         }
     }
 
@@ -224,5 +264,82 @@ impl BaseImageError {
                 | Self::NoIso { .. }
                 | Self::SeveralIsos { .. }
         )
+    }
+}
+
+/// A status code as its number.
+mod status_code {
+    use http::StatusCode;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    pub(super) fn serialize<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u16(status.as_u16())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StatusCode, D::Error> {
+        StatusCode::from_u16(u16::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// A cause as its text.
+mod cause {
+    use std::io;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(cause: &io::Error, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(cause)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<io::Error, D::Error> {
+        String::deserialize(deserializer).map(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::chain;
+
+    #[test]
+    fn errors_keep_their_meaning_between_processes() {
+        let url = || "https://h.example/a.iso".to_owned();
+        let image = || "r.example/os:v1".to_owned();
+        let failure = || io::Error::from_raw_os_error(28);
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let (user, action) = ("anonymous users".to_owned(), "name a Secret".to_owned());
+        for error in [
+            BaseImageError::fetch("https://h.example/a.iso", "no answer in time"),
+            BaseImageError::Status { url: url(), status },
+            BaseImageError::Status { url: url(), status: StatusCode::NOT_FOUND },
+            BaseImageError::HostUnknown { url: url() },
+            BaseImageError::Untrusted { url: url(), reason: "UnknownIssuer".to_owned() },
+            BaseImageError::Unauthorized { image: image(), user, action },
+            BaseImageError::NotFound { url: url() },
+            BaseImageError::Malformed { image: image(), reason: "it has no layers".to_owned() },
+            BaseImageError::NoIso { image: image() },
+            BaseImageError::SeveralIsos { image: image(), files: "a, b".to_owned() },
+            BaseImageError::Platform {
+                image: image(),
+                found: "linux/s390x".to_owned(),
+                hosts: Platform::Arm64,
+            },
+            BaseImageError::TooLarge { url: url() },
+            BaseImageError::Corrupt { image: image(), digest: "sha256:0".to_owned() },
+            BaseImageError::Full,
+            BaseImageError::Cache { path: "/var/a".into(), source: failure() },
+            BaseImageError::Tls(failure()),
+        ] {
+            let text = serde_json::to_string(&error).unwrap();
+            let read: BaseImageError = serde_json::from_str(&text).unwrap();
+            let meaning = |error: &BaseImageError| {
+                let ends = (error.is_terminal(), error.is_fetched_in_vain());
+                (chain(error), error.neutral_text(), error.reason(), ends)
+            };
+            assert_eq!(meaning(&read), meaning(&error));
+        }
+        let own = BaseImageError::SecretMissing { name: "a".to_owned(), field: "b".to_owned() };
+        assert!(serde_json::to_string(&own).is_err(), "only the coordinator meets it");
     }
 }

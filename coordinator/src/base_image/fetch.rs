@@ -2,23 +2,26 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Uri, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
-use super::{BaseImageError, SILENCE};
+use super::BaseImageError;
 use crate::egress::{Targets, UnknownHost};
 use crate::telemetry::chain;
 
 const REDIRECTS: usize = 5;
+/// A fetch ends after this time without a byte from the server.
+pub(super) const SILENCE: Duration = Duration::from_mins(1);
 
 /// Asks servers for base images.
 #[derive(Debug)]
@@ -28,27 +31,22 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Trusts the authorities of the system.
-    pub(super) fn new(targets: Targets) -> Result<Self, BaseImageError> {
-        let builder = ClientConfig::builder_with_provider(provider());
-        let config = builder.with_safe_default_protocol_versions().map_err(io::Error::other);
-        let config = config.and_then(ConfigBuilderExt::with_native_roots).map_err(BaseImageError::Tls)?;
-        Ok(Self::with_config(targets, config.with_no_client_auth()))
-    }
-
     /// Trusts `authorities` and those of the system, because a registry with a private authority may
     /// redirect to a server with a public one.
-    pub(super) fn with_authorities(
-        &self,
+    pub(super) fn new(
+        targets: Targets,
         authorities: Vec<CertificateDer<'static>>,
     ) -> Result<Self, BaseImageError> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots.add_parsable_certificates(authorities);
+        if roots.is_empty() {
+            return Err(BaseImageError::Tls(io::Error::other("there are no root certificates")));
+        }
         let builder = ClientConfig::builder_with_provider(provider());
         let config = builder.with_safe_default_protocol_versions().map_err(io::Error::other);
         let config = config.map_err(BaseImageError::Tls)?.with_root_certificates(roots);
-        Ok(Self::with_config(self.targets.clone(), config.with_no_client_auth()))
+        Ok(Self::with_config(targets, config.with_no_client_auth()))
     }
 
     fn with_config(targets: Targets, config: ClientConfig) -> Self {

@@ -1,60 +1,31 @@
-//! Fetches the base ISO from an image of a registry.
+//! Fetches the base ISO out of the layers of an image.
 
 use bytes::Bytes;
 use coordinator_core::seed_image::image_files::Ambiguous;
 use futures::future;
 use hyper::body::Incoming;
-use oci_spec::distribution::Reference;
 use oci_spec::image::Descriptor;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
+use super::execute::{Executor, next_data};
 use super::keep::Arrived;
 use super::layer::{Extraction, LayerError};
 use super::registry::Registry;
-use super::{BaseImage, BaseImageError, BaseImages, Wanted, manifest, next_data, secrets};
+use super::{BaseImageError, manifest};
 
 /// Number of pieces of a layer that may wait for the disk.
 const WAITING: usize = 16;
 
-impl BaseImages {
-    /// Fetches the layers only if no stored file has the digest of the manifest. The file may have
-    /// been fetched under another tag or with other credentials.
-    pub(super) async fn fetch_from_registry(
-        &self,
-        wanted: &Wanted,
-        image: &Reference,
-        key: &str,
-        digest: Option<&str>,
-    ) -> Result<BaseImage, BaseImageError> {
-        let credentials = secrets::read_credentials(self.client.as_ref(), wanted, image).await?;
-        let own = self.fetcher_for(wanted).await?;
-        let fetcher = own.as_ref().unwrap_or(&self.fetcher);
-        let mut registry = Registry::new(fetcher, image, wanted, credentials);
-        let pinned = wanted.manifest.as_deref().or(image.digest());
-        let reference = pinned.or(image.tag()).unwrap_or("latest");
-        let resolved = manifest::resolve_image(&mut registry, reference, self.hosts).await?;
-        let stored = self.find_stored(&resolved.digest, digest).await;
-        let image = if let Some(stored) = stored {
-            stored
-        } else {
-            let _permit = self.permits.search.acquire(&wanted.namespace).await;
-            let arrived = self.fetch_layers(&mut registry, &resolved.layers).await?;
-            self.store_file(&registry.shown, arrived, digest)?
-        };
-        let mut keys = wanted.pointer_keys(key, &image.sha256);
-        keys.push(resolved.digest.clone());
-        self.point_to(&keys, BaseImage { manifest: Some(resolved.digest), ..image }).await
-    }
-
+impl Executor {
     /// Fetches all layers, from the top down, because only the last one tells if the image has a
     /// single ISO.
-    async fn fetch_layers(
+    pub(super) async fn fetch_layers(
         &self,
         registry: &mut Registry<'_>,
         layers: &[Descriptor],
+        limit: u64,
     ) -> Result<Arrived, BaseImageError> {
-        let limit = self.limits.base_image_size;
         let total = layers.iter().fold(0, |total: u64, layer| total.saturating_add(layer.size()));
         if total > limit {
             return Err(BaseImageError::TooLarge { url: registry.shown.clone() });
@@ -82,14 +53,14 @@ impl BaseImages {
         let sent = send_pieces(&registry.shown, response.into_body(), layer, sender);
         let (sent, scanned) = future::join(sent, scan).await;
         let (extraction, scanned) =
-            scanned.map_err(|stopped| self.store_error(std::io::Error::other(stopped)))?;
+            scanned.map_err(|stopped| self.ledger.store_error(std::io::Error::other(stopped)))?;
         // This error comes first, because it is the cause if the scan stopped.
         sent?;
         match scanned {
             Ok(()) => Ok(extraction),
             Err(LayerError::Stopped) => Err(registry.fetch_error("a layer stopped")),
             Err(LayerError::Malformed(why)) => Err(registry.malformed(&format!("layer {digest}: {why}"))),
-            Err(LayerError::Keep(error)) => Err(self.keep_error(&registry.shown, error)),
+            Err(LayerError::Keep(error)) => Err(error.describe(&registry.shown, &self.ledger)),
         }
     }
 }

@@ -41,6 +41,26 @@ pub(super) enum KeepError {
     Full,
 }
 
+impl KeepError {
+    /// The failure to keep the file of `url`.
+    pub(super) fn describe(self, url: &str, ledger: &Ledger) -> BaseImageError {
+        match self {
+            Self::TooLarge => BaseImageError::TooLarge { url: url.to_owned() },
+            Self::Read(source) => BaseImageError::Unreadable { url: url.to_owned(), source },
+            Self::Write(source) => ledger.store_error(source),
+            Self::Full => BaseImageError::Full,
+        }
+    }
+}
+
+/// Runs work on the disk on a thread of its own, because hosts wait for this one.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
+) -> Result<T, KeepError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|stopped| Err(KeepError::Write(io::Error::other(stopped))))
+}
+
 impl Writer {
     pub(super) fn create(ledger: &Arc<Ledger>, limit: u64) -> Result<Self, KeepError> {
         let made = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(ledger.directory());

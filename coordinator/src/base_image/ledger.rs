@@ -84,6 +84,11 @@ impl Ledger {
         &self.directory
     }
 
+    /// The failure to read or write the directory.
+    pub(super) fn store_error(&self, source: io::Error) -> BaseImageError {
+        BaseImageError::Cache { path: self.directory.clone(), source }
+    }
+
     pub(super) fn file_path(&self, sha256: &str) -> PathBuf {
         self.directory.join(format!("{sha256}.iso"))
     }

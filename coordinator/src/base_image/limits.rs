@@ -18,6 +18,10 @@ pub struct BaseImageLimits {
     /// of every replica.
     #[arg(long, env = "BASE_IMAGE_DIRECTORY")]
     pub base_image_directory: Option<PathBuf>,
+    /// Socket of `fetch-base-images`, the process that fetches base images and reads
+    /// their layers. Without the flag the coordinator does so itself. The Deployment sets it.
+    #[arg(long, env = "BASE_IMAGE_SOCKET")]
+    pub base_image_socket: Option<PathBuf>,
     /// Time in which a base ISO has to arrive.
     #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
     pub base_image_timeout: Duration,
@@ -46,6 +50,7 @@ impl Default for BaseImageLimits {
         Self {
             base_image_size: 8 * GI,
             base_image_directory: None,
+            base_image_socket: None,
             base_image_timeout: Duration::from_hours(1),
             cache_size: 20 * GI,
             allow_base: vec![],

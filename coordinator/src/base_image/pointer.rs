@@ -31,7 +31,7 @@ impl Wanted {
 
 impl BaseImages {
     fn pointer_path(&self, key: &str) -> PathBuf {
-        self.directory.join(format!("{}{}", hex::encode(Sha256::digest(key)), ledger::POINTER))
+        self.ledger.directory().join(format!("{}{}", hex::encode(Sha256::digest(key)), ledger::POINTER))
     }
 
     /// Finds the stored base of a source. The pointer of a digest leads also to versions that the
@@ -66,9 +66,10 @@ impl BaseImages {
         }
         text.push('\n');
         for key in keys {
-            let (directory, path, text) = (self.directory.clone(), self.pointer_path(key), text.clone());
+            let directory = self.ledger.directory().to_owned();
+            let (path, text) = (self.pointer_path(key), text.clone());
             let written = tokio::task::spawn_blocking(move || replace_file(&directory, &path, &text)).await;
-            written.map_err(io::Error::other).flatten().map_err(|source| self.store_error(source))?;
+            written.map_err(io::Error::other).flatten().map_err(|source| self.ledger.store_error(source))?;
         }
         Ok(image)
     }

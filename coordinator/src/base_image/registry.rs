@@ -12,8 +12,9 @@ use hyper::body::Incoming;
 use oci_spec::distribution::Reference;
 use serde::Deserialize;
 
+use super::BaseImageError;
+use super::execute::Order;
 use super::fetch::Fetcher;
-use super::{BaseImageError, Wanted};
 
 /// Largest size in bytes of the answer of a token server.
 const TOKEN_SIZE: usize = 1 << 20;
@@ -27,7 +28,7 @@ pub(super) struct Registry<'a> {
     /// Name of the image in errors.
     pub(super) shown: String,
     pull_secret: Option<&'a str>,
-    credentials: Option<Credentials>,
+    credentials: Option<&'a Credentials>,
     authorization: Option<HeaderValue>,
 }
 
@@ -38,13 +39,8 @@ struct TokenAnswer {
 }
 
 impl<'a> Registry<'a> {
-    pub(super) fn new(
-        fetcher: &'a Fetcher,
-        image: &'a Reference,
-        wanted: &'a Wanted,
-        credentials: Option<Credentials>,
-    ) -> Self {
-        let pull_secret = wanted.pull_secret.as_deref();
+    pub(super) fn new(fetcher: &'a Fetcher, image: &'a Reference, order: &'a Order) -> Self {
+        let (pull_secret, credentials) = (order.pull_secret.as_deref(), order.credentials.as_ref());
         Self { fetcher, image, shown: image.whole(), pull_secret, credentials, authorization: None }
     }
 
@@ -113,7 +109,7 @@ impl<'a> Registry<'a> {
             let token = self.request_token(bearer).await?;
             return self.header_value(&format!("Bearer {token}"));
         }
-        match (find_challenge(&challenges, "basic"), &self.credentials) {
+        match (find_challenge(&challenges, "basic"), self.credentials) {
             (Some(_), Some(credentials)) => self.header_value(&basic(credentials)),
             _ => Err(self.unauthorized()),
         }
@@ -136,7 +132,7 @@ impl<'a> Registry<'a> {
         let uri = self.token_uri(challenge);
         let uri = uri.ok_or_else(|| self.fetch_error("its token server has no https URL"))?;
         let mut headers = HeaderMap::new();
-        if let Some(credentials) = &self.credentials {
+        if let Some(credentials) = self.credentials {
             headers.insert(header::AUTHORIZATION, self.header_value(&basic(credentials))?);
         }
         let response = self.fetcher.follow_redirects(&self.shown, uri, headers).await?;

@@ -23,28 +23,33 @@ pub(super) async fn read_credentials(
     found.map(Some).map_err(|source| BaseImageError::PullSecret { name: name.clone(), source })
 }
 
-/// Authorities in `spec.baseImageCASecret`.
+/// Authorities in `spec.baseImageCASecret`, as PEM.
 pub(super) async fn read_authorities(
     client: Option<&Client>,
     wanted: &Wanted,
-) -> Result<Vec<CertificateDer<'static>>, BaseImageError> {
-    let Some(name) = &wanted.authority_secret else { return Ok(vec![]) };
+) -> Result<Option<String>, BaseImageError> {
+    let Some(name) = &wanted.authority_secret else { return Ok(None) };
     let secret = read_secret(client, &wanted.namespace, name, "spec.baseImageCASecret").await?;
     let pem = secret.data.as_ref().and_then(|data| data.get(AUTHORITY_KEY));
-    let read = pem.map(|pem| CertificateDer::pem_slice_iter(&pem.0).collect::<Result<Vec<_>, _>>());
-    match read {
-        Some(Ok(found)) if !found.is_empty() => Ok(found),
+    let pem = pem.map(|pem| String::from_utf8_lossy(&pem.0).into_owned());
+    match pem {
+        Some(pem) if !parse_authorities(&pem).is_empty() => Ok(Some(pem)),
         _ => Err(BaseImageError::AuthoritySecret { name: name.clone() }),
     }
+}
+
+/// Certificates in PEM; none if one of them is malformed.
+pub(super) fn parse_authorities(pem: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().unwrap_or_default()
 }
 
 async fn read_secret(
     client: Option<&Client>,
     namespace: &str,
     name: &str,
-    field: &'static str,
+    field: &str,
 ) -> Result<Secret, BaseImageError> {
-    let missing = BaseImageError::SecretMissing { name: name.to_owned(), field };
+    let missing = BaseImageError::SecretMissing { name: name.to_owned(), field: field.to_owned() };
     let Some(client) = client else { return Err(missing) };
     match Api::namespaced(client.clone(), namespace).get_opt(name).await {
         Ok(secret) => secret.ok_or(missing),

@@ -4,6 +4,7 @@
 mod base_images;
 mod contents;
 mod downloads;
+pub(crate) mod fetcher;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -388,6 +388,9 @@ reasons! {
     act BaseImageTimedOut
         "the base did not arrive within --base-image-timeout of the coordinator"
         "raise --base-image-timeout, or use a nearer registry; the fetch is repeated";
+    act BaseImageFetcherUnavailable
+        "the process that fetches base images for the coordinator does not answer, or ended in the middle"
+        "see state and log of the container base-images of the coordinator; the fetch is repeated within thirty seconds";
     fine BaseImageListed "the image catalog has an image of this repository and tag";
     act BaseImageUnlisted
         "no entry of the image catalog has the repository of the base without -iso, and its tag: hosts are installed with a system that no machine gets"

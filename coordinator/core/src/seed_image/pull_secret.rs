@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use oci_spec::distribution::Reference;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 const TYPE: &str = "kubernetes.io/dockerconfigjson";
@@ -15,7 +15,7 @@ const KEY: &str = ".dockerconfigjson";
 /// Names of Docker Hub.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Credentials {
     pub username: String,
     /// `Debug` omits the password, so that no log contains it.

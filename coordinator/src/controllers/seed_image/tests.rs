@@ -27,6 +27,7 @@ use crate::lease::replica::ReplicaLease;
 use crate::metrics::Metrics;
 use crate::run::{Parts, Setup, assemble_parts};
 use crate::seed_iso::tests::by_hand;
+use crate::seed_iso::tests::fetcher::start_fetcher;
 use crate::tests::RIGHTS;
 
 const USER: &str = "coordinator";
@@ -62,15 +63,11 @@ async fn base_server(tasks: &mut JoinSet<()>) -> String {
 }
 
 /// What a replica of the coordinator is made of.
-fn setup(fake: &FakeApi, directory: &Path, instance: &str) -> Setup {
+fn setup(fake: &FakeApi, directory: &Path, instance: &str, flags: &[String]) -> Setup {
     let cache = format!("--cache-directory={}", directory.join(instance).display());
-    let config = Config::parse_from([
-        "c",
-        "--server-url=https://c.example:1",
-        "--own-namespace=here",
-        "--allow-base=127.0.0.1",
-        &cache,
-    ]);
+    let own =
+        ["c", "--server-url=https://c.example:1", "--own-namespace=here", "--allow-base=127.0.0.1", &cache];
+    let config = Config::parse_from(own.into_iter().chain(flags.iter().map(String::as_str)));
     Setup {
         config,
         client: fake.client(USER),
@@ -85,6 +82,10 @@ fn setup(fake: &FakeApi, directory: &Path, instance: &str) -> Setup {
 
 impl Setting {
     async fn new() -> Self {
+        Self::with_flags(&[]).await
+    }
+
+    async fn with_flags(flags: &[String]) -> Self {
         let (fake, mut tasks) = (FakeApi::new(), JoinSet::new());
         for crd in crds::all() {
             fake.register_crd(&crd);
@@ -105,7 +106,7 @@ impl Setting {
             }
         });
         let directory = tempfile::tempdir().unwrap();
-        let setup = setup(&fake, directory.path(), "leader");
+        let setup = setup(&fake, directory.path(), "leader", flags);
         tasks.spawn(async move {
             let parts = assemble_parts(&setup).await.unwrap();
             Box::pin(lead_controllers(parts.context, std::future::pending())).await;
@@ -129,7 +130,7 @@ impl Setting {
 
     /// Another replica, which does not lead, and its Lease.
     async fn start_replica(&self) -> (Parts, ReplicaLease) {
-        let parts = assemble_parts(&setup(&self.fake, self.directory.path(), "other")).await.unwrap();
+        let parts = assemble_parts(&setup(&self.fake, self.directory.path(), "other", &[])).await.unwrap();
         let (isos, leases) = (parts.context.isos.clone(), Api::namespaced(self.fake.client(USER), "here"));
         let lease = ReplicaLease::new(leases, "other", parts.replica.clone(), Clock::system());
         let lease = lease.with_bases(move || isos.announce_bases());
@@ -358,4 +359,23 @@ async fn conditions_have_the_cause_beside_the_known_reason() {
         assert_eq!(reason, want);
         assert!(message.contains("--base-image-directory"), "{message}");
     }
+}
+
+// Fault: `fetch-base-images` is away, and comes back.
+// Shown: condition `Ready` of the SeedImage: `BaseImageFetcherUnavailable` with the container to look at; then nothing.
+#[tokio::test]
+async fn away_fetcher_is_shown_until_it_returns() {
+    let between = tempfile::tempdir().unwrap();
+    let socket = between.path().join("socket");
+    let mut setting = Setting::with_flags(&[format!("--base-image-socket={}", socket.display())]).await;
+    setting.wait_until("failed", |(state, ..)| state == "Failed").await;
+    let (reason, message) = setting.find_condition("Ready").unwrap();
+    assert_eq!(reason, "BaseImageFetcherUnavailable");
+    assert!(message.contains("container base-images") && message.contains("tried again"), "{message}");
+    let _end = start_fetcher(&socket);
+    tokio::time::pause();
+    tokio::time::sleep(RETRY_INTERVAL + Duration::from_secs(1)).await;
+    tokio::time::resume();
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    assert_eq!(setting.find_condition("Ready").unwrap().0, "ResourcesSuccessfullyCreated");
 }

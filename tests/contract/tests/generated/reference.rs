@@ -163,7 +163,10 @@ fn flags_are_documented() {
             entry.doc.clone(),
         ]
     };
-    table(&mut text, &["flag", "environment", "default", "meaning"], flags.iter().map(row));
+    const COLUMNS: [&str; 4] = ["flag", "environment", "default", "meaning"];
+    table(&mut text, &COLUMNS, flags.iter().map(row));
+    text.push_str("\n## baremetal-coordinator fetch-base-images\n");
+    table(&mut text, &COLUMNS, read("pub struct FetcherConfig {").iter().map(row));
     text.push_str(
         "\n`RUST_LOG` filters the log (default `info`; syntax of `tracing_subscriber::EnvFilter`). Those of OpenTelemetry: [observability.md](../observability.md#traces).\n\n## baremetal-agent\n\n",
     );

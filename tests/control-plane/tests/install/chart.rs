@@ -179,6 +179,7 @@ fn every_option() -> Value {
         "privateCA": { "configMap": "authorities" },
         "certificateAuthority": { "issuerRef": { "name": "site", "kind": "ClusterIssuer" } },
         "cache": { "size": "4Gi", "sizeLimit": "5Gi" },
+        "baseImages": { "arrivingSize": "2Gi", "sizeLimit": "3Gi" },
         "logLevel": "info,coordinator=debug",
         "loggingFormat": "json",
         "tracing": { "endpoint": "http://collector.observability:4317", "headersSecret": "collector" },
@@ -260,6 +261,25 @@ async fn scrapes_have_a_token_unless_insecure() -> Result<()> {
         let is_plain = arguments.as_array().is_some_and(|all| all.contains(&json!("--insecure-diagnostics")));
         ensure!(is_plain == is_insecure, "{arguments}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn fetcher_of_a_chart_has_no_credential() -> Result<()> {
+    let objects = index(Chart::write()?.render("lab", &every_option()).await?);
+    let deployment = objects.get(&("Deployment".to_owned(), "baremetal-coordinator".to_owned()));
+    let pod = &deployment.context("no Deployment")?["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let fetcher = &pod["containers"][1];
+    assert_eq!(fetcher["args"], json!(["fetch-base-images", "--arriving-size=2Gi"]));
+    let mounts = fetcher["volumeMounts"].as_array().context("no mounts")?;
+    let names: Vec<_> = mounts.iter().map(|mount| &mount["name"]).collect();
+    assert_eq!(names, ["base-images", "authorities"]);
+    let volumes = pod["volumes"].as_array().context("no volumes")?;
+    let authorities = volumes.iter().find(|volume| volume["name"] == "authorities");
+    ensure!(authorities.is_some_and(|volume| volume["configMap"].is_object()), "{volumes:?}");
+    let variables = fetcher["env"].as_array().context("no environment")?;
+    ensure!(variables.iter().all(|variable| variable["valueFrom"].is_null()), "{variables:?}");
     Ok(())
 }
 

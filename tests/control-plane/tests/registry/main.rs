@@ -11,9 +11,11 @@ mod tokens;
 use control_plane::registry::{Access, sha256};
 use control_plane::{Parts, Registry};
 use coordinator::base_image::limits::BaseImageLimits;
+use coordinator::base_image::serve::{check_server, serve_orders};
 use coordinator::base_image::{BaseImageError, Wanted};
 use coordinator_core::seed_image::Base;
 use serde_json::json;
+use tokio::sync::watch;
 
 use images::{GZIP, PLAIN, ZSTD, gzip, iso, tar, zstd};
 use site::Site;
@@ -105,6 +107,44 @@ async fn image_of_any_form_is_stored_once() {
         assert_eq!(error.reason().as_str(), "BaseImagePlatformMismatch", "{error}");
         assert!(error.to_string().contains("linux/arm64"), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_process_gets_what_an_order_needs() {
+    let registry = start_registry(&Access::Password).await;
+    let between = tempfile::tempdir().unwrap();
+    let socket = between.path().join("socket");
+    let (_end, shutdown) = watch::channel(false);
+    let (served, limit) = (socket.clone(), BaseImageLimits::default().base_image_size);
+    tokio::spawn(async move { serve_orders(&served, limit, shutdown).await });
+    while check_server(&socket).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let limits = BaseImageLimits { base_image_socket: Some(socket), ..BaseImageLimits::default() };
+    let site = Site::start(&registry, limits).await;
+    let layers = [zstd(&tar(&[("elemental-iso/base.iso", &iso(1))])), gzip(&tar(&[("etc/hosts", b"x")]))];
+    let pushed = registry
+        .push_image("os/iso", "v1", "amd64", &[(ZSTD, &layers[0]), (GZIP, &layers[1])])
+        .await
+        .unwrap();
+    registry.push_image("os/iso", "none", "amd64", &[(GZIP, &layers[1])]).await.unwrap();
+    let image = |tag: &str| format!("{}/os/iso:{tag}", registry.address());
+    for (tag, pull, authority, reason) in [
+        ("v1", Some("right"), None, "BaseImageUntrusted"),
+        ("v1", None, Some("ca"), "BaseImageUnauthorized"),
+        ("v1", Some("wrong"), Some("ca"), "BaseImageUnauthorized"),
+        ("none", Some("right"), Some("ca"), "BaseImageWithoutISO"),
+        ("v2", Some("right"), Some("ca"), "BaseImageNotFound"),
+    ] {
+        let error = site.fetch(&image(tag), pull, authority, Base::Kept).await.unwrap_err();
+        assert_eq!(error.reason().as_str(), reason, "{tag} {pull:?} {authority:?}: {error}");
+        assert!(!error.to_string().contains("horse"), "{error}");
+    }
+    let found = site.fetch(&image("v1"), Some("right"), Some("ca"), Base::Kept).await.unwrap();
+    assert_eq!(std::fs::read(&found.path).unwrap(), iso(1));
+    assert_eq!(found.manifest.as_deref(), pushed["digest"].as_str());
+    let again = site.fetch(&image("v1"), Some("right"), Some("ca"), Base::Fresh).await.unwrap();
+    assert_eq!((again.sha256, site.files("iso")), (found.sha256, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

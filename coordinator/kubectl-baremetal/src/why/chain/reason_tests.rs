@@ -56,6 +56,7 @@ fn bases_of_seed_images_are_explained() {
         BaseImagePlatformMismatch,
         BaseImageTooLarge,
         BaseImageTimedOut,
+        BaseImageFetcherUnavailable,
     ] {
         let chain = explain_image(&Progress::Failed(reason, "told".to_owned()));
         check_entry(Kind::SeedImage, reason, &chain);
