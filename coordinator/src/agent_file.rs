@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use coordinator_core::seed_image::platform::Platform;
 use proto::agent_mark::AgentMark;
+use proto::update_keys::{ReleaseSignature, SIGNATURE_FILE};
 use proto::v1alpha1::AgentUpdate;
 use proto::{limits, proof};
 use semver::Version;
@@ -28,6 +29,8 @@ pub enum AgentFileError {
         path = path.display()
     )]
     Unusable { path: PathBuf },
+    #[error("cannot read the signature beside the agent of --agent-path: build the image again")]
+    Signature(#[source] io::Error),
     #[error("cannot sign the agent")]
     Sign(#[from] CaError),
 }
@@ -42,7 +45,13 @@ impl AgentFile {
     pub fn read(path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
         let bytes =
             fs::read(path).map_err(|source| AgentFileError::Read { path: path.to_owned(), source })?;
-        Self::sign(bytes, path, authority)
+        let released = read_signature(path).map_err(AgentFileError::Signature)?;
+        let mut agent = Self::sign(bytes, path, authority)?;
+        if let Some(ReleaseSignature { keys, signature }) = released {
+            agent.announcement.release_signature = signature;
+            agent.announcement.update_keys = keys.to_field();
+        }
+        Ok(agent)
     }
 
     pub fn sign(bytes: Vec<u8>, path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
@@ -53,7 +62,9 @@ impl AgentFile {
         let size = u64::try_from(bytes.len()).map_err(|_| unusable())?;
         let checksum = proof::identity(&bytes);
         let signature = authority.sign_agent(&proof::agent(&version, &architecture, size, &checksum))?;
-        Ok(Self { announcement: AgentUpdate { version, architecture, size, checksum, signature }, bytes })
+        let announcement =
+            AgentUpdate { version, architecture, size, checksum, signature, ..AgentUpdate::default() };
+        Ok(Self { announcement, bytes })
     }
 
     /// The announcement to hosts.
@@ -69,6 +80,18 @@ impl AgentFile {
     }
 }
 
+/// The signature that `make image` writes beside the agent if it is given a key for updates; `None` if
+/// there is none.
+pub fn read_signature(agent: &Path) -> io::Result<Option<ReleaseSignature>> {
+    let path = agent.with_file_name(SIGNATURE_FILE);
+    let read = match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::from),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
 /// The platform of the agent in a file; `None` if the file names none.
 pub fn read_platform(path: &Path) -> Option<Platform> {
     let mark = AgentMark::find(&fs::read(path).ok()?)?;
@@ -78,6 +101,7 @@ pub fn read_platform(path: &Path) -> Option<Platform> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use proto::update_keys::UpdateKeys;
     use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
     use super::*;
@@ -96,6 +120,28 @@ mod tests {
     }
 
     #[test]
+    fn signature_of_the_release_is_announced_unchanged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("baremetal-agent");
+        let authority = Authority::generate(Timestamp::now()).unwrap();
+        fs::write(&path, "baremetal-agent-version:0.2.0:x86_64;").unwrap();
+        let unsigned = AgentFile::read(&path, &authority).unwrap();
+        assert!(unsigned.announcement().release_signature.is_empty());
+        let keys = UpdateKeys::parse(&[vec![1; 32], vec![2; 32]]).unwrap();
+        let released = ReleaseSignature { keys: keys.clone(), signature: vec![3; 64] };
+        let beside = directory.path().join("baremetal-agent.signature.json");
+        fs::write(&beside, serde_json::to_vec(&released).unwrap()).unwrap();
+        let signed = AgentFile::read(&path, &authority).unwrap();
+        assert_eq!(signed.announcement().release_signature, released.signature);
+        assert_eq!(signed.announcement().update_keys, keys.to_field());
+        for text in ["torn", r#"{"keys":[],"signature":""}"#] {
+            fs::write(&beside, text).unwrap();
+            let refused = AgentFile::read(&path, &authority);
+            assert!(matches!(refused, Err(AgentFileError::Signature(_))), "{text}");
+        }
+    }
+
+    #[test]
     fn an_agent_is_signed_and_read_in_parts() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent");
@@ -109,7 +155,7 @@ mod tests {
         file.resize(limits::AGENT_PART_BYTES + 10, 7);
         fs::write(&path, &file).unwrap();
         let agent = AgentFile::read(&path, &authority).unwrap();
-        let AgentUpdate { version, architecture, size, checksum, signature } = agent.announcement();
+        let AgentUpdate { version, architecture, size, checksum, signature, .. } = agent.announcement();
         assert_eq!((version.as_str(), architecture.as_str()), ("0.2.0", "x86_64"));
         let root = authority.roots().next().unwrap();
         let (_, root) = x509_parser::parse_x509_certificate(root).unwrap();

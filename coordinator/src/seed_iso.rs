@@ -235,9 +235,8 @@ impl SeedIsos {
         let hosts = self.networks.published(registration);
         let mut files = config::render_files(seed, registration, self.authority.certificates(), &hosts)?;
         if let Some(path) = &self.agent {
-            let metadata = std::fs::metadata(path);
-            let metadata = metadata.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?;
-            files.extend(config::agent_files(metadata.len()));
+            let agent = config::agent_files(path);
+            files.extend(agent.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?);
         }
         Ok(files)
     }

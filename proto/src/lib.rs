@@ -23,6 +23,7 @@ pub mod refusal;
 pub mod size;
 pub mod staged;
 pub mod tpm;
+pub mod update_keys;
 mod wire;
 
 /// The generated wire messages.

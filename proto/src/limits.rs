@@ -36,3 +36,5 @@ pub const TPM_STRUCTURE_BYTES: usize = 1024;
 pub const AGENT_BYTES: usize = 32 * 1024 * 1024;
 /// Largest part of an agent in one message, in bytes.
 pub const AGENT_PART_BYTES: usize = 256 * 1024;
+/// Keys for updates that a host trusts.
+pub const UPDATE_KEYS: usize = 4;

@@ -7,6 +7,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::update_keys::UpdateKeys;
+
 /// RFC 5705 label under which both ends export keying material.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-baremetal-registration";
 /// Bytes of keying material that both ends export.
@@ -16,6 +18,8 @@ pub const NONCE_BYTES: usize = 32;
 
 /// Prefix that no other signed bytes of this contract have.
 const AGENT_LABEL: &[u8] = b"baremetal-agent-update\0";
+/// Prefix that no other signed bytes of this contract have, with the version of the statement.
+const RELEASE_LABEL: &[u8] = b"baremetal-agent-release-v1\0";
 /// Prefix that no other signed bytes of this contract have.
 const BOOT_BINDING_LABEL: &[u8] = b"baremetal-boot-tpm\0";
 /// Prefix that no other signed bytes of this contract have.
@@ -72,8 +76,22 @@ pub fn boot_binding(exporter: &Exporter, identity: &str, request: &[u8]) -> [u8;
 /// The bytes that the coordinator's authority signs for an agent. No certificate begins with
 /// the same bytes.
 pub fn agent(version: &str, architecture: &str, size: u64, checksum: &str) -> Vec<u8> {
-    let mut bytes = AGENT_LABEL.to_vec();
-    for part in [version, architecture, checksum] {
+    state_agent(AGENT_LABEL, [version, architecture, checksum], size)
+}
+
+/// The bytes that a key for updates signs for an agent. `keys` are those that a host trusts
+/// once it runs the agent.
+pub fn release(version: &str, architecture: &str, size: u64, checksum: &str, keys: &UpdateKeys) -> Vec<u8> {
+    let mut bytes = state_agent(RELEASE_LABEL, [version, architecture, checksum], size);
+    for key in keys.as_slice() {
+        bytes.extend_from_slice(key.as_bytes());
+    }
+    bytes
+}
+
+fn state_agent(label: &[u8], parts: [&str; 3], size: u64) -> Vec<u8> {
+    let mut bytes = label.to_vec();
+    for part in parts {
         bytes.extend_from_slice(part.as_bytes());
         bytes.push(0);
     }
@@ -143,6 +161,25 @@ mod tests {
             ("size", agent("0.2.0", "x86_64", 7, "ab")),
             ("checksum", agent("0.2.0", "x86_64", 6, "cd")),
             ("border", agent("0.2.0x", "86_64", 6, "ab")),
+        ] {
+            assert_ne!(base, other, "{name}");
+        }
+    }
+
+    #[test]
+    fn release_statement_changes_with_each_part() {
+        let keys = |numbers: &[u8]| {
+            UpdateKeys::parse(&numbers.iter().map(|number| vec![*number; 32]).collect::<Vec<_>>()).unwrap()
+        };
+        let base = release("0.2.0", "x86_64", 6, "ab", &keys(&[1]));
+        for (name, other) in [
+            ("version", release("0.2.1", "x86_64", 6, "ab", &keys(&[1]))),
+            ("architecture", release("0.2.0", "aarch64", 6, "ab", &keys(&[1]))),
+            ("size", release("0.2.0", "x86_64", 7, "ab", &keys(&[1]))),
+            ("checksum", release("0.2.0", "x86_64", 6, "cd", &keys(&[1]))),
+            ("key", release("0.2.0", "x86_64", 6, "ab", &keys(&[2]))),
+            ("another key", release("0.2.0", "x86_64", 6, "ab", &keys(&[1, 2]))),
+            ("kind", agent("0.2.0", "x86_64", 6, "ab")),
         ] {
             assert_ne!(base, other, "{name}");
         }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proto::plan::PlanId;
+use proto::update_keys::SIGNATURE_FILE;
 use proto::v1alpha1::BootMode;
 
 /// The agent's state directory, relative to the persistent partition of an installed disk;
@@ -91,6 +92,11 @@ impl Root {
     /// The networks of single hosts on the seed ISO, in a live system.
     pub fn live_networks(&self) -> PathBuf {
         self.join("/run/initramfs/live/baremetal-networks.json")
+    }
+
+    /// The signature of the agent on the seed ISO, with the keys for updates, in a live system.
+    pub fn live_signature(&self) -> PathBuf {
+        self.join("/run/initramfs/live").join(SIGNATURE_FILE)
     }
 
     /// The cloud-config of the seed ISO as yip reads it, in a live system.
@@ -194,6 +200,11 @@ impl StateDir {
     /// The record of the agent that is started from [`StateDir::updates`].
     pub fn update_record(&self) -> PathBuf {
         self.updates().join("record.json")
+    }
+
+    /// The keys that sign updates of this host's agent.
+    pub fn update_keys(&self) -> PathBuf {
+        self.0.join("update-keys.json")
     }
 
     /// The configuration that the host registered with.

@@ -17,9 +17,9 @@ use crate::client::error::CallError;
 use crate::ground::failure::Failure;
 use crate::ground::paths::Root;
 use crate::state::message::Console;
-use crate::update::launch;
-use crate::update::offer::Offer;
+use crate::update::offer::{Offer, Trust};
 use crate::update::record::{Failed, Record};
+use crate::update::{keys, launch};
 
 /// An agent on trial that has not attached for this time is given up.
 const DEADLINE: Duration = Duration::from_mins(5);
@@ -133,7 +133,7 @@ impl<'a> Updates<'a> {
         if update.version == self.version() {
             return self.drop_offer();
         }
-        match Offer::check(update, authorities, &self.version) {
+        match self.check_offer(update, authorities) {
             Ok(offer) if self.offer.as_ref() == Some(&offer) => {}
             Ok(offer) => {
                 self.drop_offer();
@@ -144,6 +144,12 @@ impl<'a> Updates<'a> {
                 self.refuse(&update.version, error, outbound);
             }
         }
+    }
+
+    fn check_offer(&self, update: &AgentUpdate, authorities: &str) -> Result<Offer, Failure> {
+        // The keys are those of the install, or of an update that they signed: no message names them.
+        let keys = keys::read(&self.root.state())?;
+        Offer::check(update, Trust { authorities, keys: keys.as_ref() }, &self.version)
     }
 
     fn drop_offer(&mut self) {

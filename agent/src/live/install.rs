@@ -35,7 +35,7 @@ use crate::identity::Certificate;
 use crate::state::install_record::InstallRecord;
 use crate::state::message::Console;
 use crate::state::seed;
-use crate::update::program;
+use crate::update::{keys, program};
 
 /// Interval of reports with an unchanged reason; the response may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
@@ -255,6 +255,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         let state = mounted.state();
         handover::write(&state, self.build_handover())?;
         program::keep_program(self.live.root, &state)?;
+        keys::hand_over(self.live.root, &state)?;
         if let Some(seed) = &request.seed {
             seed::store(&state, &Seed::from(seed.clone()))?;
         }

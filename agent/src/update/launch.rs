@@ -7,6 +7,7 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 use semver::Version;
 
+use super::keys;
 use super::record::{Choice, Failed, Program, Purpose, Record, STARTS};
 use crate::ground::durable;
 use crate::ground::failpoint::failpoint;
@@ -106,6 +107,11 @@ pub fn keep_proven(root: &Root, version: &Version) -> Result<(), Failure> {
     if !record.is_on_trial(version) {
         return Ok(());
     }
+    // The record forgets the keys when the agent is kept.
+    if let Some(keys) = record.trial.as_ref().and_then(|trial| trial.keys.as_ref()) {
+        keys::write(&state, keys)?;
+        failpoint("update::keys::kept");
+    }
     record.with_kept().write(&state)?;
     failpoint("update::kept");
     Ok(())
@@ -185,7 +191,7 @@ mod tests {
         let own = version("1.0.0");
         assert_eq!(choose_program(&root, &own, Purpose::Attach), None, "a live system has no state");
         let (kept, tried) = (lay(&root.state(), "1.1.0"), lay(&root.state(), "1.2.0"));
-        let record = Record { kept: Some(kept.clone()), ..Record::default() }.with_trial(tried.clone());
+        let record = Record { kept: Some(kept.clone()), ..Record::default() }.with_trial(tried.clone(), None);
         record.write(&root.state()).unwrap();
         for _ in 0..STARTS {
             assert_eq!(
@@ -208,7 +214,7 @@ mod tests {
         let root = Root::at(directory.path());
         let own = version("1.0.0");
         let new = lay(&root.state(), "1.1.0");
-        Record::default().with_trial(new.clone()).with_kept().write(&root.state()).unwrap();
+        Record::default().with_trial(new.clone(), None).with_kept().write(&root.state()).unwrap();
         assert_eq!(choose_program(&root, &own, Purpose::Boot), Some(new.clone()));
         record_proven(&root, &own, Purpose::Boot);
         assert_eq!(choose_program(&root, &own, Purpose::Boot), None, "it shut the gate, or was killed");
@@ -216,7 +222,7 @@ mod tests {
         assert!(record.failed.unwrap().message.contains("early boot"));
         assert_eq!(choose_program(&root, &own, Purpose::Attach), None, "no part of it is started");
 
-        Record::default().with_trial(new.clone()).with_kept().write(&root.state()).unwrap();
+        Record::default().with_trial(new.clone(), None).with_kept().write(&root.state()).unwrap();
         for _ in 0..2 {
             assert_eq!(choose_program(&root, &own, Purpose::Boot), Some(new.clone()));
             record_proven(&root, &new.version, Purpose::Boot);
@@ -238,7 +244,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let program = lay(&root.state(), "1.1.0");
-        Record::default().with_trial(program.clone()).write(&root.state()).unwrap();
+        Record::default().with_trial(program.clone(), None).write(&root.state()).unwrap();
         fs::remove_file(program.path(&root.state())).unwrap();
         assert_eq!(choose_program(&root, &version("1.0.0"), Purpose::Attach), None);
         assert!(Record::read(&root.state()).unwrap().failed.unwrap().message.contains("cannot be read"));
@@ -253,7 +259,7 @@ mod tests {
         let (kept, tried, gone) = (lay(&state, "1.1.0"), lay(&state, "1.2.0"), lay(&state, "1.3.0"));
         let record = Record {
             kept: Some(kept.clone()),
-            trial: Some(Trial { program: tried.clone(), starts: 1 }),
+            trial: Some(Trial { program: tried.clone(), starts: 1, keys: None }),
             ..Record::default()
         };
         record.write(&state).unwrap();

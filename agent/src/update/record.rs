@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use proto::update_keys::UpdateKeys;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,10 @@ pub struct Trial {
     pub program: Program,
     /// Number of starts.
     pub starts: u32,
+    /// The keys for updates that the host trusts once the agent has attached; `None`: those that it
+    /// has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<UpdateKeys>,
 }
 
 /// An agent that is not started again.
@@ -114,9 +119,9 @@ impl Record {
         self.trial.as_ref().is_some_and(|trial| trial.program.version == *own)
     }
 
-    /// Records a new agent to try, and forgets the former failure.
-    pub fn with_trial(self, program: Program) -> Self {
-        Self { trial: Some(Trial { program, starts: 0 }), failed: None, ..self }
+    /// Records a new agent to try, with the keys that it brings, and forgets the former failure.
+    pub fn with_trial(self, program: Program, keys: Option<UpdateKeys>) -> Self {
+        Self { trial: Some(Trial { program, starts: 0, keys }), failed: None, ..self }
     }
 
     /// Records a start for a purpose that is not proven.
@@ -231,7 +236,7 @@ mod tests {
     }
 
     fn record(kept: Option<&str>, trial: Option<(&str, u32)>) -> Record {
-        let trial = trial.map(|(version, starts)| Trial { program: program(version), starts });
+        let trial = trial.map(|(version, starts)| Trial { program: program(version), starts, keys: None });
         Record { kept: kept.map(program), trial, ..Record::default() }
     }
 
@@ -315,7 +320,8 @@ mod tests {
 
     #[test]
     fn agent_trial_ends_kept_or_failed() {
-        let tried = record(Some("1.1.0"), None).with_failed(failed("1.3.0")).with_trial(program("1.2.0"));
+        let tried =
+            record(Some("1.1.0"), None).with_failed(failed("1.3.0")).with_trial(program("1.2.0"), None);
         assert_eq!(tried, record(Some("1.1.0"), Some(("1.2.0", 0))), "an earlier failure is forgotten");
         let started = tried.with_start(Purpose::Attach).with_start(Purpose::Attach).with_start(Purpose::Boot);
         assert_eq!(started, record(Some("1.1.0"), Some(("1.2.0", 2))));

@@ -10,9 +10,12 @@ use agent::ground::paths::Root;
 use agent::ground::version::own_version;
 use agent::installed::link::{self, ExitReason};
 use agent::plan::executor::{Executor, Policy};
+use agent::update::keys;
 use agent::update::record::Record;
 use proto::proof;
+use proto::update_keys::UpdateKeys;
 use proto::v1alpha1::AgentUpdate;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use simulated_host::SimulatedSystem;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
@@ -28,9 +31,26 @@ impl Coordinator {
         let signature = self.sign_agent(&proof::agent(version, architecture, size, &checksum));
         let (version, architecture) = (version.to_owned(), architecture.to_owned());
         let mut memory = self.memory();
-        memory.update = Some(AgentUpdate { version, architecture, size, checksum, signature });
+        let update =
+            AgentUpdate { version, architecture, size, checksum, signature, ..AgentUpdate::default() };
+        memory.update = Some(update);
         memory.agent = file;
     }
+}
+
+/// Signs the announced agent by a key for updates.
+fn sign_release(coordinator: &Coordinator, signer: &Ed25519KeyPair) {
+    let mut memory = coordinator.memory();
+    let update = memory.update.as_mut().unwrap();
+    let keys = keys_of(signer);
+    let AgentUpdate { version, architecture, size, checksum, .. } = &*update;
+    let message = proof::release(version, architecture, *size, checksum, &keys);
+    (update.release_signature, update.update_keys) =
+        (signer.sign(&message).as_ref().to_vec(), keys.to_field());
+}
+
+fn keys_of(signer: &Ed25519KeyPair) -> UpdateKeys {
+    UpdateKeys::parse(&[signer.public_key().as_ref().to_vec()]).unwrap()
 }
 
 fn record(host: &Host) -> Record {
@@ -69,6 +89,36 @@ async fn agent_differing_from_signed_one_is_refused() {
         assert!(left.trial.is_none() && left.kept.is_none(), "{left:?}");
         assert_eq!(left.failed.unwrap().message, message, "it is told again with each Hello");
         assert_eq!(fs::read_dir(host.root.state().updates()).unwrap().count(), 1, "its record alone");
+    }
+}
+
+// Fault: a host that has a key for updates is sent an agent that the coordinator's authority signed, and that its key did not sign.
+// Shown: condition `AgentUpdated` of the MachineInventory: `AgentUpdateFailed` with the signature that is missing or of another key.
+#[tokio::test]
+async fn host_with_a_key_takes_signed_agents_alone() {
+    let [own, other] = [1, 2].map(|seed| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap());
+    for (signer, why) in [(None, "no signature by a key"), (Some(&other), "of no key"), (Some(&own), "")] {
+        let coordinator = Coordinator::start().await;
+        let host = installed(&coordinator).await;
+        keys::write(&host.root.state(), &keys_of(&own)).unwrap();
+        coordinator.offer("9.0.0", vec![b'a'; 1000]);
+        if let Some(signer) = signer {
+            sign_release(&coordinator, signer);
+        }
+        let system = SimulatedSystem::new(host.root.clone());
+        let executor = Executor::open(host.root.clone(), system.clone(), Policy::default()).unwrap();
+        let network = agent::host::network::KernelNetwork::below(&host.root);
+        tokio::select! {
+            ended = Box::pin(link::run(&host.root, system, executor, &network, own_version())) => {
+                assert_eq!((ended.unwrap(), why), (ExitReason::Updated, ""));
+                assert_eq!(record(&host).trial.unwrap().keys, Some(keys_of(&own)));
+            }
+            () = coordinator.until("a refusal", |memory| !memory.updates.is_empty()) => {
+                let failure = coordinator.memory().updates[0].failure.clone().unwrap();
+                assert!(!why.is_empty() && failure.message.contains(why), "{failure:?}");
+                assert!(!failure.next_action.is_empty() && record(&host).trial.is_none(), "{failure:?}");
+            }
+        }
     }
 }
 

@@ -1,15 +1,19 @@
 //! The files that make a base ISO a seed ISO.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use coordinator_api::registration::{MachineRegistration, Registration};
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::network::{self, LiveNetwork, SingleHost, TooManyHosts};
+use proto::update_keys::SIGNATURE_FILE;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::compose::{Content, NewFile};
+use crate::agent_file::read_signature;
 
 /// The file from which upstream's live system reads its registration.
 const REGISTRATION: &str = "livecd-cloud-config.yaml";
@@ -53,11 +57,16 @@ struct Elemental {
     registration: Registration,
 }
 
-/// The files of every seed for an agent of `len` bytes. A live system that has an agent ignores
-/// them.
-pub fn agent_files(len: u64) -> [NewFile; 2] {
+/// The files of every seed for the agent in `path`. A live system that has an agent ignores all but
+/// the signature, from which an installed host has its keys for updates.
+pub fn agent_files(path: &Path) -> io::Result<Vec<NewFile>> {
+    let len = fs::metadata(path)?.len();
     let agent = NewFile { directory: None, name: AGENT, content: Content::Agent { len } };
-    [agent, new_file(Some(STAGES), "baremetal-agent.yaml", AGENT_STAGES.to_owned())]
+    let mut files = vec![agent, new_file(Some(STAGES), "baremetal-agent.yaml", AGENT_STAGES.to_owned())];
+    if let Some(signature) = read_signature(path)? {
+        files.push(new_file(None, SIGNATURE_FILE, serde_json::to_string(&signature)?));
+    }
+    Ok(files)
 }
 
 /// Files that a seed adds: the registration URL with the CA certificate, the cloud-config of the
@@ -194,13 +203,35 @@ mod tests {
 
     #[test]
     fn yip_stages_contain_commands_for_agent() {
-        let [agent, stages] = agent_files(7);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        fs::write(&path, "7 bytes").unwrap();
+        let files = agent_files(&path).unwrap();
+        let [agent, stages] = &files[..] else { panic!("{files:?}") };
         assert_eq!((agent.directory, agent.name, &agent.content), (None, AGENT, &Content::Agent { len: 7 }));
-        let Content::Text(text) = stages.content else { panic!("{stages:?}") };
-        let read: Value = serde_norway::from_slice(&text).unwrap();
+        let Content::Text(text) = &stages.content else { panic!("{stages:?}") };
+        let read: Value = serde_norway::from_slice(text).unwrap();
         let step = &read["stages"]["initramfs"][0];
         assert!(step["if"].as_str().unwrap().contains("! -x /usr/bin/baremetal-agent"), "{step}");
         assert!(step["commands"].as_array().unwrap().iter().all(Value::is_string), "{step}");
+    }
+
+    #[test]
+    fn seed_has_the_signature_beside_the_agent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        fs::write(&path, "agent").unwrap();
+        let key = "ab".repeat(32);
+        let signature = format!(r#"{{"keys":["{key}"],"signature":"00ff"}}"#);
+        fs::write(directory.path().join(SIGNATURE_FILE), &signature).unwrap();
+        let files = agent_files(&path).unwrap();
+        let file = files.last().unwrap();
+        let Content::Text(text) = &file.content else { panic!("{file:?}") };
+        assert_eq!((file.directory, file.name), (None, "baremetal-agent.signature.json"));
+        assert_eq!(&text[..], signature.as_bytes());
+        fs::write(directory.path().join(SIGNATURE_FILE), "torn").unwrap();
+        let error = agent_files(&path).unwrap_err();
+        assert!(error.to_string().contains(SIGNATURE_FILE), "{error}");
     }
 
     #[test]

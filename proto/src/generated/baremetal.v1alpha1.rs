@@ -1676,6 +1676,14 @@ pub struct AgentUpdate {
     /// SHA-256, ASN.1 DER.
     #[prost(bytes = "vec", tag = "5")]
     pub signature: ::prost::alloc::vec::Vec<u8>,
+    /// Signature of a key for updates over the first four fields and update_keys: Ed25519.
+    /// A host that has keys for updates takes no agent without it.
+    #[prost(bytes = "vec", tag = "6")]
+    pub release_signature: ::prost::alloc::vec::Vec<u8>,
+    /// Ed25519 public keys that the host trusts for updates once this agent has attached:
+    /// from one to four with release_signature, none without it.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub update_keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
