@@ -34,6 +34,9 @@ NOTICES := $(CARGO_TARGET_DIR)/notices.txt
 LGPL := /usr/share/common-licenses/LGPL-2.1
 # The revision in the image. A copy of the checkout has no history.
 REVISION ?= $$(git describe --always --dirty --abbrev=40)
+# The private key that signs the agent for updates, and the public keys that hosts trust from then on.
+AGENT_UPDATE_KEY ?=
+AGENT_UPDATE_TRUST ?=
 # The directory that operators install from.
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
@@ -292,10 +295,10 @@ $(ABOUT):
 	cargo install --quiet --locked cargo-about --version $(ABOUT_VERSION) --features cli --root $(CACHE)/tools/cargo-about-$(ABOUT_VERSION)
 
 .PHONY: image
-image: agent notices ## Build the image of the coordinator without a container daemon, and print its path (an OCI archive)
+image: agent notices ## Build the image of the coordinator without a container daemon, and print its path (an OCI archive; AGENT_UPDATE_KEY=FILE signs its agent)
 	@echo 'building the static coordinator…' >&2
 	RUSTFLAGS='$(STATIC) -C strip=symbols' cargo build --quiet --package coordinator --release --target $(TARGET)
-	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --notices $(NOTICES) --revision "$(REVISION)" --output $(RELEASE)
+	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) $(if $(AGENT_UPDATE_KEY),--agent-update-key $(AGENT_UPDATE_KEY)) $(if $(AGENT_UPDATE_TRUST),--agent-update-trust $(AGENT_UPDATE_TRUST)) --notices $(NOTICES) --revision "$(REVISION)" --output $(RELEASE)
 
 .PHONY: release
 release: image sbom kubectl-plugin ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, the plugin of kubectl, alerts, SBOMs, licences

@@ -10,6 +10,7 @@ use std::io;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use object::{Architecture, Object as _};
+use proto::update_keys::ReleaseSignature;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use webpki_root_certs::TLS_SERVER_ROOT_CERTS;
@@ -28,6 +29,8 @@ const CREATED: &str = "1970-01-01T00:00:00Z";
 pub const USER: u64 = 65532;
 pub(crate) const COORDINATOR: &str = "usr/bin/baremetal-coordinator";
 const AGENT: &str = "usr/share/baremetal/baremetal-agent";
+/// Beside the agent, because the coordinator looks for it there.
+const SIGNATURE: &str = "usr/share/baremetal/baremetal-agent.signature.json";
 const NOTICES: &str = "usr/share/doc/baremetal/THIRD-PARTY-LICENSES.txt";
 const CACHE: &str = "var/cache/baremetal-coordinator/";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
@@ -57,6 +60,8 @@ pub struct Image {
     pub coordinator: Vec<u8>,
     /// The static agent, which is part of every seed ISO.
     pub agent: Vec<u8>,
+    /// The signature of the agent; `None` if the release has no key for updates.
+    pub signature: Option<ReleaseSignature>,
     /// The licences of the packages of both programs.
     pub notices: Vec<u8>,
     /// NAME:TAG of the loaded image.
@@ -99,7 +104,7 @@ impl Image {
         };
         let labels = self.labels();
         // Layers that change seldom come first, because a registry has them already.
-        let layers = [build_base()?, tar(vec![Entry::program(AGENT, &*self.agent)])?, self.program()?];
+        let layers = [build_base()?, self.agent()?, self.program()?];
         let unpacked: Vec<String> = layers.iter().map(|layer| sha256(layer)).collect();
         let layers = layers.iter().map(|layer| Ok(Blob::new(LAYER, gzip(layer)?)));
         let layers = layers.collect::<io::Result<Vec<Blob>>>()?;
@@ -126,6 +131,14 @@ impl Image {
         entries.push(Entry::file("oci-layout", json!({ "imageLayoutVersion": "1.0.0" }).to_string()));
         entries.push(Entry::file("index.json", index.to_string()));
         Ok(tar(entries)?)
+    }
+
+    fn agent(&self) -> io::Result<Vec<u8>> {
+        let mut entries = vec![Entry::program(AGENT, &*self.agent)];
+        if let Some(signature) = &self.signature {
+            entries.push(Entry::file(SIGNATURE, serde_json::to_string(signature)?));
+        }
+        tar(entries)
     }
 
     fn program(&self) -> io::Result<Vec<u8>> {

@@ -10,6 +10,7 @@ pub mod contents;
 pub mod image;
 pub mod packages;
 pub mod plugin;
+pub mod signature;
 
 /// The version of all these files.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -14,8 +14,10 @@ use bundle::contents::{PROGRAMS, check_bill, check_notices, find_paths};
 use bundle::image::Image;
 use bundle::packages::parse_tree;
 use bundle::plugin::{Package, Plugin};
+use bundle::signature::sign_agent;
 use bundle::{IMAGE, VERSION};
 use clap::{Args, Parser};
+use proto::update_keys::ReleaseSignature;
 
 /// Makes the files that operators install.
 #[derive(Parser)]
@@ -104,6 +106,13 @@ struct ImageArguments {
     /// The static agent.
     #[arg(long)]
     agent: PathBuf,
+    /// The private key for updates (Ed25519, PEM), which signs the agent.
+    #[arg(long)]
+    agent_update_key: Option<PathBuf>,
+    /// Public keys (PEM, at most four) that hosts trust for updates from this agent on; by default the
+    /// public key of the private one.
+    #[arg(long, requires = "agent_update_key")]
+    agent_update_trust: Option<PathBuf>,
     /// Licences of the packages of both programs.
     #[arg(long)]
     notices: PathBuf,
@@ -123,7 +132,7 @@ const CHART: &str = "baremetal-coordinator";
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
-        Command::Image(arguments) => write_image(arguments),
+        Command::Image(arguments) => write_image(&arguments),
         Command::Manifests { output } => write_manifests(&output),
         Command::Chart { output } => write_chart(&output),
         Command::Plugin(arguments) => write_plugin(&arguments),
@@ -141,14 +150,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn write_image(arguments: ImageArguments) -> anyhow::Result<()> {
-    let ImageArguments { coordinator, agent, notices, reference, revision, output } = arguments;
+fn write_image(arguments: &ImageArguments) -> anyhow::Result<()> {
+    let ImageArguments { coordinator, agent, notices, reference, revision, output, .. } = arguments;
+    let agent = read_file(agent)?;
     let image = Image {
-        coordinator: read_file(&coordinator)?,
-        agent: read_file(&agent)?,
-        notices: read_file(&notices)?,
-        reference,
-        revision,
+        coordinator: read_file(coordinator)?,
+        signature: sign_release(&agent, arguments)?,
+        agent,
+        notices: read_file(notices)?,
+        reference: reference.clone(),
+        revision: revision.clone(),
     };
     let archive = image.build()?;
     let (architecture, nodes) = (image.architecture()?, Sources::of_checkout().architecture()?);
@@ -158,6 +169,13 @@ fn write_image(arguments: ImageArguments) -> anyhow::Result<()> {
     );
     let name = format!("baremetal-coordinator-{VERSION}-{architecture}.oci.tar");
     write_file(&output.join(name), &archive)
+}
+
+fn sign_release(agent: &[u8], arguments: &ImageArguments) -> anyhow::Result<Option<ReleaseSignature>> {
+    let Some(key) = &arguments.agent_update_key else { return Ok(None) };
+    let trusted = arguments.agent_update_trust.as_deref().map(read_file).transpose()?;
+    let signed = sign_agent(agent, &read_file(key)?, trusted.as_deref());
+    Ok(Some(signed.with_context(|| format!("sign the agent by {}", key.display()))?))
 }
 
 fn write_manifests(output: &Path) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use flate2::read::GzDecoder;
+use proto::update_keys::{SIGNATURE_FILE, UpdateKeys};
 use tar::Archive;
 
 use super::*;
@@ -24,13 +25,14 @@ fn image() -> Image {
     Image {
         coordinator: program(X86_64, b"coordinator"),
         agent: program(X86_64, b"agent"),
+        signature: None,
         notices: b"MIT".to_vec(),
         reference: "registry.example:5000/lab/baremetal-coordinator:1".to_owned(),
         revision: Some("73d4b62".to_owned()),
     }
 }
 
-fn unpack(archive: &[u8]) -> BTreeMap<PathBuf, (u32, u64, Vec<u8>)> {
+fn unpack(archive: &[u8]) -> Files {
     let mut files = BTreeMap::new();
     for entry in Archive::new(archive).entries().unwrap() {
         let mut entry = entry.unwrap();
@@ -44,7 +46,7 @@ fn unpack(archive: &[u8]) -> BTreeMap<PathBuf, (u32, u64, Vec<u8>)> {
     files
 }
 
-fn json_at(files: &BTreeMap<PathBuf, (u32, u64, Vec<u8>)>, path: &str) -> Value {
+fn json_at(files: &Files, path: &str) -> Value {
     serde_json::from_slice(&files[&PathBuf::from(path)].2).unwrap()
 }
 
@@ -70,14 +72,7 @@ fn layers_hold_what_the_coordinator_needs() {
     let config = json_at(&files, &blob(&manifest["config"]["digest"]));
     assert_eq!(config["config"]["User"], "65532:65532");
     assert_eq!(config["architecture"], "amd64");
-    let mut root = BTreeMap::new();
-    for (number, layer) in manifest["layers"].as_array().unwrap().iter().enumerate() {
-        let mut unpacked = vec![];
-        let packed = &files[&PathBuf::from(blob(&layer["digest"]))].2;
-        GzDecoder::new(packed.as_slice()).read_to_end(&mut unpacked).unwrap();
-        assert_eq!(config["rootfs"]["diff_ids"][number], sha256(&unpacked));
-        root.extend(unpack(&unpacked));
-    }
+    let root = unpack_layers(&files, &manifest, &config);
     let has = |path: &str| root.get(&PathBuf::from(path)).unwrap_or_else(|| panic!("no {path}"));
     assert_eq!(has(COORDINATOR), &(0o755, 0, program(X86_64, b"coordinator")));
     assert_eq!(has(AGENT), &(0o755, 0, program(X86_64, b"agent")));
@@ -87,6 +82,36 @@ fn layers_hold_what_the_coordinator_needs() {
     assert_eq!(roots.matches("BEGIN CERTIFICATE").count(), TLS_SERVER_ROOT_CERTS.len());
     let agent = config["config"]["Env"][0].as_str().unwrap().strip_prefix("AGENT_PATH=/").unwrap();
     assert_eq!(agent, AGENT);
+    assert!(!root.contains_key(&PathBuf::from(SIGNATURE)), "there is no key for updates");
+}
+
+#[test]
+fn signature_is_beside_the_agent() {
+    let keys = UpdateKeys::parse(&[vec![1; 32]]).unwrap();
+    let signature = ReleaseSignature { keys, signature: vec![2; 64] };
+    let files = unpack(&Image { signature: Some(signature.clone()), ..image() }.build().unwrap());
+    let index = json_at(&files, "index.json");
+    let manifest = json_at(&files, &blob(&index["manifests"][0]["digest"]));
+    let config = json_at(&files, &blob(&manifest["config"]["digest"]));
+    let root = unpack_layers(&files, &manifest, &config);
+    let beside = PathBuf::from(AGENT).with_file_name(SIGNATURE_FILE);
+    let (mode, owner, text) = &root[&beside];
+    assert_eq!((*mode, *owner), (0o644, 0), "every user reads it");
+    assert_eq!(serde_json::from_slice::<ReleaseSignature>(text).unwrap(), signature);
+}
+
+type Files = BTreeMap<PathBuf, (u32, u64, Vec<u8>)>;
+
+fn unpack_layers(files: &Files, manifest: &Value, config: &Value) -> Files {
+    let mut root = BTreeMap::new();
+    for (number, layer) in manifest["layers"].as_array().unwrap().iter().enumerate() {
+        let mut unpacked = vec![];
+        let packed = &files[&PathBuf::from(blob(&layer["digest"]))].2;
+        GzDecoder::new(packed.as_slice()).read_to_end(&mut unpacked).unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"][number], sha256(&unpacked));
+        root.extend(unpack(&unpacked));
+    }
+    root
 }
 
 #[test]
