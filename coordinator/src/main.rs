@@ -15,7 +15,7 @@ use tokio::sync::watch;
 #[tokio::main]
 async fn main() -> ExitCode {
     match Program::parse(std::env::args_os()) {
-        Ok(Program::Coordinator(config)) => coordinate(*config).await,
+        Ok(Program::Coordinator(config)) => Box::pin(coordinate(*config)).await,
         Ok(Program::Fetcher(config)) if config.check => check_fetcher(&config).await,
         Ok(Program::Fetcher(config)) => fetch_base_images(&config).await,
         Err(error) => error.exit(),

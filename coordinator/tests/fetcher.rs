@@ -48,7 +48,7 @@ impl Drop for Fetcher {
     }
 }
 
-/// The process has no environment, as without a ServiceAccount.
+/// The process has no environment, as without a `ServiceAccount`.
 fn command(socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_baremetal-coordinator"));
     command.arg("fetch-base-images").arg("--base-image-socket").arg(socket).env_clear();

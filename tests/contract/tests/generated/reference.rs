@@ -131,6 +131,7 @@ fn names_are_documented() {
 
 #[test]
 fn flags_are_documented() {
+    const COLUMNS: [&str; 4] = ["flag", "environment", "default", "meaning"];
     const COORDINATOR: &str = "coordinator/src/config.rs";
     const LIMITS: &str = "coordinator/src/base_image/limits.rs";
     const ELECTION: &str = "coordinator/src/lease.rs";
@@ -163,7 +164,6 @@ fn flags_are_documented() {
             entry.doc.clone(),
         ]
     };
-    const COLUMNS: [&str; 4] = ["flag", "environment", "default", "meaning"];
     table(&mut text, &COLUMNS, flags.iter().map(row));
     text.push_str("\n## baremetal-coordinator fetch-base-images\n");
     table(&mut text, &COLUMNS, read("pub struct FetcherConfig {").iter().map(row));

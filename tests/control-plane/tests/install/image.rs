@@ -42,6 +42,7 @@ async fn registry_serves_the_pushed_image() -> Result<()> {
         notices: vec![],
         reference: "baremetal-coordinator:1".to_owned(),
         revision: None,
+        signature: None,
     };
     let archive = image.build()?;
     let files = read_archive(&archive);
