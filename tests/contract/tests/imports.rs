@@ -268,7 +268,7 @@ const ROOMS: [(&str, &[&str]); 7] = [
     ),
     (
         "coordinator/bundle/src",
-        &["archive", "components", "packages", "bill", "chart", "contents", "image", "plugin"],
+        &["archive", "components", "packages", "bill", "chart", "contents", "signature", "image", "plugin"],
     ),
     (
         "proto/src",

@@ -9,7 +9,7 @@ use super::kubectl;
 use super::options::PLUGIN;
 
 /// Programs of others, and how what stands behind them may begin. The rest of it is taken as it is.
-const OF_OTHERS: [(&str, &[&str]); 29] = [
+const OF_OTHERS: [(&str, &[&str]); 30] = [
     ("base64", &["-d"]),
     ("clusterctl", &["generate cluster", "generate provider", "init", "move", "upgrade"]),
     ("ctr", &["images import"]),
@@ -24,6 +24,7 @@ const OF_OTHERS: [(&str, &[&str]); 29] = [
     ("kubeadm", &["init", "join", "upgrade apply", "upgrade node"]),
     ("mv", &["/etc/kubernetes/", "/var/lib/etcd", "/root/"]),
     ("netplan", &["try"]),
+    ("openssl", &["genpkey", "pkey"]),
     ("podman", &["load"]),
     ("rm", &["/var/lib/baremetal-agent/"]),
     ("skopeo", &["copy"]),
