@@ -284,6 +284,7 @@ const ROOMS: [(&str, &[&str]); 7] = [
             "proof",
             "refusal",
             "tpm",
+            "update_keys",
             "balancer",
             "plan",
             "size",
