@@ -368,6 +368,7 @@ fn uneditable_data_is_refused_with_next_action() {
         ("jinja that cloud-init ignores", "##template: jinja\n#cloud-config\na: b\n".into(), NotCloudConfig(Looks::Unknown)),
         ("an archive", "#cloud-config-archive\n- a\n".into(), NotCloudConfig(Looks::Unknown)),
         ("a list", "#cloud-config\n- a\n".into(), Yaml { place: user(), line: 2, message: "it is not one mapping".into(), hint: "" }),
+        ("many values", format!("#cloud-config\nruncmd: [{}]\n", "a,".repeat(200_001)), Yaml { place: user(), line: 2, message: "more than 200000 values".into(), hint: "" }),
         ("two documents", "#cloud-config\na: b\n---\nc: d\n".into(), Yaml { place: user(), line: 2, message: "it is not one mapping".into(), hint: "" }),
         ("jinja that is no YAML", "## template: jinja\n#cloud-config\n{% if x %}\na: b\n{% endif %}\n".into(),
          Yaml { place: user(), line: 3, message: "unexpected character: `%'".into(), hint: jinja }),

@@ -10,6 +10,8 @@ use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 /// Deeper nesting is rejected: the tree is built by recursion, and real
 /// cloud-configs are far flatter.
 const DEPTH: usize = 100;
+/// More nodes are rejected: one takes two bytes of text and more than a hundred bytes of memory.
+const NODES: usize = 200_000;
 
 /// A node and its place.
 pub(super) struct Node {
@@ -96,7 +98,7 @@ impl Node {
 
 /// The roots of all documents of a text; an empty document has none.
 pub(super) fn parse_tree(text: &str) -> Result<Vec<Rc<Node>>, NotYaml> {
-    let mut builder = Builder { text, parser: Parser::new_from_str(text), anchors: HashMap::new() };
+    let mut builder = Builder { text, parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut roots = Vec::new();
     loop {
         match builder.next_event()? {
@@ -114,6 +116,7 @@ struct Builder<'a> {
     text: &'a str,
     parser: Parser<'a, granit_parser::StrInput<'a>>,
     anchors: HashMap<usize, Rc<Node>>,
+    nodes: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -135,6 +138,10 @@ impl<'a> Builder<'a> {
         let line = span.start.line();
         let refuse = |message: &str| NotYaml { line, message: message.to_owned() };
         let depth = depth.checked_sub(1).ok_or_else(|| refuse("nested too deep"))?;
+        self.nodes += 1;
+        if self.nodes > NODES {
+            return Err(refuse(&format!("more than {NODES} values")));
+        }
         let bytes = span.byte_range().ok_or_else(|| refuse("the parser lost its place"))?;
         let mut start = bytes.start;
         let (value, tag, anchor, end) = match event {
