@@ -33,7 +33,7 @@ const NOT_PLAYED: [(&str, &str, &str); 26] = [
         "&kept, &program",
         "a copy that the next system misses, which has an agent of its own",
     ),
-    ("identity.rs", "join(NEXT_KEY)", "a next key that is offered again"),
+    ("identity.rs", "join(NEXT_KEY)", "a key that is abandoned again"),
     ("plan/staged.rs", "&staging", "files of a plan that is over, which the next plan removes"),
     ("plan/executor/progress.rs", "durable::remove(&path)", "a journal whose removal is ordered again"),
     ("plan/executor/progress.rs", "node_hold()", "a hold that keeps the node stopped"),

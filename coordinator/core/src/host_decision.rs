@@ -264,14 +264,13 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Result<Option<HostEffect>, 
     // A plan that the host has not received yet would make it a node after its statement: the clean
     // plan replaces it.
     match Release::of(host, has_plan_in_flight(host)) {
-        Release::Foreign | Release::Cleaned(_) | Release::Unused => Ok(Some(HostEffect::Release)),
-        Release::Cleaning(_) => {
-            Ok((host.is_known() && host.retries_clean).then_some(HostEffect::ForgetRetry))
-        }
+        Release::Foreign | Release::Unused => Ok(Some(HostEffect::Release)),
+        Release::Unstated => Ok(None),
+        _ if !host.is_known() => Ok(None),
+        Release::Cleaned(_) => Ok(Some(HostEffect::Release)),
+        Release::Cleaning(_) => Ok(host.retries_clean.then_some(HostEffect::ForgetRetry)),
         Release::CleanFailed(_) if !host.retries_clean => Ok(None),
-        // An abandoned host is cleaned when it attaches.
-        Release::Unstated | Release::CleanFailed(_) | Release::CleanDue if !host.is_known() => Ok(None),
-        Release::Unstated | Release::CleanFailed(_) | Release::CleanDue => {
+        Release::CleanFailed(_) | Release::CleanDue => {
             let Some(stored) = situation.plan else { return Ok(Some(HostEffect::ReadPlan)) };
             let assigned = assignment::assign_clean(host, situation.spec, stored);
             assigned.map(|assignment| Some(HostEffect::Assign(assignment))).map_err(|blocker| blocker.problem)

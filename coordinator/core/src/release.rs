@@ -32,15 +32,16 @@ impl<'a> Release<'a> {
         if host.foreign_owner().is_some() {
             return Self::Foreign;
         }
+        // A host that states the clean that failed carries something.
+        if !is_used && host.carries_nothing() {
+            return Self::Unused;
+        }
         if let Some(clean) = host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean) {
             return match clean.state {
                 Some(PlanState::Applied) => Self::Cleaned(clean),
                 Some(PlanState::Failed) => Self::CleanFailed(clean),
                 None => Self::Cleaning(clean),
             };
-        }
-        if !is_used && host.carries_nothing() {
-            return Self::Unused;
         }
         // After a restore the host may carry the node of a machine that got it after this one.
         if host.carried.is_none() || (!is_used && !host.is_known()) {

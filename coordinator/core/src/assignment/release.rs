@@ -19,15 +19,12 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
         return Outcome::from_effect(Effect::Release);
     }
     let demand = situation.demand;
-    let release = Release::of(record, was_used(situation, record));
-    if let Release::Cleaned(clean) = release {
-        return link::remove_node(situation, record, clean);
-    }
-    if demand.release_without_clean || is_overdue(situation, record) {
-        return link::abandon_host(situation, record);
-    }
-    match release {
-        Release::Foreign | Release::Unused | Release::Cleaned(_) => Outcome::from_effect(Effect::Release),
+    match Release::of(record, was_used(situation, record)) {
+        Release::Cleaned(clean) => link::remove_node(situation, record, clean),
+        _ if demand.release_without_clean || is_overdue(situation, record) => {
+            link::abandon_host(situation, record)
+        }
+        Release::Foreign | Release::Unused => Outcome::from_effect(Effect::Release),
         // The clean that was asked for is announced, so that the request does not repeat the next one.
         Release::Cleaning(_) if demand.retry_clean => Outcome::from_effect(Effect::ForgetRetry),
         Release::Cleaning(plan) => follow_clean(situation, record, plan),

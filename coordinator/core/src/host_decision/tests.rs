@@ -191,6 +191,16 @@ fn abandoned_host_is_cleaned_when_attached() {
 }
 
 #[test]
+fn statement_outranks_a_failed_clean_of_an_abandoned_host() {
+    let failed = abandoned(used(PlanType::Clean, Some(PlanState::Failed)));
+    assert_eq!(decide(&failed, None, false).effect, None, "the host states the clean that failed");
+    let mut installed = failed;
+    samples::host_status(&mut installed).carried = Some(CarriedStatus::default());
+    let effect = decide(&installed, None, false).effect;
+    assert_eq!(effect, Some(HostEffect::Release), "it was installed again, and nothing is left to clean");
+}
+
+#[test]
 fn failed_clean_of_an_abandoned_host_is_retried() {
     let retried = |mut inventory: MachineInventory| {
         samples::annotate(&mut inventory, annotation::RETRY_PLAN, "");
