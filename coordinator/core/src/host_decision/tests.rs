@@ -191,7 +191,7 @@ fn abandoned_host_is_cleaned_when_attached() {
 }
 
 #[test]
-fn statement_outranks_a_failed_clean_of_an_abandoned_host() {
+fn statement_outranks_a_failed_clean_of_orphans() {
     let failed = abandoned(used(PlanType::Clean, Some(PlanState::Failed)));
     assert_eq!(decide(&failed, None, false).effect, None, "the host states the clean that failed");
     let mut installed = failed;
