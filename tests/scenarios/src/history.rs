@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use crate::doubled_nodes::list_doubled;
 use crate::dump::text;
 use crate::host_effects::{Disks, PlanIds};
 
@@ -52,6 +53,8 @@ struct Seen {
     applied: BTreeSet<(String, i64)>,
     /// By machine: UID and providerID.
     provided: BTreeMap<String, (String, String)>,
+    /// Machines with nodes on several hosts.
+    doubled: BTreeSet<String>,
     /// Hosts whose reprovision was proven, by inventory: its claim.
     proven: Vec<String>,
     written: Vec<WrittenPlan>,
@@ -136,6 +139,11 @@ impl Seen {
         let hosts = self.owners.iter().filter(|(_, other)| !owner.is_empty() && **other == owner).count();
         if hosts > 1 {
             self.violate(format!("machine {owner} owns {hosts} hosts, {name} among them"));
+        }
+        for why in list_doubled(&self.disks.directory) {
+            if self.doubled.insert(why.clone()) {
+                self.violate(why);
+            }
         }
         let Some(plan) = inventory.plan() else { return };
         // A status that was lost announces nothing.

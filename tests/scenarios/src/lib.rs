@@ -15,6 +15,7 @@
 
 mod cluster_api;
 mod coordinator;
+mod doubled_nodes;
 mod dump;
 mod fault_injection;
 mod history;
