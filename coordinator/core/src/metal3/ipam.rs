@@ -3,7 +3,7 @@
 //! The name of an `IPAddress` is derived from its address, so that the claim that creates it
 //! first has the address. This module only chooses the next name to try.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use coordinator_api::metal3::ipam::{AllocationStrategy, IPAddress, IPAddressSpec, IPPool, IPPoolSpec};
@@ -87,6 +87,8 @@ pub struct Pool {
     ranges: Vec<Range>,
     /// Reserved addresses by the names of their claims.
     pre_allocations: BTreeMap<String, IpAddr>,
+    /// Routers and DNS servers, also those of values that ranges override and of ranges that are not valid.
+    servers: BTreeSet<IpAddr>,
     strategy: AllocationStrategy,
 }
 
@@ -195,7 +197,8 @@ impl Pool {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        (Self { ranges, pre_allocations, strategy: spec.allocation_strategy }, failed)
+        let servers = list_servers(spec);
+        (Self { ranges, pre_allocations, servers, strategy: spec.allocation_strategy }, failed)
     }
 
     /// Checks a usable pool for addresses whose prefix and gateway are ambiguous or unknown.
@@ -229,7 +232,7 @@ impl Pool {
             .transpose()?;
         let kept = self.pre_allocations.get(claim).copied();
         let is_free = |address| {
-            !is_taken(address) && !self.is_kept_for_other(claim, address) && !self.is_of_network(address)
+            !is_taken(address) && !self.is_kept_for_other(claim, address) && !self.servers.contains(&address)
         };
         match (kept, requested) {
             (Some(kept), Some(requested)) if kept != requested => Err(Refusal::Conflicting(kept)),
@@ -256,12 +259,6 @@ impl Pool {
 
     fn is_kept_for_other(&self, claim: &str, address: IpAddr) -> bool {
         self.pre_allocations.iter().any(|(name, kept)| *kept == address && name != claim)
-    }
-
-    /// A router or a DNS server has the address. A pre-allocation may name it, because an operator knows
-    /// the host that is the server.
-    fn is_of_network(&self, address: IpAddr) -> bool {
-        self.ranges.iter().any(|range| range.gateway == Some(address) || range.dns_servers.contains(&address))
     }
 
     fn find_free(&self, claim: &str, is_free: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
@@ -306,6 +303,14 @@ impl Pool {
         object.metadata.finalizers = Some(vec![names::ADDRESS_FINALIZER.to_owned()]);
         object
     }
+}
+
+/// The addresses of routers and DNS servers that a pool names. A pre-allocation may name one of them too,
+/// because an operator knows the host that is the server.
+fn list_servers(spec: &IPPoolSpec) -> BTreeSet<IpAddr> {
+    let of_ranges = spec.pools.iter().flat_map(|range| range.gateway.iter().chain(&range.dns_servers));
+    let named = spec.gateway.iter().chain(&spec.dns_servers).chain(of_ranges);
+    named.filter_map(|address| address.parse().ok()).collect()
 }
 
 /// Metal3's name of an address.

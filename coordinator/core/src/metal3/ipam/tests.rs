@@ -251,6 +251,17 @@ fn routers_and_dns_servers_get_no_claim() {
     }
     let named = spec(json!({ "dns": "10.0.0.3" })).choose_address("dns", None, |_| false, &NO_HOST);
     assert_eq!(named, Ok(server), "an operator knows the host");
+    let own =
+        json!({ "start": "10.0.0.1", "end": "10.0.0.4", "gateway": "10.0.0.9", "dnsServers": ["10.0.0.9"] });
+    let empty =
+        json!({ "start": "10.0.0.9", "end": "10.0.0.8", "gateway": "10.0.0.1", "dnsServers": ["10.0.0.3"] });
+    for (what, spec) in [
+        ("overridden", json!({ "pools": [own], "gateway": "10.0.0.1", "dnsServers": ["10.0.0.3"] })),
+        ("of a skipped range", json!({ "pools": [empty, own] })),
+    ] {
+        let (usable, _) = Pool::parse_usable(&self::spec(spec));
+        assert_eq!(give(&usable, 9), ["10.0.0.2", "10.0.0.4"], "{what}");
+    }
 }
 
 #[test]
