@@ -13,6 +13,8 @@ use std::task::{Context, Poll};
 use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::client::transport::Tap;
+
 /// The rejection of the certificate on one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Rejection(Arc<AtomicBool>);
@@ -50,6 +52,7 @@ const fn concerns_certificate(alert: AlertDescription) -> bool {
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) rejection: Rejection,
+    pub(super) tap: Option<Tap>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -58,7 +61,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(tap) = &mut self.tap {
+            tap(&buffer.filled()[before..]);
+        }
         if let Poll::Ready(Err(error)) = &read {
             self.rejection.record_error(error);
         }

@@ -24,7 +24,7 @@ use crate::client::config::Config;
 use crate::client::error::CallError;
 use crate::client::rejection::{Rejection, Watched};
 use crate::client::server_verifier::ServerVerifier;
-use crate::client::transport::{CONNECT_DEADLINE, Transport};
+use crate::client::transport::{CONNECT_DEADLINE, Tap, Transport};
 use crate::ground::failure::{Failure, describe_cause};
 use crate::identity::{Certificate, Identity};
 
@@ -64,14 +64,14 @@ pub async fn connect_tls(
     let client = client_config(&config.authority, credentials, time).map_err(|error| unusable(&error))?;
     let stream = transport.dial(config).await?;
     let rejection = credentials.map_or_else(Rejection::default, |credentials| credentials.rejection.clone());
-    secure_stream(config, client, stream, rejection).await
+    secure_stream(config, client, stream, (rejection, transport.tap())).await
 }
 
 async fn secure_stream<S>(
     config: &Config,
     client: ClientConfig,
     stream: S,
-    rejection: Rejection,
+    (rejection, tap): (Rejection, Option<Tap>),
 ) -> Result<Session, CallError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -84,7 +84,7 @@ where
         .1
         .export_keying_material([0; proof::EXPORTER_BYTES], proof::EXPORTER_LABEL, None)
         .map_err(|error| unusable(&error))?;
-    let stream = Watched { stream, rejection };
+    let stream = Watched { stream, rejection, tap };
     let channel = open_channel(config, stream).await.map_err(|error| {
         let message = format!("the coordinator at {address} does not serve gRPC");
         Failure::input_output(describe_cause(&message, &error), "correct the server URL")

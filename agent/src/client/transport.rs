@@ -23,11 +23,19 @@ use crate::host::proxy::ProxySettings;
 /// Deadline of each step of a new connection.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Gets the bytes of one connection that the coordinator sent, after TLS.
+pub type Tap = Box<dyn FnMut(&[u8]) + Send>;
+
 /// The way to the coordinator.
 pub trait Transport: Send + Sync {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     fn dial(&self, config: &Config) -> impl Future<Output = Result<Self::Stream, CallError>> + Send;
+
+    /// A tap for one more connection. Only tests have one, which search the bytes for secrets.
+    fn tap(&self) -> Option<Tap> {
+        None
+    }
 }
 
 /// A connection to the coordinator, which is TCP or a tunnel.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
@@ -105,6 +106,11 @@ impl History {
     pub(crate) fn judge_host(&self, host: &str) -> Vec<String> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.disks.judge(host, seen.ids.get(host).unwrap_or(&PlanIds::new()))
+    }
+
+    /// Files of a host's disk whose bytes are as asked for.
+    pub(crate) fn search_disk(&self, host: &str, is_it: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).disks.search(host, is_it)
     }
 
     pub(crate) fn written(&self) -> Vec<WrittenPlan> {

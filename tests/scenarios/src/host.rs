@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::fault_injection::{Call, Fault, FaultPoint, FaultySystem, Side};
 use crate::network::Network;
+use crate::token_search::TokenSearch;
 
 /// Pause between two checks for a requested reboot.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -36,6 +37,7 @@ struct Machine {
     name: String,
     files: SimulatedHost,
     network: Network,
+    tokens: TokenSearch,
     faults: Arc<FaultPoint>,
     medium: AtomicBool,
     /// This boot has a network that reaches nothing.
@@ -66,11 +68,17 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(name: &str, directory: &Path, network: &Network, policy: Policy) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        directory: &Path,
+        (network, tokens): (&Network, &TokenSearch),
+        policy: Policy,
+    ) -> Self {
         let machine = Arc::new(Machine {
             name: name.to_owned(),
             files: SimulatedHost::at(directory.join(name)),
             network: network.clone(),
+            tokens: tokens.clone(),
             faults: Arc::default(),
             medium: AtomicBool::new(true),
             stranded: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use coordinator_api::inventory::{PlanState, PlanStatus, PlanType};
 use memchr::memmem;
@@ -38,11 +38,30 @@ impl Disks {
                 (!ran).then(|| format!("{host} shows {id} as applied and never booted its seed"))
             }
             PlanType::Clean => {
-                let left = find_left(&self.directory.join(host), &system)?;
+                let left = self.find_left(host, &system)?;
                 Some(format!("{host} shows {id} as applied and holds {}", left.display()))
             }
             PlanType::Custom => None,
         }
+    }
+
+    /// A clean host must not have a file of a node, nor its bootstrap data anywhere. Images and
+    /// containers of containerd go before the next node starts.
+    fn find_left(&self, host: &str, system: &SimulatedSystem) -> Option<PathBuf> {
+        let of_containerd = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "containerd");
+        let of_node = system.node_files().into_iter().find(|path| !of_containerd(path));
+        let is_secret = |bytes: &[u8]| memmem::find(bytes, BOOTSTRAP_CANARY.as_bytes()).is_some();
+        of_node.or_else(|| self.search(host, is_secret).into_iter().next())
+    }
+
+    /// Files of all partitions of a host's disk whose bytes are as asked for. The live system is no
+    /// part of the disk, because it is in memory.
+    pub(crate) fn search(&self, host: &str, is_it: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {
+        let directory = self.directory.join(host);
+        let live = SimulatedHost::at(&directory).live().join("/");
+        let mut files = list_files(&directory);
+        files.retain(|path| !path.starts_with(&live) && fs::read(path).is_ok_and(|bytes| is_it(&bytes)));
+        files
     }
 
     /// What was done to a host and no plan of it wanted.
@@ -63,16 +82,6 @@ impl Disks {
         }
         wrong.into_iter().map(|effect| format!("{host}: {effect}")).collect()
     }
-}
-
-/// What a clean host must not have: a file of a node, or its bootstrap data anywhere. Images and
-/// containers of containerd go before the next node starts.
-fn find_left(directory: &Path, system: &SimulatedSystem) -> Option<PathBuf> {
-    let of_containerd = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "containerd");
-    let of_node = system.node_files().into_iter().find(|path| !of_containerd(path));
-    let secret = BOOTSTRAP_CANARY.as_bytes();
-    let holds = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| memmem::find(&bytes, secret).is_some());
-    of_node.or_else(|| list_files(&SimulatedHost::at(directory).disk().join("/")).into_iter().find(holds))
 }
 
 /// Other instances are those of the install, and of boots that wait.

@@ -30,6 +30,7 @@ mod outcome;
 mod scenario;
 mod seen;
 mod table;
+mod token_search;
 mod world;
 
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};

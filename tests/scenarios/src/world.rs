@@ -24,6 +24,7 @@ use crate::history::{History, Violation, WrittenPlan};
 use crate::host::Host;
 use crate::log::Log;
 use crate::network::Network;
+use crate::token_search::TokenSearch;
 
 pub use build::MEMORY;
 
@@ -49,6 +50,7 @@ pub struct World {
     site: Site,
     finds_nodes: AtomicBool,
     network: Network,
+    tokens: TokenSearch,
     /// Whether the agents of hosts that boot from now on run plans of operators.
     pub allows_custom_plans: bool,
     /// Of the host that boots next.
@@ -78,7 +80,8 @@ impl World {
         let seed = self.seed_config(registration);
         let policy =
             if self.allows_custom_plans { CustomInstructions::Allow } else { CustomInstructions::Refuse };
-        let mut host = Host::new(name, self.directory.path(), &self.network, Policy { custom: policy });
+        let around = (&self.network, &self.tokens);
+        let mut host = Host::new(name, self.directory.path(), around, Policy { custom: policy });
         if let Some((call, side, fault)) = self.planned_fault.take() {
             host.inject_fault(call, side, fault);
         }

@@ -1,12 +1,16 @@
 //! Where hosts reach the coordinator, with which token and by which certificate: told to those that are attached.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::names::annotation;
 use scenarios::{UNREACHABLE_COORDINATOR, World};
 use serde_json::json;
+
+/// No file.
+const NONE: [PathBuf; 0] = [];
 
 fn shows(reason: Reason) -> impl Fn(&World) -> bool {
     move |world| {
@@ -32,27 +36,6 @@ fn registration_token(world: &World) -> String {
     object["status"]["registrationToken"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Files of the host's disk that hold the text.
-fn find_on_disk(world: &World, text: &str) -> Vec<std::path::PathBuf> {
-    let disk = world.host("host-1").disk();
-    // The state is on a partition of its own.
-    let mut directories = vec![disk.join("/"), disk.state().path().to_owned()];
-    let mut found = vec![];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let (path, kind) = entry.map(|entry| (entry.path(), entry.file_type().unwrap())).unwrap();
-            if kind.is_dir() {
-                directories.push(path);
-            } else if kind.is_file()
-                && std::fs::read(&path).unwrap().windows(text.len()).any(|part| part == text.as_bytes())
-            {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
-
 // Fault: the token is rotated, then a coordinator with the former one is restored, while a host is attached.
 // Shown: condition `CoordinatorKnown` of the MachineInventory; the host takes the URL that follows from either, and
 // never holds a token that admits another host.
@@ -61,8 +44,8 @@ async fn attached_hosts_follow_a_rotated_token() {
     let world = World::with_hosts(&["host-1"]).await;
     world.wait_until("the host is known", shows(Reason::SettingsCurrent)).await;
     let (former, kept) = (registration_token(&world), read_config(&world));
-    assert_eq!(find_on_disk(&world, &former), Vec::<std::path::PathBuf>::new(), "after the install");
-    assert!(!find_on_disk(&world, &token_in(&kept)).is_empty(), "the search finds what is there");
+    assert_eq!(world.find_on_disk("host-1", &former), NONE, "after the install");
+    assert!(!world.find_on_disk("host-1", &token_in(&kept)).is_empty(), "the search finds what is there");
     let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
     world.patch("MachineRegistration", "hosts", rotate).await;
     let is_rotated = |world: &World| ![String::new(), former.clone()].contains(&registration_token(world));
@@ -74,7 +57,7 @@ async fn attached_hosts_follow_a_rotated_token() {
     world.wait_idle().await;
     assert_eq!(read_config(&world), changed, "it keeps it");
     for token in [&rotated, &former] {
-        assert_eq!(find_on_disk(&world, token), Vec::<std::path::PathBuf>::new());
+        assert_eq!(world.find_on_disk("host-1", token), NONE, "after the rotation");
     }
     world.patch("MachineRegistration", "hosts", json!({ "spec": { "token": former } })).await;
     let has_former = |world: &World| read_config(world) == kept && shows(Reason::SettingsCurrent)(world);
@@ -82,6 +65,13 @@ async fn attached_hosts_follow_a_rotated_token() {
     world.expect_nothing("machineinventory/host-1").await;
     let shown = [&rotated, &former, &token_in(&kept)].map(|token| world.log().contains(&**token));
     assert_eq!(shown, [false; 3], "a token is never logged");
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    for token in [&rotated, &former] {
+        assert_eq!(world.find_on_disk("host-1", token), NONE, "after the clean");
+    }
     world.check_invariants().await;
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use agent::client::config::Config;
 use agent::client::error::CallError;
-use agent::client::transport::Transport;
+use agent::client::transport::{Tap, Transport};
 use agent::ground::failure::Failure;
 use agent::host::network::NetworkObserver;
 use agent::host::network::changes::NetworkChanges;
@@ -25,6 +25,10 @@ impl Transport for Machine {
             return Err(failed(io::ErrorKind::NetworkUnreachable.into()));
         }
         self.network.dial(&self.name).map_err(failed)
+    }
+
+    fn tap(&self) -> Option<Tap> {
+        Some(self.tokens.tap(&self.name))
     }
 }
 

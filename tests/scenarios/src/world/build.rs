@@ -15,6 +15,7 @@ use crate::history::History;
 use crate::host_effects::Disks;
 use crate::log::Log;
 use crate::network::Network;
+use crate::token_search::TokenSearch;
 
 /// The version of Cluster API where a scenario asks for no other.
 const NEWEST: &str = "v1beta2";
@@ -137,8 +138,12 @@ impl World {
         let network = Network::default();
         let site = Site::new(fake.clone(), network.clone(), directory.path(), front_doors);
         let history = History::of_hosts(Disks { directory: directory.path().to_owned() });
-        let noted = history.clone();
-        fake.observe(move |(resource, _, name), now| noted.observe(resource, name, now));
+        let tokens = TokenSearch::default();
+        let (noted, learned) = (history.clone(), tokens.clone());
+        fake.observe(move |(resource, _, name), now| {
+            noted.observe(resource, name, now);
+            learned.observe(resource, now);
+        });
         let rules = match front_doors {
             FrontDoors::Baremetal => &*RULES,
             FrontDoors::WithMetal3 => &*METAL3_RULES,
@@ -156,6 +161,7 @@ impl World {
             site,
             finds_nodes: AtomicBool::new(true),
             network,
+            tokens,
             allows_custom_plans: false,
             planned_fault: None,
             directory,

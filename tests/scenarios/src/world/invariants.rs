@@ -1,8 +1,10 @@
 //! What every scenario ends with: a look at what must never have been.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fake_apiserver::{Entry, Verb};
+use memchr::memmem;
 
 use super::World;
 use crate::BOOTSTRAP_CANARY;
@@ -15,7 +17,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(30);
 
 impl World {
     /// Asserts that the invariants held at all times, that hosts did what their plans say and no
-    /// more, and that no secret is in public text.
+    /// more, that no token of a registration reached a host, and that no secret is in public text.
     pub async fn check_invariants(self) {
         self.check_invariants_except(&[]).await;
     }
@@ -26,7 +28,8 @@ impl World {
         self.is_checked = true;
         self.advance_time(Duration::from_secs(30)).await;
         self.finish_deletions();
-        let violations: Vec<_> = self.violations().iter().map(ToString::to_string).collect();
+        let mut violations: Vec<_> = self.violations().iter().map(ToString::to_string).collect();
+        violations.extend(self.list_given_tokens());
         let is_caused = violations.len() == caused.len()
             && violations.iter().zip(caused).all(|(violation, words)| violation.contains(words));
         assert!(is_caused, "{violations:#?} instead of {caused:?}\n{}", self.dump());
@@ -37,6 +40,20 @@ impl World {
         let public = self.public_text();
         let shown: Vec<_> = public.lines().filter(|line| line.contains(BOOTSTRAP_CANARY)).collect();
         assert!(shown.is_empty(), "a secret was shown: {shown:#?}");
+    }
+
+    /// Places of the tokens of registrations, each of which would let a host admit other ones (decision 73).
+    fn list_given_tokens(&self) -> Vec<String> {
+        let on_disk = self.hosts.keys().filter_map(|host| {
+            let found = self.history.search_disk(host, |bytes| self.tokens.has_token(bytes));
+            (!found.is_empty()).then(|| format!("{host} holds a token of a registration in {found:?}"))
+        });
+        self.tokens.list_sent().into_iter().chain(on_disk).collect()
+    }
+
+    /// Files of the host's disk that hold the text.
+    pub fn find_on_disk(&self, host: &str, text: &str) -> Vec<PathBuf> {
+        self.history.search_disk(host, |bytes| memmem::find(bytes, text.as_bytes()).is_some())
     }
 
     /// Asserts that nothing is written any more: four looks find every `resourceVersion` unchanged.
