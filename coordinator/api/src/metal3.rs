@@ -187,6 +187,9 @@ pub mod names {
     pub const CHOSEN_HOST: &str = "baremetal.cluster.io/chosen-host";
     /// Annotations that pause a `BareMetalHost`.
     pub const HOST_PAUSES: [&str; 2] = ["baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/detached"];
+    /// Annotation of a `BareMetalHost`: copy of its status, which CAPM3 writes with a pause so that the
+    /// status survives a move. It is stale after the pause.
+    pub const SAVED_STATUS: &str = "baremetalhost.metal3.io/status";
     /// Annotations that exclude a `BareMetalHost` from the choice of machines.
     pub const HOST_UNHEALTHY: [&str; 2] = ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
     /// Ours, annotation of a `Metal3DataClaim`, `Metal3Data`, `IPClaim` or `IPAddress`: time (RFC 3339) since

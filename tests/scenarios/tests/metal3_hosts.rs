@@ -87,6 +87,27 @@ async fn hosts_serve_another_manager_of_machines() {
     world.check_invariants().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn copy_of_the_status_ends_with_the_pause() {
+    let mut world = World::with_bare_metal_hosts().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_bootstrap("m-1", &bootstrap_data()).await;
+    provision(&world, json!({ "url": "oci://registry.example/os:v1" })).await;
+    wait_state(&world, "provisioned").await;
+    let (pause, copy) = ("baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/status");
+    let annotate = |changes: Value| json!({ "metadata": { "annotations": changes } });
+    // What CAPM3 writes with the pause of a Cluster, and at its end.
+    world.patch("BareMetalHost", HOST, annotate(json!({ pause: "metal3.io/capm3", copy: "{}" }))).await;
+    world.wait_idle().await;
+    let annotation = |key: &str| host_object(&world)["metadata"]["annotations"][key].clone();
+    assert_eq!(annotation(copy), "{}");
+    world.patch("BareMetalHost", HOST, annotate(json!({ pause: null }))).await;
+    world.wait_idle().await;
+    assert_eq!((annotation(pause), annotation(copy)), (Value::Null, Value::Null));
+    assert_eq!(plans(&world), ["reprovision"]);
+    world.check_invariants().await;
+}
+
 // Fault: the template of another manager names a whole-disk image, which hosts with a BMC need.
 // Shown: condition `ImageResolved` of the BareMetalHost, reason `FieldUnsupported`, until its annotation names an OS image.
 #[tokio::test(start_paused = true)]

@@ -171,6 +171,13 @@ pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timesta
     Some(KeptStep::Free { change, cause })
 }
 
+/// The change that removes the copy of the status that another manager wrote with a pause. The
+/// baremetal-operator removes it after the pause too.
+pub fn forget_saved_status(host: &BareMetalHost, is_held: impl FnOnce() -> bool) -> Option<Value> {
+    let is_stale = host.annotations().contains_key(names::SAVED_STATUS) && !is_held();
+    is_stale.then(|| json!({ "metadata": { "annotations": { names::SAVED_STATUS: null } } }))
+}
+
 /// Fields that only a BMC or Ironic can apply.
 fn unsupported_fields(host: &BareMetalHost) -> impl Iterator<Item = &'static str> {
     let spec = &host.spec;

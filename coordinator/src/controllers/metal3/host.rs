@@ -16,8 +16,8 @@ use coordinator_core::host::HostRecord;
 use coordinator_core::host_decision::ClaimingMachine;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
-    HostStep, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,
-    read_demand, record_image,
+    HostStep, KeptStep, decide_kept, decide_step, forget_saved_status, keeping_cluster, named_inventory,
+    project_status, read_demand, record_image,
 };
 use coordinator_core::problem::Blocker;
 use coordinator_core::provider_id::ProviderId;
@@ -121,6 +121,9 @@ async fn drive_host(host: &Arc<BareMetalHost>, context: &Arc<Context>) -> Result
     let record = inventory.as_deref().and_then(HostRecord::parse);
     let step = decide_step(host, record.as_ref());
     if step == HostStep::Drive {
+        if drop_saved_status(context, host).await? {
+            return Ok(Action::await_change());
+        }
         if reboot_host(context, host, inventory.as_deref(), record.as_ref()).await? {
             return Ok(Action::await_change());
         }
@@ -157,6 +160,14 @@ async fn apply_step(
         (HostStep::ReleaseInventory, Some(inventory)) => inventories::give_back(client, inventory).await,
         (HostStep::Refuse(blocker), inventory) => refuse_host(context, host, inventory, blocker).await,
     }
+}
+
+/// Removes the copy of the status that a pause left.
+async fn drop_saved_status(context: &Context, host: &BareMetalHost) -> Result<bool, StoreError> {
+    let is_held = || host.gather_inputs(context).demand.hold.is_some();
+    let Some(change) = forget_saved_status(host, is_held) else { return Ok(false) };
+    store::patch(&context.client, host, "remove the saved status of", change).await?;
+    Ok(true)
 }
 
 /// Applies the next step of a requested reboot.

@@ -345,6 +345,16 @@ fn leftover_node_belongs_to_metal3_machine() {
 }
 
 #[test]
+fn copy_of_status_is_stale_after_pause() {
+    let mut host = host();
+    assert_eq!(forget_saved_status(&host, || false), None);
+    host.annotations_mut().insert(names::SAVED_STATUS.into(), "{}".into());
+    assert_eq!(forget_saved_status(&host, || true), None);
+    let change = json!({ "metadata": { "annotations": { names::SAVED_STATUS: null } } });
+    assert_eq!(forget_saved_status(&host, || false), Some(change));
+}
+
+#[test]
 fn requests_needing_bmc_are_reported_as_ignored() {
     let named = |spec: serde_json::Value, annotation: &str| {
         let mut host = host();
