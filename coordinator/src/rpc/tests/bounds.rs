@@ -14,10 +14,10 @@ async fn too_many_facts_are_refused() {
     let world = World::start().await;
     let host = Host::new("a");
     let mut link = world.connect(None).await;
-    let nonce = link.begin(&host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
-    request.facts.as_mut().unwrap().disks = vec![wire::Disk::default(); limits::DISKS + 1];
-    let refused = link.complete(request).await.unwrap_err();
+    let registered = link.register_edited(&host, "token", |request| {
+        request.facts.as_mut().unwrap().disks = vec![wire::Disk::default(); limits::DISKS + 1];
+    });
+    let refused = registered.await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
     assert!(world.inventory("m-a").is_none());
 }
@@ -72,10 +72,10 @@ async fn oversized_registration_is_refused() {
     let host = Host::new("a");
     for (bytes, want) in sizes(limits::REGISTRATION_BYTES) {
         let mut link = world.connect(None).await;
-        let nonce = link.begin(&host, "token").await.unwrap();
-        let mut request = host.complete(&nonce, &link.exporter);
-        request.facts.as_mut().unwrap().hostname = "x".repeat(bytes);
-        let answer = link.complete(request).await;
+        let registered = link.register_edited(&host, "token", |request| {
+            request.facts.as_mut().unwrap().hostname = "x".repeat(bytes);
+        });
+        let answer = registered.await;
         assert_eq!(answer.err().map(|status| status.code()), want, "{bytes}");
         assert_eq!(world.inventory("m-a").is_some(), want.is_none(), "{bytes}");
     }
@@ -140,10 +140,8 @@ async fn empty_fields_are_refused_before_decoding() {
     let facts = wire::HostFacts { nics, ..Default::default() };
     let host = Host::new("b");
     let mut link = world.connect(None).await;
-    let nonce = link.begin(&host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
-    request.facts = Some(facts.clone());
-    let refused = link.complete(request).await.unwrap_err();
+    let registered = link.register_edited(&host, "token", |request| request.facts = Some(facts.clone()));
+    let refused = registered.await.unwrap_err();
     assert!(refused.message().contains("too many fields"), "{refused}");
     let (host, chain) = installed(&world).await;
     let mut link = world.connect(Some((&host, &chain))).await;
@@ -164,11 +162,11 @@ fn scoped_resolver_does_not_refuse_the_host() {
             let world = World::start().await;
             let host = Host::new("a");
             let mut link = world.connect(None).await;
-            let nonce = link.begin(&host, "token").await.unwrap();
-            let mut request = host.complete(&nonce, &link.exporter);
-            let network = request.observed_network.as_mut().unwrap();
-            network.dns_servers = vec!["fe80::1%eth0".into(), "192.0.2.53".into()];
-            link.complete(request).await.unwrap();
+            let registered = link.register_edited(&host, "token", |request| {
+                let network = request.observed_network.as_mut().unwrap();
+                network.dns_servers = vec!["fe80::1%eth0".into(), "192.0.2.53".into()];
+            });
+            registered.await.unwrap();
             let inventory = world.inventory("m-a").unwrap();
             assert_eq!(inventory["spec"]["observedNetwork"]["dnsServers"], json!(["192.0.2.53"]));
         });

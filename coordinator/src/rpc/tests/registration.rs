@@ -6,8 +6,8 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
-use super::world::{Host, INVENTORIES, World, refusal};
-use super::{attach_to, attached, condition, pair, requests};
+use super::world::{Host, INVENTORIES, Link, World, refusal};
+use super::{Stream, attach_to, attached, condition, pair, requests};
 use crate::ca::{Authority, Role};
 
 #[tokio::test]
@@ -166,10 +166,10 @@ async fn unsupported_registration_leaves_no_object() {
 /// Registers a host of the same name on other hardware.
 async fn register_elsewhere(world: &World, host: &Host) -> tonic::Status {
     let mut link = world.connect(None).await;
-    let nonce = link.begin(host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
-    request.observed_network.as_mut().unwrap().interfaces[0].permanent_mac = "52:54:00:00:00:09".into();
-    link.complete(request).await.unwrap_err()
+    let registered = link.register_edited(host, "token", |request| {
+        request.observed_network.as_mut().unwrap().interfaces[0].permanent_mac = "52:54:00:00:00:09".into();
+    });
+    registered.await.unwrap_err()
 }
 
 // Fault: another host has the name of a registered one.
@@ -344,26 +344,29 @@ async fn changed_network_is_drift() {
     world.expect_why("machineinventory/m-a", "NetworkChanged", "192.0.2.9/24", accept).await;
 }
 
+/// A host that registers by an edited request, and attaches: while it is installed, `why` shows that.
+async fn attach_registered(world: &World, edit: impl FnOnce(&mut wire::CompleteRequest)) -> (Link, Stream) {
+    let host = Host::new("a");
+    world.connect(None).await.register_edited(&host, "token", edit).await.unwrap();
+    world.settled("m-a").await;
+    let chain = host.certificate(&world.authority, Role::Installed);
+    attach_to(world, 0, (&host, &chain), "boot-1").await
+}
+
 // Fault: a host registers with a bond that no plan replays wholly.
 // Shown: condition `NetworkIncomplete` of the MachineInventory, with the parameter.
 #[tokio::test]
 async fn network_that_is_not_replayed_is_told() {
     let world = World::start().await;
-    let host = Host::new("a");
-    let mut link = world.connect(None).await;
-    let nonce = link.begin(&host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
     let bond = wire::Bond {
         mode: "802.3ad".into(),
         unsupported: vec!["use_carrier=0".into()],
         ..wire::Bond::default()
     };
-    request.observed_network.as_mut().unwrap().interfaces[0].bond = Some(bond);
-    link.complete(request).await.unwrap();
-    world.settled("m-a").await;
-    // While it is installed, `why` shows that.
-    let chain = host.certificate(&world.authority, Role::Installed);
-    let _attached = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    let registered = attach_registered(&world, |request| {
+        request.observed_network.as_mut().unwrap().interfaces[0].bond = Some(bond);
+    });
+    let _attached = registered.await;
     let action = "give its network in spec.network";
     world.expect_why("machineinventory/m-a", "NetworkPartsNotReplayed", "use_carrier=0", action).await;
 }
@@ -373,17 +376,11 @@ async fn network_that_is_not_replayed_is_told() {
 #[tokio::test]
 async fn platform_below_the_minimum_is_told() {
     let world = World::start().await;
-    let host = Host::new("a");
-    let mut link = world.connect(None).await;
-    let nonce = link.begin(&host, "token").await.unwrap();
-    let mut request = host.complete(&nonce, &link.exporter);
     let old =
         wire::Platform { kernel: "5.3.18-default".into(), control_groups: 1, ..wire::Platform::default() };
-    request.facts.as_mut().unwrap().platform = Some(old);
-    link.complete(request).await.unwrap();
-    world.settled("m-a").await;
-    let chain = host.certificate(&world.authority, Role::Installed);
-    let _attached = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    let registered =
+        attach_registered(&world, |request| request.facts.as_mut().unwrap().platform = Some(old));
+    let _attached = registered.await;
     let cause = "Linux 5.3.18-default is older than 5.8; control groups have version 1";
     world.expect_why("machineinventory/m-a", "PlatformBelowMinimum", cause, "docs/versions.md").await;
 }

@@ -123,8 +123,19 @@ impl Link {
         host: &Host,
         token: &str,
     ) -> Answer<wire::CompleteResponse> {
+        self.register_edited(host, token, |_| ()).await
+    }
+
+    /// As [`Link::register`], by a request that is not the one of a real host.
+    pub(in crate::rpc::tests) async fn register_edited(
+        &mut self,
+        host: &Host,
+        token: &str,
+        edit: impl FnOnce(&mut wire::CompleteRequest),
+    ) -> Answer<wire::CompleteResponse> {
         let nonce = self.begin(host, token).await?;
-        let request = host.complete(&nonce, &self.exporter);
+        let mut request = host.complete(&nonce, &self.exporter);
+        edit(&mut request);
         self.complete(request).await
     }
 
