@@ -16,12 +16,15 @@ pub fn are_bounded(message: &[u8]) -> bool {
 
 /// Counts up to the first byte that is no field, because a decoder keeps what stands before it. A text is
 /// counted as if it were a message, which adds little: most letters begin no field, or one of many bytes.
+/// The contents of a group count as if they stood in its place, because a decoder skips an unknown group and
+/// reads what follows it.
 fn count_fields(mut bytes: &[u8], depth: usize, left: &mut usize) {
     while let Some(tag) = take_number(&mut bytes) {
         let skipped = match tag & 7 {
             0 => take_number(&mut bytes).map(|_| 0),
             1 => Some(8),
             2 => take_number(&mut bytes),
+            3 | 4 => Some(0),
             5 => Some(4),
             _ => None,
         };
@@ -73,6 +76,32 @@ mod tests {
         assert!(!are_bounded(&bomb), "what a decoder keeps before the error counts");
         let disks = vec![wire::Disk::default(); 100_000];
         assert!(!are_bounded(&wire::HostFacts { disks, ..Default::default() }.encode_to_vec()));
+    }
+
+    #[test]
+    fn skipped_fields_hide_nothing() {
+        let empty = vec![wire::Nic::default(); 131_072];
+        let facts = wire::HostFacts { nics: empty, ..Default::default() }.encode_to_vec();
+        let in_request = |facts: &[u8]| {
+            let mut request = vec![];
+            prost::encoding::bytes::encode(3, &facts.to_vec(), &mut request);
+            request
+        };
+        // Fields 2047, which no message has, of each type, and groups within a group.
+        let skipped: [&[u8]; 5] = [
+            b"\xf8\x7f\x07",
+            b"\xf9\x7f12345678",
+            b"\xfa\x7f\x01x",
+            b"\xfb\x7f\xfb\x7f\xf8\x7f\x07\xfc\x7f\xfc\x7f",
+            b"\xfd\x7f1234",
+        ];
+        for prefix in skipped {
+            for bytes in [[prefix, &in_request(&facts)].concat(), in_request(&[prefix, &facts].concat())] {
+                let decoded = wire::CompleteRequest::decode(bytes.as_slice()).unwrap();
+                assert_eq!(decoded.facts.unwrap().nics.len(), 131_072, "a decoder skips it");
+                assert!(!are_bounded(&bytes), "{prefix:?}");
+            }
+        }
     }
 
     #[test]
