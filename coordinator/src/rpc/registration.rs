@@ -295,6 +295,8 @@ impl RegistrationService {
         let Some(mut challenge) = session.take_challenge() else {
             return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
         };
+        // The proof of a TPM may wait for the API server; what is too large does not wait with it.
+        request.facts.as_ref().map_or(Ok(()), check_facts)?;
         // Read again, because the registration may have been closed meanwhile.
         let Key { namespace, name } = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
@@ -358,10 +360,8 @@ impl RegistrationService {
         if !self.context.rate_limits.take_token(&key, Call::Complete, Instant::now()) {
             return Err(RpcError::RateLimited);
         }
-        // Without it nothing would tell the first boot of the installed system from this one.
-        let is_new = self.context.cached_inventory(&key).is_none();
-        if is_new && request.boot_id.is_empty() && !challenge.is_installed {
-            return refuse_call(Refusal::BadRequest, "a live system states its boot when it registers");
+        if request.boot_id.is_empty() && !challenge.is_installed {
+            admission::refuse_unstated_boot(self.context.cached_inventory(&key).as_deref())?;
         }
         let network = request.observed_network.map(|network| parse_network(network, &key.tpm_hash));
         if let Some(Err(error)) = network.as_ref().map(network::check_size) {

@@ -15,7 +15,7 @@ use proto::refusal::Refusal;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::MatchedRegistration;
+use super::{MatchedRegistration, refuse_call};
 use crate::ca::HostKey;
 use crate::key::Key;
 use crate::rpc::{Buckets, Context, Rate, RpcError, describe_inventory};
@@ -110,6 +110,16 @@ pub(super) async fn admit_host(
         ),
         "raise spec.newHostsPerMinute of the MachineRegistration, or wait; the host continues by itself",
     ))
+}
+
+/// Refuses a host that states no boot while neither its live system nor an installed one is known: nothing
+/// would tell the first boot of the installed system from this one, and no TPM would be recorded.
+pub(super) fn refuse_unstated_boot(inventory: Option<&MachineInventory>) -> Result<(), RpcError> {
+    let record = inventory.and_then(HostRecord::parse);
+    if record.is_some_and(|record| record.live_boot_id.is_some() || record.carried.is_some()) {
+        return Ok(());
+    }
+    refuse_call(Refusal::BadRequest, "a live system states its boot when it registers")
 }
 
 /// Refuses a waiting host whose boot is recorded. Such a host asks again and again, so that this check

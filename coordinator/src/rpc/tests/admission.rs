@@ -60,14 +60,20 @@ async fn a_new_host_states_its_boot() {
     let mut link = world.connect(None).await;
     for (boot_id, is_installed) in [("", false), ("", true)] {
         let token = if is_installed { world.host_token("token", &host) } else { "token".to_owned() };
-        let nonce = link.begin(&host, &token).await.unwrap();
-        let mut request = host.complete(&nonce, &link.exporter);
-        request.boot_id = boot_id.into();
-        let registered = link.complete(request).await;
+        let registered =
+            link.register_edited(&host, &token, |request| request.boot_id = boot_id.into()).await;
         let refused = registered.err().map(|status| refusal(&status).unwrap());
         assert_eq!(refused, (!is_installed).then_some(Refusal::BadRequest));
         assert_eq!(world.inventory("m-a").is_some(), is_installed);
     }
+    // The status of a host that registered may be lost, or was never written.
+    world.settled("m-a").await;
+    let without_boot = |request: &mut wire::CompleteRequest| request.boot_id.clear();
+    let registered = world.connect(None).await.register_edited(&host, "token", without_boot).await;
+    assert_eq!(refusal(&registered.err().unwrap()), Some(Refusal::BadRequest), "no live system is known");
+    world.connect(None).await.register(&host, "token").await.unwrap();
+    world.settled("m-a").await;
+    world.connect(None).await.register_edited(&host, "token", without_boot).await.unwrap();
 }
 
 /// The token that an installed disk keeps is of no use to another host.
