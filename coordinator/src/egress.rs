@@ -84,7 +84,7 @@ pub(crate) fn list_services(variables: impl Iterator<Item = (OsString, OsString)
 pub(crate) struct UnknownHost(String, #[source] io::Error);
 
 /// Networks that no object may name.
-const REFUSED: [IpNet; 13] = [
+const REFUSED: [IpNet; 15] = [
     // This network, link-local with the metadata services of most clouds, IETF protocols with that of
     // Oracle, Alibaba's metadata service, Azure's wire server, reserved.
     v4([0, 0, 0, 0], 8),
@@ -94,7 +94,7 @@ const REFUSED: [IpNet; 13] = [
     v4([168, 63, 129, 16], 32),
     v4([240, 0, 0, 0], 4),
     // Addresses that carry one of IPv4 (compatible, Teredo, 6to4), link-local, and the metadata services
-    // of AWS, Google and Scaleway.
+    // of AWS, Google, Scaleway, Akamai and Alibaba.
     v6([0, 0, 0, 0, 0, 0, 0, 0], 96),
     v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 32),
     v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
@@ -102,6 +102,8 @@ const REFUSED: [IpNet; 13] = [
     v6([0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0], 32),
     v6([0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0], 32),
     v6([0xfd00, 0x0042, 0, 0, 0, 0, 0, 0x0042], 128),
+    v6([0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1], 128),
+    v6([0xfd00, 0x0100, 0, 0, 0, 0, 0x0100, 0x0200], 128),
 ];
 
 /// Prefixes under which a NAT64 gateway translates the last four bytes to an address of IPv4.
@@ -120,11 +122,14 @@ fn holds(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// The address to which a NAT64 gateway sends.
+/// The address of IPv4 that the last four bytes stand for: a NAT64 gateway sends there, and clouds give their
+/// metadata service the unique local address that ends in its link-local one.
 fn find_translated(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, d] = v6.octets();
-    holds(&NAT64, address).then_some(IpAddr::V4(Ipv4Addr::from_octets([a, b, c, d])))
+    let v4 = Ipv4Addr::from_octets([a, b, c, d]);
+    let is_carried = holds(&NAT64, address) || (v6.is_unique_local() && v4.is_link_local());
+    is_carried.then_some(IpAddr::V4(v4))
 }
 
 /// Flags for the API servers of workload clusters.
@@ -322,6 +327,11 @@ mod tests {
             ("http://[fd00:ec2::254]/latest", false),
             ("http://[fd20:ce::254]/computeMetadata", false),
             ("http://[fd00:42::42]/conf", false),
+            ("http://[fd00:c1::a9fe:a9fe]/opc", false),
+            ("http://[fd00:a9fe:a9fe::1]/v1", false),
+            ("http://[fd00:100::100:200]/latest", false),
+            ("http://[fd12:3456::a9fe:a9fe]/of-another-cloud", false),
+            ("http://[fd12:3456::a9:a9fe]/x", true),
             ("http://[fd00:42::43]/x", true),
             ("http://[64:ff9b::a9fe:a9fe]/x", false),
             ("http://[64:ff9b::808:808]/x", false),

@@ -65,7 +65,7 @@ fn network_policy_is_on_and_closes_metadata_services() {
     let closed: BTreeSet<_> = strings(&anywhere["to"][1]["ipBlock"]["except"])
         .chain(strings(&anywhere["to"][2]["ipBlock"]["except"]))
         .collect();
-    let services = "100.100.100.200/32 168.63.129.16/32 169.254.0.0/16 192.0.0.0/24 fd00:42::42/128 fd00:ec2::/32 fd20:ce::/32 fe80::/10";
+    let services = "100.100.100.200/32 168.63.129.16/32 169.254.0.0/16 192.0.0.0/24 fd00:100::100:200/128 fd00:42::42/128 fd00:a9fe:a9fe::1/128 fd00:c1::a9fe:a9fe/128 fd00:ec2::/32 fd20:ce::/32 fe80::/10";
     assert_eq!(closed, services.split(' ').collect());
     let values = &documents(CHART_VALUES)[0];
     assert_eq!(values["networkPolicy"]["enabled"], true);
