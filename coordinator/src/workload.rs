@@ -32,7 +32,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::egress::{Targets, WorkloadTargets};
-use crate::key::Key;
+use crate::key::{Key, Namespace};
 use crate::permits::{Permit, Permits};
 use crate::store::{StoreError, is_not_found, secret};
 use crate::telemetry::chain;
@@ -47,9 +47,11 @@ const SECRET_SUFFIX: &str = "-kubeconfig";
 const SECRET_KEY: &str = "value";
 /// Number of kept clients; the least recently used client is removed first.
 const CLIENTS: usize = 64;
-/// Questions to workload clusters at a time, one of a cluster. A question above the limit is asked later,
-/// so that clusters that do not answer take at most this many reconciles.
+/// Questions to workload clusters at a time, one of a cluster, and those of a namespace. A question above a
+/// limit is asked later, so that clusters that do not answer take at most this many reconciles, and those of
+/// one namespace leave places to others.
 const QUESTIONS: usize = 8;
+const NAMESPACE_QUESTIONS: usize = 3;
 /// The time for which a question waits for other questions to a cluster that answered the last one, because
 /// its machines join at the same time. It is short, because the reconcile that waits takes a place too.
 const TURN: Duration = Duration::from_millis(500);
@@ -73,7 +75,9 @@ struct Inner {
     endpoints: Mutex<HashMap<Key, Asked>>,
     /// The host that the Lease of each workload cluster names.
     holders: Mutex<HashMap<Key, String>>,
+    /// A question of each cluster.
     questions: Permits<Key>,
+    places: Permits<Namespace>,
 }
 
 struct Known {
@@ -105,7 +109,8 @@ impl WorkloadClients {
             known: Mutex::default(),
             endpoints: Mutex::default(),
             holders: Mutex::default(),
-            questions: Permits::new(QUESTIONS, 1),
+            questions: Permits::new(usize::MAX, 1),
+            places: Permits::new(QUESTIONS, NAMESPACE_QUESTIONS),
         }))
     }
 
@@ -291,11 +296,14 @@ impl WorkloadClients {
         }
     }
 
-    /// Waits for a place for a question; `None` if none is free soon.
-    async fn take_turn(&self, cluster: &Key) -> Option<Permit<Key>> {
+    /// Waits for the turn of a question to this cluster, and for a place among the questions to all; `None` if
+    /// it does not come soon.
+    async fn take_turn(&self, cluster: &Key) -> Option<(Permit<Key>, Permit<Namespace>)> {
         let has_answered = self.lock_known().get(cluster).is_some_and(|known| known.has_answered);
         let wait = if has_answered { TURN } else { Duration::ZERO };
-        timeout(wait, self.0.questions.acquire(cluster)).await.ok().flatten()
+        let turn = timeout(wait, self.0.questions.acquire(cluster)).await.ok().flatten()?;
+        let place = timeout(TURN, self.0.places.acquire(&cluster.namespace)).await.ok().flatten()?;
+        Some((turn, place))
     }
 
     fn note_answer(&self, cluster: &Key) {
@@ -342,7 +350,7 @@ fn busy_problem(cluster: &Key) -> Problem {
     Problem::of_cause(
         Reason::WorkloadUnreachable,
         format!(
-            "the API server of Cluster {} is asked later, because it or {QUESTIONS} others are asked now",
+            "the API server of Cluster {} is asked later, because it or as many others as are allowed are asked now",
             cluster.name
         ),
     )

@@ -17,10 +17,13 @@ use crate::telemetry::chain;
 /// The interval between two questions to an endpoint that answers.
 const INTERVAL: Duration = Duration::from_mins(2);
 const DEADLINE: Duration = Duration::from_secs(5);
+/// The time until the next try where questions to other clusters took every place.
+const BUSY: Duration = Duration::from_secs(1);
 /// The path whose answer includes the quorum of etcd.
 const PATH: &str = "/readyz";
 
 /// The last question.
+#[derive(Clone)]
 pub(super) struct Asked {
     answer: EndpointAnswer,
     /// Equal failures in a row.
@@ -40,61 +43,55 @@ impl WorkloadClients {
         management: &Client,
         cluster: &Key,
         is_initialized: bool,
-    ) -> Result<(EndpointAnswer, Option<Duration>), StoreError> {
-        let (former, failures) = match self.lock_endpoints().get(cluster) {
-            Some(asked) if asked.is_initialized == is_initialized => {
-                let remaining = asked.next.saturating_duration_since(Instant::now());
-                if !remaining.is_zero() {
-                    return Ok((asked.answer.clone(), asked.repeats().then_some(remaining)));
-                }
-                (Some(discriminant(&asked.answer)), asked.failures)
-            }
-            _ => (None, 0),
+    ) -> Result<(EndpointAnswer, Duration), StoreError> {
+        let former = self.lock_endpoints().get(cluster).cloned();
+        let known = former.as_ref().filter(|asked| asked.is_initialized == is_initialized);
+        let remaining = known.map(|asked| asked.next.saturating_duration_since(Instant::now()));
+        if let (Some(asked), Some(remaining)) = (known, remaining.filter(|remaining| !remaining.is_zero())) {
+            return Ok((asked.answer.clone(), remaining));
+        }
+        let failures = known.map_or(0, |asked| asked.failures);
+        let Some(answer) = self.ask_now(management, cluster, failures).await? else {
+            // The clusters that are asked now hold up no other reconcile.
+            let answer = former.map_or(EndpointAnswer::NotAsked, |asked| asked.answer);
+            return Ok((answer, BUSY));
         };
-        let answer = self.ask_now(management, cluster, failures).await?;
-        let again = if former == Some(discriminant(&answer)) { failures.saturating_add(1) } else { 1 };
+        let is_repeated = known.is_some_and(|asked| discriminant(&asked.answer) == discriminant(&answer));
+        let again = if is_repeated { failures.saturating_add(1) } else { 1 };
         let (failures, pause) = match answer {
             EndpointAnswer::Answered => (0, INTERVAL),
             EndpointAnswer::NotAsked => (0, RETRY_MAX),
             EndpointAnswer::Unasked(_) | EndpointAnswer::Silent(_) => (again, probe_backoff(again)),
         };
         let asked = Asked { answer: answer.clone(), failures, next: Instant::now() + pause, is_initialized };
-        let repeats = asked.repeats();
         self.lock_endpoints().insert(cluster.clone(), asked);
-        Ok((answer, repeats.then_some(pause)))
+        Ok((answer, pause))
     }
 
     /// An endpoint that answers costs the management cluster nothing: the Secret is read if there
-    /// is no client, and again if the kept client had no answer.
+    /// is no client, and again if the kept client had no answer. `None` if no place is free for the
+    /// question.
     async fn ask_now(
         &self,
         management: &Client,
         cluster: &Key,
         failures: u32,
-    ) -> Result<EndpointAnswer, StoreError> {
+    ) -> Result<Option<EndpointAnswer>, StoreError> {
         let kept = self.lock_known().get(cluster).filter(|_| failures == 0).map(|known| known.client.clone());
         let client = match kept {
             Some(client) => client,
             None => match self.open_client(management, cluster).await? {
                 Ok(client) => client,
-                Err(problem) => return Ok(EndpointAnswer::Unasked(problem)),
+                Err(problem) => return Ok(Some(EndpointAnswer::Unasked(problem))),
             },
         };
-        let _question = self.0.questions.acquire(cluster).await;
+        let Some(_question) = self.take_turn(cluster).await else { return Ok(None) };
         let error = match timeout(DEADLINE, ask_ready(&client)).await {
-            Ok(Ok(())) => return Ok(EndpointAnswer::Answered),
+            Ok(Ok(())) => return Ok(Some(EndpointAnswer::Answered)),
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("{PATH} was not answered within {} s", DEADLINE.as_secs()),
         };
-        Ok(EndpointAnswer::Silent(unreachable_problem(cluster, &error)))
-    }
-}
-
-impl Asked {
-    /// Tells whether the question is repeated. The Secret of a control plane that does not exist
-    /// yet is not asked for again, because the progress of the Cluster announces it.
-    fn repeats(&self) -> bool {
-        self.is_initialized || !matches!(self.answer, EndpointAnswer::Unasked(_))
+        Ok(Some(EndpointAnswer::Silent(unreachable_problem(cluster, &error))))
     }
 }
 

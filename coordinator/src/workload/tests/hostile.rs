@@ -163,3 +163,41 @@ async fn silent_cluster_takes_one_place_for_seconds() {
     let again = Instant::now();
     assert!(ask("silent").await.1 < again + Duration::from_secs(1), "it is not asked again soon");
 }
+
+#[tokio::test(start_paused = true)]
+async fn silent_clusters_of_a_namespace_leave_places() {
+    let setting = Setting::new();
+    let clients = WorkloadClients::new(Arc::new(|kubeconfig| {
+        let is_silent = kubeconfig.expose() == b"silent";
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            tokio::time::sleep(Duration::from_secs(if is_silent { 3600 } else { 0 })).await;
+            Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(page("", "")))))
+        });
+        std::future::ready(Ok(Client::new(service, "default"))).boxed()
+    }));
+    let names: Vec<_> = (0..40).map(|number| format!("silent-{number}")).collect();
+    for name in &names {
+        setting.write_kubeconfig(name, "silent").await;
+    }
+    setting.write_kubeconfig_in("other", "honest", "k").await;
+    let management = setting.management.client("coordinator");
+    let ask = async |namespace: &str, name: &str| {
+        let cluster = Key::new(namespace, name);
+        let asked = clients.ask_endpoint(&management, &cluster, false).await.unwrap();
+        (asked, Instant::now())
+    };
+    let start = Instant::now();
+    let silent = futures::future::join_all(names.iter().map(|name| ask("fleet", name)));
+    let honest = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let search = NodeSearch::new("honest", UUID_LABEL, &["u-1".to_owned()]);
+        let read = clients.read_nodes(&management, "other", &search).await.unwrap();
+        assert!(matches!(read, NodesRead::Read(_)));
+        ask("other", "honest").await
+    };
+    let (silent, ((answer, _), at)) = tokio::join!(silent, honest);
+    assert_eq!((answer, at), (EndpointAnswer::Answered, start + Duration::from_millis(1)));
+    let asked = silent.iter().filter(|((answer, _), _)| *answer != EndpointAnswer::NotAsked).count();
+    assert_eq!(asked, NAMESPACE_QUESTIONS, "the others are asked later");
+    assert!(silent.iter().all(|((_, next), at)| *at < start + Duration::from_secs(6) && !next.is_zero()));
+}
