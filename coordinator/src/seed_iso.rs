@@ -2,6 +2,7 @@
 //! added during the download: some blocks differ, some are new, and the rest is read from the base.
 //! Only the checksum is computed ahead.
 
+mod budget;
 mod builds;
 pub mod changes;
 pub mod compose;
@@ -206,7 +207,22 @@ impl SeedIsos {
         let _permit = self.bases.make_permits().acquire(&Namespace::of(seed)).await;
         let iso = Self::make_iso(base, sources, files).await?;
         *slot.iso.lock().unwrap_or_else(PoisonError::into_inner) = Some(iso.clone());
+        self.drop_surplus(&ObjectRef::from_obj(seed));
         Ok(iso)
+    }
+
+    /// Drops ISOs that take too much memory together; each is made again when it is asked for.
+    fn drop_surplus(&self, newest: &ObjectRef<SeedImage>) {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = slots.iter().filter(|(seed, _)| *seed != newest);
+        let kept = kept.filter_map(|(seed, slot)| Some((seed, slot.held_iso()?.overlay.stored())));
+        let newest_iso = slots.get(newest).and_then(|slot| slot.held_iso());
+        let newest = (newest, newest_iso.map_or(0, |iso| iso.overlay.stored()));
+        for seed in budget::find_surplus(kept.collect(), newest) {
+            if let Some(slot) = slots.get(&seed) {
+                *slot.iso.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+        }
     }
 
     fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
