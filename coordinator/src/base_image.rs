@@ -42,7 +42,7 @@ use crate::egress::{self, Target};
 use crate::permits::Permits;
 use execute::{Executor, Order, Step};
 use keep::{Arrived, Writer, run_blocking};
-use ledger::Ledger;
+use ledger::{Ledger, Room};
 use limits::BaseImageLimits;
 
 pub use error::BaseImageError;
@@ -229,6 +229,8 @@ impl BaseImages {
         {
             return Ok(image);
         }
+        // Before the lock of the base, which other namespaces wait for: who holds it works.
+        let _permit = self.permits.fetch.acquire(&wanted.namespace).await;
         let lock = self.key_lock(&key);
         let _turn = lock.lock().await;
         if base == Base::Kept
@@ -236,14 +238,13 @@ impl BaseImages {
         {
             return Ok(image);
         }
-        let _permit = self.permits.fetch.acquire(&wanted.namespace).await;
         let fetched = async {
             match &source {
                 BaseSource::Image(_) | BaseSource::Url(_) => {
                     self.fetch_from_server(&wanted, &source, &key, digest).await
                 }
                 BaseSource::File(path) => {
-                    let arrived = self.copy_from_directory(path.clone()).await?;
+                    let arrived = self.copy_from_directory(path.clone(), &wanted.namespace).await?;
                     let image = self.store_file(&shown(&source, &wanted.text), arrived, digest)?;
                     self.name_image(&wanted, &key, image, None).await
                 }
@@ -364,16 +365,20 @@ impl BaseImages {
         self.point_to(&keys, BaseImage { manifest, ..image }).await
     }
 
-    async fn copy_from_directory(&self, path: String) -> Result<Arrived, BaseImageError> {
+    async fn copy_from_directory(
+        &self,
+        path: String,
+        namespace: &Namespace,
+    ) -> Result<Arrived, BaseImageError> {
         let url = format!("file://{path}");
         let (directory, limit) = (self.limits.base_image_directory.clone(), self.limits.base_image_size);
-        let ledger = self.ledger.clone();
+        let room = Room { ledger: self.ledger.clone(), namespace: namespace.to_string(), limit };
         let copied = run_blocking(move || {
             let mut file = match directory::open_below(directory.as_deref(), &path) {
                 Ok(file) => file,
                 Err(error) => return Ok(Err(error)),
             };
-            Writer::create(&ledger, limit).and_then(|writer| writer.copy_from(&mut file)).map(Ok)
+            Writer::create(&room).and_then(|writer| writer.copy_from(&mut file)).map(Ok)
         });
         copied.await.map_err(|error| error.describe(&url, &self.ledger))?
     }

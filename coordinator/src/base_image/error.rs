@@ -124,7 +124,7 @@ pub enum BaseImageError {
     },
     /// Every file of the cache is in use.
     #[error(
-        "the volume of base images is full of images that are in use: raise --cache-size, or --arriving-size of fetch-base-images"
+        "the volume of base images is full of images that are in use, or half full of unfinished ones of this namespace: raise --cache-size, or --arriving-size of fetch-base-images"
     )]
     Full,
     /// The cache directory cannot be read or written.

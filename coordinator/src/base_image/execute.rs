@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fetch::{Fetcher, SILENCE};
 use super::keep::{Arrived, Writer, run_blocking};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Room};
 use super::registry::Registry;
 use super::{BaseImageError, manifest, secrets, shown_url};
 use crate::egress::{Target, Targets};
@@ -49,6 +49,11 @@ impl Order {
         let authorities = self.authorities.as_deref().map(secrets::parse_authorities);
         let targets = Targets::new(self.allowed.clone(), self.refused.clone());
         Fetcher::new(targets, authorities.unwrap_or_default())
+    }
+
+    /// Where the ISO is written.
+    pub(super) fn room(&self, ledger: &Arc<Ledger>) -> Room {
+        Room { ledger: ledger.clone(), namespace: self.namespace.clone(), limit: self.size }
     }
 }
 
@@ -85,7 +90,7 @@ impl Executor {
                     yield Step::Resolved(resolved.digest);
                     let arrived = {
                         let _permit = self.searches.acquire(&Namespace::from(&*order.namespace)).await;
-                        self.fetch_layers(&mut registry, &resolved.layers, order.size).await?
+                        self.fetch_layers(&mut registry, &resolved.layers, order.room(&self.ledger)).await?
                     };
                     yield Step::Arrived(arrived);
                 }
@@ -114,7 +119,7 @@ impl Executor {
             return Err(BaseImageError::TooLarge { url: url.to_owned() });
         }
         let mut body = response.into_body();
-        let created = Writer::create(&self.ledger, order.size);
+        let created = Writer::create(&order.room(&self.ledger));
         let mut writer = created.map_err(|error| error.describe(url, &self.ledger))?;
         while let Some(data) = next_data(url, &mut body).await? {
             let written = run_blocking(move || writer.write(&data).map(|()| writer)).await;

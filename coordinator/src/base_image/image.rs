@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::execute::{Executor, next_data};
 use super::keep::Arrived;
 use super::layer::{Extraction, LayerError};
+use super::ledger::Room;
 use super::registry::Registry;
 use super::{BaseImageError, manifest};
 
@@ -24,13 +25,13 @@ impl Executor {
         &self,
         registry: &mut Registry<'_>,
         layers: &[Descriptor],
-        limit: u64,
+        room: Room,
     ) -> Result<Arrived, BaseImageError> {
         let total = layers.iter().fold(0, |total: u64, layer| total.saturating_add(layer.size()));
-        if total > limit {
+        if total > room.limit {
             return Err(BaseImageError::TooLarge { url: registry.shown.clone() });
         }
-        let mut extraction = Extraction::new(self.ledger.clone(), limit);
+        let mut extraction = Extraction::new(room);
         for layer in layers.iter().rev() {
             extraction = self.fetch_layer(registry, layer, extraction).await?;
         }

@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use tempfile::TempPath;
 
 use super::BaseImageError;
-use super::ledger::{self, InFlight, Ledger};
+use super::ledger::{self, InFlight, Ledger, Room};
 
 const BLOCK: usize = 128 * 1024;
 
@@ -62,10 +61,10 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 }
 
 impl Writer {
-    pub(super) fn create(ledger: &Arc<Ledger>, limit: u64) -> Result<Self, KeepError> {
-        let made = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(ledger.directory());
+    pub(super) fn create(room: &Room) -> Result<Self, KeepError> {
+        let made = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(room.ledger.directory());
         let (file, path) = made.map_err(KeepError::Write)?.into_parts();
-        Ok(Self { file, path, hash: Sha256::new(), size: 0, limit, in_flight: ledger.start_file() })
+        Ok(Self { file, path, hash: Sha256::new(), size: 0, limit: room.limit, in_flight: room.start_file() })
     }
 
     pub(super) fn write(&mut self, data: &[u8]) -> Result<(), KeepError> {

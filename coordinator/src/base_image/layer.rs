@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use coordinator_core::seed_image::image_files::{Ambiguous, EntryKind, Search};
@@ -11,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 use tokio::sync::mpsc;
 
 use super::keep::{Arrived, KeepError, Writer};
-use super::ledger::Ledger;
+use super::ledger::Room;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -127,9 +126,8 @@ impl<R: Read> Read for Bounded<R> {
 
 /// The search for the base ISO of one image.
 pub(super) struct Extraction {
-    ledger: Arc<Ledger>,
-    /// Largest size of the ISO in bytes.
-    limit: u64,
+    /// Where the ISO is written.
+    room: Room,
     /// Bytes to which the remaining layers may unpack.
     left: u64,
     /// Bytes that arrived, and bytes that they were unpacked to.
@@ -140,9 +138,9 @@ pub(super) struct Extraction {
 }
 
 impl Extraction {
-    pub(super) fn new(ledger: Arc<Ledger>, limit: u64) -> Self {
-        let left = limit.saturating_mul(2);
-        Self { ledger, limit, left, arrived: 0, unpacked: 0, search: Search::default(), kept: None }
+    pub(super) fn new(room: Room) -> Self {
+        let left = room.limit.saturating_mul(2);
+        Self { room, left, arrived: 0, unpacked: 0, search: Search::default(), kept: None }
     }
 
     /// Reads a layer to its end; layers come from the top down.
@@ -205,7 +203,7 @@ impl Extraction {
         if !head.ends_with(MAGIC) || !self.search.record_iso(&path) {
             return Ok(());
         }
-        let mut writer = Writer::create(&self.ledger, self.limit)?;
+        let mut writer = Writer::create(&self.room)?;
         writer.write(&head)?;
         self.kept = Some(writer.copy_from(&mut entry)?);
         Ok(())
@@ -276,7 +274,9 @@ fn open_decoder<'a>(arriving: &'a mut Arriving) -> Result<Box<dyn Read + 'a>, La
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::sync::Arc;
 
+    use super::super::ledger::Ledger;
     use super::*;
 
     type Check = fn(&LayerError) -> bool;
@@ -337,7 +337,10 @@ mod tests {
         fn new(limit: u64) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let ledger = Arc::new(Ledger::open(directory.path(), 1 << 20).unwrap());
-            Self { directory, extraction: Extraction::new(ledger, limit) }
+            Self {
+                directory,
+                extraction: Extraction::new(Room { ledger, namespace: "fleet".to_owned(), limit }),
+            }
         }
 
         fn layer(&mut self, bytes: &[u8], is_whole: bool) -> Result<(), LayerError> {

@@ -25,11 +25,17 @@ struct Entry {
     lease: Arc<()>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Flying {
+    files: usize,
+    bytes: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
     files: HashMap<String, Entry>,
-    /// Bytes of incomplete files.
-    in_flight: u64,
+    /// Incomplete files and their bytes, by namespace.
+    in_flight: HashMap<String, Flying>,
     uses: u64,
 }
 
@@ -111,18 +117,42 @@ impl Ledger {
         files.into_iter().take(limit).map(|(_, sha256)| sha256.clone()).collect()
     }
 
+    /// Counts a file that is being written for a namespace.
+    fn start_file(self: &Arc<Self>, namespace: &str) -> InFlight {
+        self.lock_state().in_flight.entry(namespace.to_owned()).or_default().files += 1;
+        InFlight { ledger: self.clone(), namespace: namespace.to_owned(), size: 0 }
+    }
+}
+
+/// Where a file of a namespace is written.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) namespace: String,
+    /// Most bytes of the file.
+    pub(super) limit: u64,
+}
+
+impl Room {
     /// Counts a file that is being written.
-    pub(super) fn start_file(self: &Arc<Self>) -> InFlight {
-        InFlight { ledger: self.clone(), size: 0 }
+    pub(super) fn start_file(&self) -> InFlight {
+        self.ledger.start_file(&self.namespace)
     }
 }
 
 impl State {
+    /// The incomplete files of one namespace leave half of the room to others; a single one may be larger.
+    fn exceeds_share(&self, namespace: &str, more: u64, limit: u64) -> bool {
+        let flying = self.in_flight.get(namespace).copied().unwrap_or_default();
+        flying.files > 1 && flying.bytes.saturating_add(more) > limit / 2
+    }
+
     /// Removes files until `more` bytes fit; `false` if the files in use leave no room.
     fn evict_files(&mut self, ledger: &Ledger, more: u64) -> bool {
         loop {
             let stored: u64 = self.files.values().map(|entry| entry.size).sum();
-            if stored.saturating_add(self.in_flight).saturating_add(more) <= ledger.limit {
+            let in_flight: u64 = self.in_flight.values().map(|flying| flying.bytes).sum();
+            if stored.saturating_add(in_flight).saturating_add(more) <= ledger.limit {
                 return true;
             }
             let unused = self.files.iter().filter(|(_, entry)| Arc::strong_count(&entry.lease) == 1);
@@ -143,16 +173,20 @@ impl State {
 /// A file that is being written.
 pub(super) struct InFlight {
     ledger: Arc<Ledger>,
+    namespace: String,
     size: u64,
 }
 
 impl InFlight {
     pub(super) fn grow_file(&mut self, bytes: u64) -> Result<(), BaseImageError> {
         let mut state = self.ledger.lock_state();
-        if !state.evict_files(&self.ledger, bytes) {
+        let exceeds = state.exceeds_share(&self.namespace, bytes, self.ledger.limit);
+        if exceeds || !state.evict_files(&self.ledger, bytes) {
             return Err(BaseImageError::Full);
         }
-        state.in_flight += bytes;
+        if let Some(flying) = state.in_flight.get_mut(&self.namespace) {
+            flying.bytes += bytes;
+        }
         self.size += bytes;
         Ok(())
     }
@@ -171,7 +205,13 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.ledger.lock_state().in_flight -= self.size;
+        let mut state = self.ledger.lock_state();
+        let Some(flying) = state.in_flight.get_mut(&self.namespace) else { return };
+        flying.files -= 1;
+        flying.bytes -= self.size;
+        if flying.files == 0 {
+            state.in_flight.remove(&self.namespace);
+        }
     }
 }
 
@@ -180,7 +220,7 @@ mod tests {
     use super::*;
 
     fn add(ledger: &Arc<Ledger>, sha256: &str, size: u64) -> Result<Lease, BaseImageError> {
-        let mut file = ledger.start_file();
+        let mut file = ledger.start_file("fleet");
         file.grow_file(size)?;
         fs::write(ledger.file_path(sha256), "").unwrap();
         Ok(file.finish_file(sha256))
@@ -219,7 +259,24 @@ mod tests {
         add(&ledger, "e", 10).unwrap();
         assert_eq!(names(&ledger), ["e"]);
         assert!(!pointer("a").exists() && !pointer("c").exists(), "they go with their files");
-        assert_eq!(ledger.lock_state().in_flight, 0);
+        assert!(ledger.lock_state().in_flight.is_empty());
+    }
+
+    #[test]
+    fn incomplete_files_of_a_namespace_leave_half() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Arc::new(Ledger::open(directory.path(), 100).unwrap());
+        let mut single = ledger.start_file("a");
+        single.grow_file(60).unwrap();
+        let mut second = ledger.start_file("a");
+        assert!(matches!(second.grow_file(1), Err(BaseImageError::Full)));
+        let mut other = ledger.start_file("b");
+        other.grow_file(40).unwrap();
+        assert!(matches!(other.grow_file(1), Err(BaseImageError::Full)), "the room of all");
+        drop(single);
+        second.grow_file(50).unwrap();
+        drop((second, other));
+        assert!(ledger.lock_state().in_flight.is_empty());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use super::directory::open_regular;
 use super::execute::{Order, Step};
 use super::keep::{Arrived, KeepError, Writer, run_blocking};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Room};
 use super::{BaseImageError, shown_url};
 
 /// Largest request in bytes: an order has the content of two Secrets, which have at most 1 MiB each.
@@ -97,9 +97,9 @@ pub(super) fn send_order(
     ledger: &Arc<Ledger>,
     order: Order,
 ) -> impl Stream<Item = Result<Step, BaseImageError>> + Send {
-    let (socket, ledger) = (socket.to_owned(), ledger.clone());
+    let (socket, room) = (socket.to_owned(), order.room(ledger));
     async_stream::try_stream! {
-        let (url, limit) = (shown_url(&order.text), order.size);
+        let url = shown_url(&order.text);
         let mut is_resolved = false;
         let mut connection = BufReader::new(UnixStream::connect(&socket).await.map_err(BaseImageError::Away)?);
         let request = Request::Fetch(Box::new(order));
@@ -112,10 +112,10 @@ pub(super) fn send_order(
                 }
                 Answer::Arrived(name) => {
                     let directory = socket.parent().unwrap_or(Path::new("")).to_owned();
-                    let copied = copy_file(directory, name, ledger.clone(), limit).await;
+                    let copied = copy_file(directory, name, room.clone()).await;
                     yield Step::Arrived(copied.map_err(|error| match error {
                         KeepError::Read(source) => BaseImageError::Away(source),
-                        error => error.describe(&url, &ledger),
+                        error => error.describe(&url, &room.ledger),
                     })?);
                     break;
                 }
@@ -126,15 +126,10 @@ pub(super) fn send_order(
     }
 }
 
-async fn copy_file(
-    directory: PathBuf,
-    name: String,
-    ledger: Arc<Ledger>,
-    limit: u64,
-) -> Result<Arrived, KeepError> {
+async fn copy_file(directory: PathBuf, name: String, room: Room) -> Result<Arrived, KeepError> {
     run_blocking(move || {
         let mut file = open_regular(&directory, Path::new(&name)).map_err(KeepError::Read)?;
-        Writer::create(&ledger, limit)?.copy_from(&mut file)
+        Writer::create(&room)?.copy_from(&mut file)
     })
     .await
 }

@@ -77,6 +77,39 @@ async fn redirection_to_an_internal_address_is_refused() {
 }
 
 #[tokio::test]
+async fn slow_bases_of_a_namespace_hold_no_other_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
+    let server = odd_server(by_hand()).await;
+    let fetch = async |namespace: &str, path: String| {
+        let base_image = Some(format!("{server}/{path}"));
+        let mut seed = SeedImage::new("hosts", SeedImageSpec { base_image, ..SeedImageSpec::default() });
+        seed.metadata.namespace = Some(namespace.to_owned());
+        images.fetch_image(Wanted::of(&seed), Base::Kept, None).await
+    };
+    let slow = async {
+        let dripping = (0..16).map(|number| fetch("a", format!("drip.iso?{number}")));
+        futures::future::join_all(dripping).await
+    };
+    let queued = async {
+        tokio::task::yield_now().await;
+        fetch("a", "moved.iso".to_owned()).await
+    };
+    let honest = async {
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        fetch("b", "moved.iso".to_owned()).await
+    };
+    let first = tokio::select! {
+        biased;
+        _ = slow => "slow",
+        _ = queued => "queued",
+        fetched = honest => if fetched.is_ok() { "honest" } else { "refused" },
+    };
+    assert_eq!(first, "honest", "a share of one namespace is taken, and the base that it waits for is not");
+}
+
+#[tokio::test]
 async fn digest_of_the_base_is_compared() {
     let mut served = serve(by_hand()).await;
     served.complete().await;
