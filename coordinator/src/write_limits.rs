@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use kube::core::Status;
 
 use crate::health::Readiness;
 use crate::metrics::Metrics;
@@ -19,6 +20,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Repetition of the same line of the log: once a minute.
 const LOG_EVERY: u32 = 30;
 
+const POLICY: &str = "baremetal-coordinator-secrets";
 const UNLIMITED: &str = "the API server lets this account write any Secret: the ValidatingAdmissionPolicy \
                          baremetal-coordinator-secrets is missing or does not deny; next: apply the \
                          manifests of this version (rbac.yaml), Kubernetes must be 1.30 or later";
@@ -74,9 +76,18 @@ async fn try_forbidden_write(secrets: &Api<Secret>) -> Answer {
     let parameters = PostParams { dry_run: true, ..PostParams::default() };
     match secrets.create(&parameters, &secret).await {
         Ok(_) => Answer::Accepted,
-        // A role that allows no creation at all limits the account as well.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => Answer::Refused,
+        Err(kube::Error::Api(status)) if is_refusal(&status) => Answer::Refused,
         Err(error) => Answer::Unknown(error),
+    }
+}
+
+/// The policy refused the write. A role that allows no creation at all limits the account as well; a quota or
+/// another webhook refuses this Secret alone.
+fn is_refusal(status: &Status) -> bool {
+    match status.code {
+        403 => status.message.contains("cannot create resource"),
+        422 => status.message.contains(POLICY),
+        _ => false,
     }
 }
 
@@ -137,5 +148,30 @@ pub(crate) mod tests {
         timeout(TIME_LIMIT, wait_until_limited(&client, NAMESPACE, &metrics, &readiness)).await.unwrap();
         let writes = fake.journal().counts_of("replica").requests;
         assert_eq!(writes, 7, "an answer that is no refusal is asked again");
+    }
+
+    #[test]
+    fn quotas_and_webhooks_prove_nothing() {
+        for (code, message, want) in [
+            (
+                422,
+                "secrets \"x\" is forbidden: ValidatingAdmissionPolicy 'baremetal-coordinator-secrets' with binding \
+                 'baremetal-coordinator-secrets' denied request: no",
+                true,
+            ),
+            (
+                403,
+                "secrets is forbidden: User \"u\" cannot create resource \"secrets\" in API group \"\"",
+                true,
+            ),
+            (403, "secrets \"x\" is forbidden: exceeded quota: few, requested: count/secrets=1", false),
+            (403, "admission webhook \"others.example\" denied the request: no", false),
+            (422, "secrets \"x\" is forbidden: ValidatingAdmissionPolicy 'others' denied request: no", false),
+            (422, "Secret \"x\" is invalid: metadata.name: Invalid value", false),
+            (500, "baremetal-coordinator-secrets", false),
+        ] {
+            let status = Status { code, message: message.to_owned(), ..Status::default() };
+            assert_eq!(is_refusal(&status), want, "{code} {message}");
+        }
     }
 }
