@@ -77,7 +77,7 @@ async fn redirection_to_an_internal_address_is_refused() {
 }
 
 #[tokio::test]
-async fn slow_bases_of_a_namespace_hold_no_other_one() {
+async fn slow_bases_of_a_namespace_hold_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
     let server = odd_server(by_hand()).await;
