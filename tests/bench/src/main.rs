@@ -7,6 +7,7 @@ mod figure;
 mod fleet;
 mod forwarder;
 mod host;
+mod hostile;
 mod index;
 mod lifecycle;
 mod machines;
@@ -45,6 +46,9 @@ struct Arguments {
     /// Hosts of `fleet`.
     #[arg(long, default_value_t = 1_000)]
     hosts: usize,
+    /// Reads one input of `hostile` in this process, and measures nothing else.
+    #[arg(long, hide = true, value_name = "NAME")]
+    hostile_case: Option<String>,
     /// Also writes performance.md and its plots there.
     #[arg(long, value_name = "DIRECTORY")]
     page: Option<PathBuf>,
@@ -62,6 +66,8 @@ enum Benchmark {
     SeedImage,
     /// Memory and CPU of idle streams.
     Streams,
+    /// Memory and CPU of the worst inputs of parsers.
+    Hostile,
     /// From a machine to the plan on its host.
     Dispatch,
     /// kill -9 of the leading replica.
@@ -74,7 +80,11 @@ enum Benchmark {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run(&arguments) {
+    let done = match &arguments.hostile_case {
+        Some(name) => hostile::read_case(name).map(|()| true),
+        None => run(&arguments),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -101,6 +111,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
             Benchmark::Registration => runtime.block_on(registration::run(&binary)),
             Benchmark::SeedImage => runtime.block_on(seed_image::run()),
             Benchmark::Streams => runtime.block_on(streams::run(&binary, arguments.streams)),
+            Benchmark::Hostile => runtime.block_on(hostile::run(&binary)),
             Benchmark::Dispatch => runtime.block_on(dispatch::run(&binary)),
             Benchmark::Failover => runtime.block_on(failover::run(&binary)),
             Benchmark::Fleet => runtime.block_on(fleet::run(&binary, arguments.hosts)),

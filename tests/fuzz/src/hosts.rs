@@ -28,7 +28,7 @@ fn read_wire_plan(bytes: &[u8]) {
     }
 }
 
-fn read_stored_plan(bytes: &[u8]) {
+pub(crate) fn read_stored_plan(bytes: &[u8]) {
     match read_record(bytes) {
         Err(error) => assert!(!error.to_string().contains("canary"), "{error}"),
         Ok(Some(plan)) => assert_eq!(Plan::try_from(wire::Plan::from(&plan)).as_ref(), Ok(&plan)),
@@ -74,7 +74,7 @@ fn complete(bytes: &[u8]) {
     }
 }
 
-fn observe(bytes: &[u8]) {
+pub(crate) fn observe(bytes: &[u8]) {
     let Ok(network) = wire::ObservedNetwork::decode(bytes) else { return };
     let taken = parse_observed(network).network;
     assert_eq!(describe_drift(&taken, &taken), None);

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a target fails by a panic")]
 
+pub mod hostile;
 mod hosts;
 mod operators;
 mod servers;

@@ -12,7 +12,7 @@ use proto::plan::{Image, to_source};
 
 use crate::{choose_parser, with_text};
 
-const NODE: NodeNames<'_> = NodeNames {
+pub(crate) const NODE: NodeNames<'_> = NodeNames {
     hostname: "host-1",
     provider_id: "baremetal:///host-1",
     cri_socket: "unix:///run/containerd/containerd.sock",
@@ -33,17 +33,17 @@ pub(crate) fn edit_cloud_config(bytes: &[u8]) {
 
 /// `network_data.json` of `OpenStack`, and the network of an inventory: network-config or keyfiles.
 pub(crate) fn render_network(bytes: &[u8]) {
-    choose_parser(
-        bytes,
-        &[
-            |bytes| with_text(bytes, |text| drop(network_data(text, None))),
-            |bytes| {
-                if let Ok(spec) = serde_json::from_slice::<MachineInventorySpec>(bytes) {
-                    let _ = host_network(&spec);
-                }
-            },
-        ],
-    );
+    choose_parser(bytes, &[read_network_data, read_host_network]);
+}
+
+pub(crate) fn read_network_data(bytes: &[u8]) {
+    with_text(bytes, |text| drop(network_data(text, None)));
+}
+
+pub(crate) fn read_host_network(bytes: &[u8]) {
+    if let Ok(spec) = serde_json::from_slice::<MachineInventorySpec>(bytes) {
+        let _ = host_network(&spec);
+    }
 }
 
 /// References of images and of base ISOs, with the catalog.
