@@ -1,4 +1,4 @@
-//! Projects of which the chart writes objects: their definitions, out of their modules.
+//! Projects of which the chart writes objects, and whose pools data may name: their definitions, out of their modules.
 
 /// One of them. Nothing of it is built or run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,17 +7,21 @@ pub enum Definitions {
     CertManager,
     /// The standard channel: Gateways and `TLSRoutes`.
     GatewayApi,
+    /// The pools of the in-cluster IPAM provider.
+    InClusterIpam,
     /// What Prometheus reads, and alert rules.
     PrometheusOperator,
 }
 
 impl Definitions {
-    pub const ALL: [Self; 3] = [Self::CertManager, Self::GatewayApi, Self::PrometheusOperator];
+    /// The projects of which the chart writes objects.
+    pub const CHART: [Self; 3] = [Self::CertManager, Self::GatewayApi, Self::PrometheusOperator];
 
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::CertManager => "github.com/cert-manager/cert-manager",
             Self::GatewayApi => "sigs.k8s.io/gateway-api",
+            Self::InClusterIpam => "sigs.k8s.io/cluster-api-ipam-provider-in-cluster",
             Self::PrometheusOperator => "github.com/prometheus-operator/prometheus-operator",
         }
     }
@@ -28,6 +32,10 @@ impl Definitions {
             Self::GatewayApi => &[
                 "config/crd/standard/gateway.networking.k8s.io_gateways.yaml",
                 "config/crd/standard/gateway.networking.k8s.io_tlsroutes.yaml",
+            ],
+            Self::InClusterIpam => &[
+                "config/crd/bases/ipam.cluster.x-k8s.io_globalinclusterippools.yaml",
+                "config/crd/bases/ipam.cluster.x-k8s.io_inclusterippools.yaml",
             ],
             Self::PrometheusOperator => &[
                 "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
@@ -43,7 +51,7 @@ impl Definitions {
                 let is_yaml = |line: &&str| !line.contains("{{");
                 text.lines().filter(is_yaml).flat_map(|line| [line, "\n"]).collect()
             }
-            Self::GatewayApi | Self::PrometheusOperator => text.to_owned(),
+            Self::GatewayApi | Self::InClusterIpam | Self::PrometheusOperator => text.to_owned(),
         }
     }
 }

@@ -294,7 +294,7 @@ async fn rendered_charts_apply_strictly() -> Result<()> {
         {apiVersion: v1, kind: Namespace, metadata: {name: fleet-a}}\n---\n\
         {apiVersion: v1, kind: Namespace, metadata: {name: fleet-b}}";
     apply::manifest(&client, namespaces).await?;
-    for project in Definitions::ALL {
+    for project in Definitions::CHART {
         apply::manifest(&client, &parts.definitions(project)?).await?;
     }
     let full = json!({ "serverURL": URL, "watch": { "allNamespaces": true }, "metal3": { "mode": "full" } });
