@@ -3,10 +3,15 @@
 use std::time::Duration;
 
 use agent::ground::version::own_version;
+use agent::update::keys;
 use agent::update::record::Record;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::AgentUpdateState;
 use coordinator_api::names::annotation;
+use proto::agent_mark::AgentMark;
+use proto::proof;
+use proto::update_keys::{ReleaseSignature, UpdateKeys};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use scenarios::World;
 use serde_json::{Value, json};
 use simulated_host::{Behaviour, Program};
@@ -105,6 +110,61 @@ async fn agent_failing_to_attach_is_given_up() {
         world.wait_running("m-1").await;
         world.check_invariants().await;
     }
+}
+
+/// Signs an agent as `make image` does; hosts trust `next` from it on.
+fn sign_release(file: &[u8], signer: &Ed25519KeyPair, next: &UpdateKeys) -> ReleaseSignature {
+    let AgentMark { version, architecture } = AgentMark::find(file).unwrap();
+    let size = file.len() as u64;
+    let statement = proof::release(&version, &architecture, size, &proof::identity(file), next);
+    ReleaseSignature { keys: next.clone(), signature: signer.sign(&statement).as_ref().to_vec() }
+}
+
+// Fault: the coordinator of hosts that have a key for updates serves an agent without its signature, or signed by another key.
+// Shown: condition `AgentUpdated`: `AgentUpdateFailed`, and an Event; the former agent runs, and a host without keys takes the agent.
+#[tokio::test(start_paused = true)]
+async fn key_for_updates_outranks_the_authority() {
+    let [own, next, other] = [1, 2, 3].map(|seed| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap());
+    let keys_of =
+        |signer: &Ed25519KeyPair| UpdateKeys::parse(&[signer.public_key().as_ref().to_vec()]).unwrap();
+    let mut world = World::with_hosts(&["host-1", "host-2"]).await;
+    keys::write(&world.host("host-1").disk().state(), &keys_of(&own)).unwrap();
+    let kept = |world: &World, host: &str| keys::read(&world.host(host).disk().state()).unwrap();
+    let file = Program::file("0.2.0", Behaviour::Works);
+    world.serve_agent(&file);
+    for host in ["host-1", "host-2"] {
+        ask(&world, host, json!("0.2.0")).await;
+    }
+    wait_updated(&world, "host-2", "0.2.0").await;
+    assert_eq!(kept(&world, "host-2"), None, "nothing brought it keys");
+    let why = "no signature by a key for updates, which this host demands; next: run a coordinator whose image was built with AGENT_UPDATE_KEY";
+    world.wait_until("it is refused", |world| shows(world, "host-1", Reason::AgentUpdateFailed)).await;
+    world.expect_why("machineinventory/host-1", Reason::AgentUpdateFailed, why, "ask again").await;
+    world.expect_event("MachineInventory", "host-1", "AgentUpdateFailed", why);
+
+    ask(&world, "host-1", Value::Null).await;
+    world.wait_idle().await;
+    world.serve_signed_agent(&file, &sign_release(&file, &other, &keys_of(&other)));
+    ask(&world, "host-1", json!("0.2.0")).await;
+    world.wait_until("it is refused", |world| shows(world, "host-1", Reason::AgentUpdateFailed)).await;
+    let message = world.host_condition("host-1", Type::AgentUpdated).unwrap().message;
+    assert!(message.contains("of no key for updates that this host trusts"), "{message}");
+    assert_eq!(runs(&world, "host-1"), own_version().to_string());
+
+    ask(&world, "host-1", Value::Null).await;
+    world.wait_idle().await;
+    world.serve_signed_agent(&file, &sign_release(&file, &own, &keys_of(&next)));
+    ask(&world, "host-1", json!("0.2.0")).await;
+    wait_updated(&world, "host-1", "0.2.0").await;
+    let follows = |world: &World| kept(world, "host-1") == Some(keys_of(&next));
+    world.wait_until("the next key is trusted", follows).await;
+    let newer = Program::file("0.3.0", Behaviour::Works);
+    world.serve_signed_agent(&newer, &sign_release(&newer, &own, &keys_of(&own)));
+    ask(&world, "host-1", json!("0.3.0")).await;
+    world
+        .wait_until("the former key is over", |world| shows(world, "host-1", Reason::AgentUpdateFailed))
+        .await;
+    world.check_invariants().await;
 }
 
 // Fault: another agent is asked for while the host executes a plan.

@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 
 use coordinator::config::CatalogName;
 use fake_apiserver::{Matching, Side};
+use proto::update_keys::{ReleaseSignature, SIGNATURE_FILE};
 
 use super::build::rules_of;
 use super::{COORDINATOR, World};
@@ -52,6 +53,13 @@ impl World {
         std::fs::write(&path, file).unwrap();
         self.site.config.agent_path = Some(path);
         self.restart_coordinator();
+    }
+
+    /// The same, with the signature of a key for updates beside the agent.
+    pub fn serve_signed_agent(&mut self, file: &[u8], signature: &ReleaseSignature) {
+        let beside = self.directory.path().join(SIGNATURE_FILE);
+        std::fs::write(beside, serde_json::to_vec(signature).unwrap()).unwrap();
+        self.serve_agent(file);
     }
 
     /// The coordinator is started again for those machines, templates and clusters alone whose
