@@ -7,6 +7,7 @@ use std::time::Duration;
 use coordinator_core::retry;
 use tokio::time::Instant;
 
+use super::spread;
 use crate::key::{Key, Kind};
 
 /// The cause of a retry. Each cause is counted for itself, so that conflicts do not lengthen the
@@ -73,7 +74,7 @@ impl Backoffs {
 
     /// The interval until an object is looked for again that no watch announces.
     pub(super) fn next_wait(&self, kind: Kind, key: &Key) -> Duration {
-        retry::failure_backoff(self.count_attempt(kind, key, Cause::Wait))
+        spread(retry::failure_backoff(self.count_attempt(kind, key, Cause::Wait)), key)
     }
 
     pub(super) fn reset_waits(&self, kind: Kind, key: &Key) {
@@ -175,6 +176,14 @@ mod tests {
         assert_eq!(next(Kind::BaremetalMachine), 4, "a wait is no failure");
         backoffs.reset_waits(Kind::BaremetalMachine, &key);
         assert_eq!([next(Kind::BaremetalMachine), next(Kind::Metal3Machine)], [1, 2]);
+    }
+
+    #[test]
+    fn objects_that_wait_do_not_return_together() {
+        let backoffs = Backoffs::default();
+        let wait = |name| backoffs.next_wait(Kind::Metal3Machine, &Key::new("fleet", name));
+        let waits = ["a", "b", "c"].map(wait);
+        assert!(waits.windows(2).any(|two| two[0] != two[1]), "{waits:?}");
     }
 
     #[tokio::test(start_paused = true)]

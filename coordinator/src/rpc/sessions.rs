@@ -169,7 +169,9 @@ impl SessionTable {
         // The process is ending if there is no runtime, and its Lease shows the end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut sessions = self.lock_sessions();
-        if sessions.open.contains_key(key) || sessions.pending_ends.contains_key(key) {
+        // A task that panicked is finished, and pends no more.
+        let is_pending = sessions.pending_ends.get(key).is_some_and(|task| !task.is_finished());
+        if sessions.open.contains_key(key) || is_pending {
             return;
         }
         let (table, ended) = (Arc::downgrade(self), key.clone());
@@ -299,5 +301,10 @@ mod tests {
         wait(60).await;
         assert_eq!(ends.load(Ordering::SeqCst), 1, "the host is back");
         drop(back);
+        table.schedule_end(&key(), Duration::from_secs(1), async { panic!("a defect") });
+        wait(2).await;
+        schedule();
+        wait(60).await;
+        assert_eq!(ends.load(Ordering::SeqCst), 2, "the end is recorded after a panic");
     }
 }

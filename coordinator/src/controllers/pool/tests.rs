@@ -140,6 +140,25 @@ async fn refused_hold_is_shown() {
     assert!(!shown() && read_holder(&setting, "h1").is_some());
 }
 
+#[tokio::test(start_paused = true)]
+async fn refused_member_holds_up_no_other() {
+    let setting = Setting::leading().await;
+    let writes = fake_apiserver::Matching::writes().user("coordinator").resource("machineinventories");
+    let refused = fake_apiserver::Refusal::Forbidden;
+    let refused = setting.fake.faults().fail(writes.name("h1").subresource(""), usize::MAX, refused);
+    let names: Vec<_> = (1..=2 * super::MEMBERS_AT_ONCE).map(|number| format!("h{number}")).collect();
+    for name in &names {
+        create_host(&setting, name, json!({})).await;
+    }
+    create_pool(&setting, "p1", &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    setting.settle().await;
+    assert!(refused.times_met() > 0);
+    assert_eq!(read_total(&setting, "p1"), names.len());
+    for name in &names {
+        assert_eq!(read_holder(&setting, name).is_some(), name != "h1", "{name}");
+    }
+}
+
 /// A tenant lists and selects the host of another tenant.
 #[tokio::test(start_paused = true)]
 async fn pool_takes_no_host_of_another_namespace() {

@@ -344,6 +344,38 @@ async fn wait_for_reason(setting: &mut Setting, want: &str) {
     tokio::time::timeout(Duration::from_mins(1), compared).await.expect(want);
 }
 
+#[tokio::test]
+async fn paused_image_is_built_after_the_pause() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let pause = async |seeds: &Api<SeedImage>, value: Value| {
+        let change = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": value } } });
+        seeds.patch("seed", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    };
+    pause(&setting.seed_images, json!("")).await;
+    setting.request_rebuild().await;
+    let look = |setting: &Setting| setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
+    let is_seen = |seed: &Value| {
+        let mut conditions = seed["status"]["conditions"].as_array().unwrap().iter();
+        let paused = conditions.find(|condition| condition["type"] == "Paused").unwrap();
+        paused["status"] == "True" && paused["observedGeneration"] == seed["metadata"]["generation"]
+    };
+    let seen = async {
+        while !is_seen(&look(&setting)) {
+            setting.changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), seen).await.expect("the request is seen");
+    assert_eq!(look(&setting)["spec"]["retriggerBuild"], true, "nothing is built");
+    pause(&setting.seed_images, Value::Null).await;
+    let built = async {
+        while look(&setting)["spec"]["retriggerBuild"] == true {
+            setting.changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), built).await.expect("it is built");
+}
+
 // Fault: a SeedImage names a file that is not below `--base-image-directory`.
 // Shown: condition `Ready` of the SeedImage: `BaseImageInvalid`, with the next action.
 #[tokio::test]

@@ -303,7 +303,11 @@ pub(super) async fn record_load_balancer(
     peer: &Peer,
     state: &wire::LoadBalancerState,
 ) -> Result<(), RpcError> {
-    let inventory = context.find_inventory(peer).await?;
+    let mut inventory = context.find_inventory(peer).await?;
+    // A cache that lags does not know the duty yet.
+    if HostRecord::parse(&inventory).is_none_or(|record| record.load_balancer.is_none()) {
+        inventory = context.read_inventory(peer).await?;
+    }
     let written = context.update_status(inventory, |status| facts::record_load_balancer(status, state));
     written.await.map(drop)
 }

@@ -173,3 +173,45 @@ fn host_at_full_rate_leaves_another_undisturbed() {
     });
     assert!(log.lines().count() < CALLS, "{log}");
 }
+
+/// Calls until one is refused; `None` if all are answered.
+async fn find_refused(calls: usize, mut call: impl AsyncFnMut() -> Result<(), Status>) -> Option<usize> {
+    for number in 0..calls {
+        if call().await.is_err() {
+            return Some(number);
+        }
+    }
+    None
+}
+
+// Fault: a host with a valid certificate sends more requests or bytes than any agent does, to a call without a limit
+// of its own.
+// Shown: metric by reason; its calls are refused before a message is decoded, another host's are not.
+#[tokio::test]
+async fn requests_and_bytes_of_a_host_are_counted() {
+    let world = World::start().await;
+    let attached = async |name: &str| {
+        let host = Host::new(name);
+        let chain = host.certificate(&world.authority, Role::Installed);
+        world.connect(Some((&host, &chain))).await
+    };
+    let mut link = attached("a").await;
+    let refused = find_refused(5000, async || match link.get("/nothing").await.0 {
+        429 => Err(Status::resource_exhausted("")),
+        _ => Ok(()),
+    });
+    let refused = refused.await.unwrap();
+    assert!(refused >= 2400, "{refused}: a burst is allowed");
+    let counted = world.metrics();
+    assert!(counted.contains("connection_failures_total{reason=\"HostRequests\"}"), "{counted}");
+    // Reports of another host, each within the limit of its message.
+    let mut link = attached("b").await;
+    let report = wire::StepReport { plan_id: "x".repeat(60 << 10), ..Default::default() };
+    let refused = find_refused(1000, async || match link.report_step(report.clone()).await {
+        Err(status) if status.code() == Code::Unknown => Err(status),
+        _ => Ok(()),
+    });
+    let refused = refused.await.unwrap();
+    assert!((8192 / 61..300).contains(&refused), "{refused}: a burst of 8 MiB is allowed");
+    assert_ne!(attached("c").await.get("/nothing").await.0, 429);
+}

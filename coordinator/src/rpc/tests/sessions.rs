@@ -208,6 +208,29 @@ async fn session_ends_beside_a_silent_watch() {
     world.until(|| session(&world)["bootId"] == "boot-2").await;
 }
 
+// Fault: the watch of MachineInventories is silent while a host gets a duty for a load balancer and reports it.
+// Shown: nothing: the duty is read at the API server, and the report is written.
+#[tokio::test]
+async fn duty_is_reported_beside_a_silent_watch() {
+    let world = World::start().await;
+    let (_host, _chain, link, _stream) = attached(&world).await;
+    world.settled("m-a").await;
+    let watches = Matching::any().user("watcher-of-coordinator-0").resource("machineinventories");
+    world.fake.faults().end_watches(&watches, End::Silent);
+    world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+        inventory["status"]["host"]["loadBalancer"] =
+            json!({ "duty": { "generation": 1, "port": 6443, "vrid": 51, "position": 0 } });
+    });
+    let state = wire::LoadBalancerState { generation: 1, is_holder: true, ..Default::default() };
+    link.send(wire::host_message::Message::LoadBalancer(state)).await;
+    world
+        .until(|| {
+            let host = world.inventory("m-a").unwrap()["status"]["host"].take();
+            host["loadBalancer"]["state"]["isHolder"] == true
+        })
+        .await;
+}
+
 // Fault: the end of a session was not recorded.
 // Shown: nothing: the session ends at the next event of its inventory.
 #[tokio::test]
