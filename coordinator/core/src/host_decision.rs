@@ -5,6 +5,7 @@ mod custom;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventorySpec};
+use coordinator_api::names::kind;
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
@@ -229,9 +230,15 @@ fn owner_missing(host: &HostRecord, claim: &Claim, state: &str, restore: &str) -
         "{} {} held this host and does not exist or names another host; {state}",
         claim.kind, claim.baremetal_machine
     );
+    // The command takes a name alone for a BaremetalMachine.
+    let owner = if claim.kind == kind::BAREMETAL_MACHINE {
+        claim.baremetal_machine.clone()
+    } else {
+        host.claim_text()
+    };
     let action = format!(
-        "{restore}, or have the host cleaned by `kubectl baremetal clean {} --owner {}`",
-        host.name, claim.baremetal_machine
+        "{restore}, or have the host cleaned by `kubectl baremetal clean {} --owner {owner}`",
+        host.name
     );
     Problem::new(Reason::OwnerMissing, message, action)
 }

@@ -100,11 +100,14 @@ pub(crate) fn clean(fleet: &Fleet, object: &Object, owner: &str, now: Timestamp)
         Some(stated) => return Err(format!("{name} states the node of {stated}, not of {owner}")),
         None => return Err(format!("{name} states no node of a machine: nothing has to be cleaned")),
     }
-    let (kind, machine) = owner.split_once('/').unwrap_or_default();
+    let (kind, machine_name) = owner.split_once('/').unwrap_or_default();
     let known = Kind::iter().find(|known| <&str>::from(*known) == kind);
     let known = known.ok_or_else(|| format!("{kind} is no kind of machine"))?;
-    let id = Id::new(known, &object.id.namespace, machine);
-    if fleet.get(&id).is_some() {
+    let id = Id::new(known, &object.id.namespace, machine_name);
+    let machine = fleet.get(&id);
+    // A machine that names another host keeps that one.
+    let elsewhere = machine.and_then(Object::named_host).filter(|host| *host != object.id);
+    if machine.is_some() && elsewhere.is_none() {
         return Err(format!(
             "{} exists: delete its Machine by `kubectl baremetal drain-and-release {}`",
             id.short(),
@@ -121,7 +124,7 @@ pub(crate) fn clean(fleet: &Fleet, object: &Object, owner: &str, now: Timestamp)
         if known != Kind::BaremetalMachine {
             requests.push(annotate(annotation::OWNER_KIND, kind));
         }
-        requests.push(annotate(annotation::OWNER_BAREMETAL_MACHINE, machine));
+        requests.push(annotate(annotation::OWNER_BAREMETAL_MACHINE, machine_name));
     }
     requests.push(annotate(annotation::ABANDONED, &now.to_string()));
     Ok(Decision {

@@ -207,10 +207,20 @@ fn lost_owner_is_named_to_clean_a_host() {
     assert_eq!(described(clean(&none, &orphan, "BaremetalMachine/m", now)), Ok(vec![abandon.clone()]));
     let unclaimed = stating(attached(), "BaremetalMachine/m");
     let claim = format!("annotate machineinventory/h {}=m", annotation::OWNER_BAREMETAL_MACHINE);
-    assert_eq!(described(clean(&none, &unclaimed, "m", now)), Ok(vec![claim, abandon]));
+    assert_eq!(described(clean(&none, &unclaimed, "m", now)), Ok(vec![claim, abandon.clone()]));
     refused(clean(&none, &orphan, "other", now), "states the node of BaremetalMachine/m");
     refused(clean(&none, &host(attached()), "m", now), "states no node");
     refused(clean(&none, &stating(held_by("x"), "BaremetalMachine/m"), "m", now), "held by");
     let known = fleet(vec![object(Kind::BaremetalMachine, "m", json!({}))]);
     refused(clean(&known, &orphan, "m", now), "exists: delete its Machine");
+    let named = |host: &str| {
+        let body = json!({ "metadata": { "annotations": { annotation::MACHINE_INVENTORY: host } } });
+        fleet(vec![object(Kind::BaremetalMachine, "m", body)])
+    };
+    refused(clean(&named("h"), &orphan, "m", now), "exists: delete its Machine");
+    assert_eq!(
+        described(clean(&named("other"), &orphan, "m", now)),
+        Ok(vec![abandon]),
+        "it keeps the other host"
+    );
 }

@@ -345,7 +345,14 @@ async fn infra_machine_template_autoscaling_from_zero() {
     if host.architecture == "x86_64" {
         assert_eq!(status["nodeInfo"], kind);
     }
+    let pause =
+        |value: Option<&str>| json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": value } } });
+    world.patch("BaremetalMachineTemplate", "t-1", pause(Some(""))).await;
+    world.wait_idle().await;
     world.delete("MachineInventoryPool", "pool").await;
+    world.wait_idle().await;
+    assert!(has_capacity(&world), "a paused template stays as it is");
+    world.patch("BaremetalMachineTemplate", "t-1", pause(None)).await;
     world.wait_until("nothing is known without the pool", |world| !has_capacity(world)).await;
     world.check_invariants().await;
 }
