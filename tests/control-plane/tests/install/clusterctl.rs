@@ -4,8 +4,10 @@
 use anyhow::{Context as _, Result, ensure};
 use bundle::components::Sources;
 use control_plane::{ClusterApi, Clusterctl, ControlPlane, Parts, Settings, apply};
+use coordinator_api::names::{label, plan_secret, registration_secret};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionSpec,
 };
@@ -23,6 +25,9 @@ const VERSIONS: [&str; 2] = ["v0.1.0", "v0.1.99"];
 const URL: &str = "https://baremetal.example:8443";
 const HOST: &str = "api.lab.example";
 const NAMESPACE: &str = "baremetal-system";
+/// Another one for the same objects.
+const OTHER: &str = "other";
+const POLICY: &str = "baremetal-coordinator-secrets";
 
 fn dynamic(
     client: &Client,
@@ -166,6 +171,53 @@ async fn delete_provider(client: &Client, clusterctl: &Clusterctl) -> Result<()>
     check_definitions(client).await
 }
 
+/// The policies limit the account in any namespace: `clusterctl` changes namespaces in fields, and none in
+/// expressions.
+async fn check_other_namespace(
+    management: &ControlPlane,
+    clusterctl: &Clusterctl,
+    init: &[&str],
+) -> Result<()> {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(management.admin().await?);
+    eventually("the former policies are gone", async || {
+        Ok(policies.get_opt(POLICY).await?.is_none().then_some(()))
+    })
+    .await?;
+    clusterctl.run(&[init, &["--target-namespace", OTHER]].concat()).await?;
+    let client = management.service_account(OTHER, "baremetal-coordinator").await?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let create = async |namespace: &str, name: &str, kind: &str| {
+        let labels = json!({ label::MANAGED: "true" });
+        let metadata = json!({ "name": name, "labels": labels });
+        let secret: Secret =
+            serde_json::from_value(json!({ "metadata": metadata, "type": kind, "immutable": true }))?;
+        match Api::namespaced(client.clone(), namespace).create(&dry, &secret).await {
+            Ok(_) => anyhow::Ok((201, String::new())),
+            Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let message = eventually("a policy refuses another type", async || {
+        let (code, message) = create("default", "one", "Opaque").await?;
+        Ok((code == 422).then_some(message))
+    })
+    .await?;
+    let want = "the coordinator creates Secrets with plans, with registration tokens, with rendered data, and its CA only";
+    ensure!(message.contains(POLICY) && message.contains(want), "{message}");
+    let authority = "baremetal-coordinator-ca";
+    for (namespace, name, kind, want) in [
+        ("default", "one", plan_secret::TYPE, 201),
+        ("default", "one-registration-token", registration_secret::TYPE, 201),
+        (OTHER, authority, "Opaque", 201),
+        ("default", authority, "Opaque", 422),
+        (OTHER, "one", "Opaque", 422),
+    ] {
+        let (code, message) = create(namespace, name, kind).await?;
+        ensure!(code == want, "{namespace}/{name} of type {kind}: {code} {message}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clusterctl_installs_upgrades_and_deletes() -> Result<()> {
     let parts = Parts::from_environment()?;
@@ -210,5 +262,6 @@ async fn clusterctl_installs_upgrades_and_deletes() -> Result<()> {
     check_installed(&client, VERSIONS[1], "full").await?;
     await_served(&client, coordinator_api::metal3::crds()).await?;
     check_flavor(&client, &clusterctl, "metal3", "Metal3Cluster").await?;
-    delete_provider(&client, &clusterctl).await
+    delete_provider(&client, &clusterctl).await?;
+    check_other_namespace(&management, &clusterctl, &["init", "--infrastructure", &next]).await
 }
