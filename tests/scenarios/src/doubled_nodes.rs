@@ -20,7 +20,9 @@ pub(crate) fn list_doubled(hosts: &Path) -> Vec<String> {
             nodes.entry(machine).or_default().push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    nodes.values_mut().for_each(|hosts| hosts.sort());
+    for hosts in nodes.values_mut() {
+        hosts.sort();
+    }
     let doubled = nodes.into_iter().filter(|(_, hosts)| hosts.len() > 1);
     doubled
         .map(|(machine, hosts)| format!("machine {machine} has nodes on {}", hosts.join(" and ")))
