@@ -26,6 +26,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
@@ -37,7 +38,7 @@ use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::host::HostRecord;
 use coordinator_core::ids::HostName;
 use coordinator_core::load_balancer::{self, Internal};
-use coordinator_core::pool::{Roster, Wish};
+use coordinator_core::pool::{Admission, Roster, Wish};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -161,6 +162,7 @@ struct Inner {
     pools_by_cluster: Groups<Key, Key>,
     /// Pools with a selector, by namespace.
     selecting_pools: Groups<Namespace, Key>,
+    admissions: BTreeMap<Key, Admission>,
     /// Members that a pool lists and no pool holds.
     unheld: Groups<Key, ObjectName>,
     endpoints: Endpoints,
@@ -242,7 +244,8 @@ impl Index {
         triggers
     }
 
-    /// Another registration may wait for the token of this one, and seed images contain this one.
+    /// Another registration may wait for the token of this one, seed images contain this one, and pools show
+    /// whom it admits.
     pub(crate) fn apply_registration(
         &self,
         registration: &MachineRegistration,
@@ -251,7 +254,10 @@ impl Index {
         let key = Key::of(registration);
         let mut triggers = Triggers::of(Kind::SeedImage, self.seed_images_of(&key));
         let present = Some(registration).filter(|_| presence == Presence::Exists);
-        triggers.add(Kind::MachineRegistration, self.write_inner().tokens.set_tokens(&key, present));
+        let admission = present.and_then(Admission::of_registration);
+        let mut inner = self.write_inner();
+        triggers.add(Kind::MachineInventoryPool, inner.set_admission(&key, admission));
+        triggers.add(Kind::MachineRegistration, inner.tokens.set_tokens(&key, present));
         triggers.add(Kind::MachineRegistration, [key]);
         triggers
     }
@@ -321,6 +327,11 @@ impl Index {
 
     pub fn read_roster<T>(&self, pool: &Key, read: impl FnOnce(&Roster) -> T) -> Option<T> {
         self.read_inner().rosters.get(pool).map(read)
+    }
+
+    /// The condition of a pool about the registrations of its namespace.
+    pub(crate) fn admission_condition(&self, pool: &Key) -> Option<ConditionUpdate> {
+        self.read_inner().admission_condition(pool)
     }
 
     /// Failure domains of the hosts of a Cluster, with true for those of its control plane. If no

@@ -47,6 +47,9 @@ pub enum Type {
     /// `MachineInventory`: the host reported a network with parts that no plan replays; present
     /// while there are such parts.
     NetworkIncomplete,
+    /// `MachineInventory`: the registration would give the host other labels than it keeps from the
+    /// time of its first plan on; present while there are such labels.
+    LabelsStale,
     /// `MachineInventory`: kernel, control groups, systemd and `SELinux` of the host are as the agent
     /// and Kubernetes need them; present while one is not.
     PlatformSupported,
@@ -75,7 +78,8 @@ pub enum Type {
     /// `SeedImage`: the base belongs to an image of the image catalog; present if the two
     /// can be compared.
     BaseImageInCatalog,
-    /// `MachineRegistration`: the token alone admits a host.
+    /// `MachineRegistration`, `MachineInventoryPool`: the token alone admits a host; of a pool, if
+    /// the pool selects by labels.
     AdmissionOpen,
     /// `MachineRegistration`: hosts with its token were refused within half an hour.
     HostsRefused,
@@ -120,6 +124,7 @@ impl Type {
             Self::Paused
                 | Self::NetworkDrift
                 | Self::NetworkIncomplete
+                | Self::LabelsStale
                 | Self::FieldsIgnored
                 | Self::AdmissionOpen
                 | Self::HostsRefused

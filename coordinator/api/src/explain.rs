@@ -2,6 +2,8 @@
 //! `docs/reference` show the same texts, because nothing else has them.
 
 mod event;
+#[macro_use]
+mod declare;
 mod reason;
 
 use serde::Serialize;

@@ -112,7 +112,7 @@ pub(crate) const IDENTITY_MESSAGE: &str = "tpmHash is the identity of the host a
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
     /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`, `NetworkIncomplete`,
-    /// `FieldsIgnored`.
+    /// `LabelsStale`, `FieldsIgnored`.
     /// Conditions are projections of the other fields and never inputs of a decision.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

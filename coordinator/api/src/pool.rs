@@ -74,7 +74,7 @@ pub struct PoolMember {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryPoolStatus {
-    /// Ready, `MembersValid`, `FieldsIgnored`, Paused.
+    /// Ready, `MembersValid`, `AdmissionOpen`, `FieldsIgnored`, Paused.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Members that a machine can claim.

@@ -23,7 +23,7 @@ pub use identify::{
     Existing, Hardware, Identified, Identity, classify_tpm, identify_host, refuse_key, shut_out,
 };
 pub use install::{InstallError, install_message, reinstall_device, system_image};
-pub use metadata::{Refresh, refresh_inventory};
+pub use metadata::{ForeseenLabels, Refresh, foresee_labels, refresh_inventory, stale_labels};
 use template::Values;
 pub use unsupported::{RANDOM_KEY, UnsupportedFields, check_registration};
 

@@ -3,6 +3,7 @@
 //! A [`Roster`] is updated host by host, so that the cost of a claim or a count does not grow with
 //! the size of the pool.
 
+mod admission;
 mod availability;
 mod capacity;
 mod hostnames;
@@ -23,6 +24,7 @@ use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
 use crate::pause::is_paused;
 use crate::problem::Problem;
+pub use admission::Admission;
 use availability::describe_availability;
 pub use availability::{Availability, Exclusion, Holder, host_availability, member_availability};
 use capacity::CapacityCounts;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coordinator_api::capi::Cluster;
 use coordinator_api::cluster::BaremetalCluster;
-use coordinator_api::conditions;
+use coordinator_api::conditions::{self, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
@@ -44,6 +44,11 @@ impl Reconciled for MachineInventoryPool {
             let mut updates = vec![pause::paused_condition(is_paused)];
             let holds_endpoint = holds_endpoint(&context, cluster.as_deref());
             updates.extend(ignored_condition(&pool, holds_endpoint));
+            let admission = context.index.admission_condition(&key);
+            // A pool without selector has no such condition.
+            let is_kept = |kind: &str| admission.is_some() || kind != Type::AdmissionOpen.as_str();
+            projected.conditions.retain(|condition| is_kept(&condition.type_));
+            updates.extend(admission);
             conditions::set_conditions(&mut projected.conditions, &updates, generation, now);
             status::write_status(&context.client, &*pool, &projected).await?;
         }

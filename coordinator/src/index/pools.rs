@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::names::kind::BAREMETAL_MACHINE as KIND;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::host::HostRecord;
-use coordinator_core::pool::{self, Availability, Holder, Roster, Traits};
+use coordinator_core::pool::{self, Admission, Availability, Holder, Roster, Traits};
 
 use super::{Inner, Triggers};
 use crate::key::{Key, Kind};
@@ -92,6 +93,29 @@ impl Inner {
         } else {
             self.selecting_pools.remove_member(&key.namespace, key);
         }
+    }
+
+    /// Sets the hosts that a registration admits; `None` if it admits none. If they changed, the pools of its
+    /// namespace that select hosts are the answer.
+    pub(super) fn set_admission(
+        &mut self,
+        registration: &Key,
+        admission: Option<Admission>,
+    ) -> BTreeSet<Key> {
+        let is_same = self.admissions.get(registration) == admission.as_ref();
+        match admission {
+            Some(admission) => self.admissions.insert(registration.clone(), admission),
+            None => self.admissions.remove(registration),
+        };
+        let pools = self.selecting_pools.group_members(&registration.namespace);
+        pools.filter(|_| !is_same).cloned().collect()
+    }
+
+    pub(super) fn admission_condition(&self, pool: &Key) -> Option<ConditionUpdate> {
+        let of_namespace = self.admissions.range(pool.in_namespace_of("")..);
+        let of_namespace = of_namespace.take_while(|(key, _)| key.namespace == pool.namespace);
+        let named = of_namespace.map(|(key, admission)| (key.name.as_str(), admission));
+        self.rosters.get(pool)?.admission_condition(named)
     }
 
     /// The pools of the Clusters of a `BaremetalCluster` whose endpoint changed.

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator_api::capi::{self, Cluster, ClusterSpec};
+use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, label};
@@ -422,4 +423,39 @@ fn an_event_costs_the_same_beside_many_others() {
     };
     assert_eq!(touched(100), touched(10_000));
     assert_eq!(touched(100).0, 4);
+}
+
+#[test]
+fn changed_admission_concerns_the_pools_that_select() {
+    let index = Index::default();
+    let registration = |approval: &str, refusal: &str| -> MachineRegistration {
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": "SuccessfullyCreated", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let refusal = json!({ "reason": refusal, "message": "", "time": "2026-01-01T00:00:00Z" });
+        let object = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineRegistration",
+            "metadata": { "name": "hosts", "namespace": "fleet" }, "spec": { "approval": approval },
+            "status": { "conditions": [ready], "lastRefusal": refusal },
+        });
+        serde_json::from_value(object).unwrap()
+    };
+    let mut selecting = MachineInventoryPool::clone(&pool("selecting", 1, &[]));
+    selecting.spec.selector = Some(serde_json::from_value(json!({})).unwrap());
+    index.apply_pool(&Arc::new(selecting), EXISTS);
+    index.apply_pool(&pool("listing", 1, &[]), EXISTS);
+    let reason = || index.admission_condition(&key("selecting")).unwrap().reason;
+    for (name, registration, presence, concerns, is_open) in [
+        ("it is new", registration("Automatic", ""), EXISTS, true, true),
+        ("another refusal", registration("Automatic", "NameTaken"), EXISTS, false, true),
+        ("approval", registration("Manual", ""), EXISTS, true, false),
+        ("it is gone", registration("Manual", ""), DELETED, true, false),
+    ] {
+        let pools = index.apply_registration(&registration, presence).keys_of(Kind::MachineInventoryPool);
+        assert_eq!(pools, if concerns { keys(["selecting"]) } else { keys([]) }, "{name}");
+        let want = if is_open { Reason::TokenAdmitsMembers } else { Reason::AdmissionGuarded };
+        assert_eq!(reason(), want, "{name}");
+    }
+    assert_eq!(index.admission_condition(&key("listing")), None);
 }

@@ -1,12 +1,13 @@
 //! Labels and annotations that the registration makes from the facts of a host. They are rendered
 //! again when the host registers again, and when it attaches.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator_api::inventory::{KeyClass, MachineInventory};
 use coordinator_api::names::{annotation, label};
 use coordinator_api::registration::MachineRegistration;
-use coordinator_core::inventory::refresh_inventory;
+use coordinator_core::inventory::{refresh_inventory, stale_labels};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::v1alpha1::HostFacts;
@@ -47,6 +48,16 @@ pub(super) async fn refresh_registered(
 fn find_registration(context: &Context, inventory: &MachineInventory) -> Option<Arc<MachineRegistration>> {
     let name = inventory.annotations().get(annotation::REGISTRATION)?;
     context.caches.registrations.get(&ObjectRef::new(name).within(&inventory.namespace()?))
+}
+
+/// The labels that the inventory of a host keeps although registration and host render others now.
+pub(super) fn find_stale_labels(
+    context: &Context,
+    inventory: &MachineInventory,
+    facts: &HostFacts,
+) -> BTreeMap<String, String> {
+    let registration = find_registration(context, inventory);
+    registration.map_or_else(BTreeMap::new, |found| stale_labels(&found, inventory, facts))
 }
 
 /// Writes changed labels and annotations. A failure is only logged, because labels must not keep a

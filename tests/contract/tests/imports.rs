@@ -462,6 +462,12 @@ const ALLOWED_READS: [(&str, &str, &str); 23] = [
         "an Event is written once per cause",
     ),
     (
+        "core/src/inventory/admission.rs",
+        "find_condition(conditions_of(registration), Type::",
+        "shown on the pools that select hosts of the registration",
+    ),
+    ("core/src/inventory/admission.rs", "|status| &status.conditions)", "the same"),
+    (
         "src/controllers/seed_image.rs",
         "let ready = find_condition(&projected.conditions, Type::Ready);",
         "an Event has the cause of the condition that is written with it",

@@ -406,3 +406,66 @@ async fn rebooted_iso_does_not_reinstall_the_host() {
     world.wait_running("m-1").await;
     world.check_invariants().await;
 }
+
+// Fault: a pool selects by a label that hosts of a registration with the token alone get.
+// Shown: condition `AdmissionOpen` of the MachineInventoryPool: `TokenAdmitsMembers`, until the registration
+// demands an approval.
+#[tokio::test(start_paused = true)]
+async fn pool_that_a_token_fills_is_warned_of() {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    let labels = json!({ "spec": { "machineInventoryLabels": { "rack": "r1" } } });
+    world.patch("MachineRegistration", "hosts", labels).await;
+    world.wait_idle().await;
+    let selector = json!({ "matchLabels": { "rack": "r1" } });
+    let spec = json!({ "clusterName": "lab", "machineInventories": [], "selector": selector });
+    world.create("MachineInventoryPool", "rack-1", json!({ "spec": spec })).await;
+    world.boot_host("host-1", "hosts");
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world
+        .expect_why(
+            "machineinventorypool/rack-1",
+            Reason::TokenAdmitsMembers,
+            "whoever has the registration URL of MachineRegistration hosts",
+            "set spec.approval: Manual",
+        )
+        .await;
+    world.wait_idle().await;
+    let mark = world.fake.journal().mark();
+    world.advance_time(std::time::Duration::from_mins(10)).await;
+    assert_eq!(world.count_requests(mark).writes, 0, "what stays the same is not written again");
+    world.patch("MachineRegistration", "hosts", json!({ "spec": { "approval": "Manual" } })).await;
+    world.expect_nothing("machineinventorypool/rack-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: a registration gives another label to a host that had a plan.
+// Shown: condition `LabelsStale` of the MachineInventory: `LabelsKept`, until an operator writes the label;
+// the host stays in its pool.
+#[tokio::test(start_paused = true)]
+async fn labels_that_a_host_keeps_are_shown() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let labels = json!({ "spec": { "machineInventoryLabels": { "rack": "r2" } } });
+    world.patch("MachineRegistration", "hosts", labels).await;
+    world.wait_idle().await;
+    world.host("host-1").kill_agent();
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::LabelsKept,
+            "give the host the labels rack=r2",
+            "kubectl label",
+        )
+        .await;
+    world.wait_idle().await;
+    let mark = world.fake.journal().mark();
+    world.advance_time(std::time::Duration::from_mins(10)).await;
+    assert_eq!(world.count_requests(mark).writes, 0, "what stays the same is not written again");
+    let labels = world.inventory("host-1").unwrap().metadata.labels.unwrap_or_default();
+    assert!(!labels.contains_key("rack"), "{labels:?}");
+    world.patch("MachineInventory", "host-1", json!({ "metadata": { "labels": { "rack": "r2" } } })).await;
+    world.expect_nothing("machineinventory/host-1").await;
+    world.check_invariants().await;
+}

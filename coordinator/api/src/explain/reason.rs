@@ -7,27 +7,6 @@ use strum::{EnumIter, EnumString, IntoEnumIterator as _, IntoStaticStr};
 
 use super::{Explanation, act, fine, wait};
 
-/// Declares the enum from rows `attention Name "cause" "next action";`. A reason that asks for
-/// nothing has no next action.
-macro_rules! reasons {
-    ($($attention:ident $name:ident $cause:literal $($action:literal)?;)+) => {
-        /// Reasons of conditions, over all kinds.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumIter, EnumString, IntoStaticStr)]
-        pub enum Reason {
-            $(#[doc = $cause] $name,)+
-        }
-
-        impl Reason {
-            /// Cause and next action.
-            pub const fn explanation(self) -> Explanation {
-                match self {
-                    $(Self::$name => $attention($cause $(, $action)?),)+
-                }
-            }
-        }
-    };
-}
-
 impl Reason {
     /// The text on the object.
     pub fn as_str(self) -> &'static str {
@@ -222,6 +201,9 @@ reasons! {
     act NetworkPartsNotReplayed
         "the host registered with a network of which no plan replays some parts, such as a parameter of a bond that network-config does not have"
         "if the host needs them, give its network in spec.network of the MachineInventory; parameters of a bond need keyfiles and an image with NetworkManager";
+    act LabelsKept
+        "the MachineRegistration would give the host other labels than it has; they stay as they are once a plan was written for the host, because pools select by labels"
+        "if the host is to have the labels of the message: `kubectl label --overwrite machineinventory NAME KEY=VALUE`; else correct the MachineRegistration";
     act PlatformBelowMinimum
         "kernel, control groups, systemd or SELinux of the running system are not as the agent and Kubernetes need them"
         "build the base ISO and the OS image from a newer distribution, or switch SELinux to permissive in them: docs/versions.md";
@@ -330,6 +312,9 @@ reasons! {
     act UnverifiedTpmsApproved
         "hosts prove a TPM that no named vendor has certified, as a program can, and wait for no approval: the registration URL alone admits a host"
         "put the CAs of the TPM vendors into the Secret tpm-ca and change the MachineRegistration, or set spec.approval: Manual; or limit the token by spec.tokenExpiresAt and spec.maxHosts";
+    act TokenAdmitsMembers
+        "hosts of a MachineRegistration that admits by its token alone get labels that spec.selector of the pool matches: whoever has the registration URL brings a host into the pool, and that host gets bootstrap data"
+        "set spec.approval: Manual of the MachineRegistration, or select by a label that operators alone write";
     fine AdmissionGuarded "new hosts wait for an operator, or prove a TPM of a named vendor";
     act HostRefused
         "a host with the token of this registration was refused; the message names code and host"

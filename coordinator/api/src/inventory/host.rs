@@ -1,5 +1,7 @@
 //! Reports of a host, in `status.host`.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,6 +67,10 @@ pub struct HostStatus {
     /// refused. Absent: the host has not used a certificate that names the time of its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certified_key: Option<CertifiedKey>,
+    /// Labels that the registration would give the host now. The inventory does not get them,
+    /// because a plan was written for the host before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stale_labels: BTreeMap<String, String>,
     /// SMBIOS UUID of the host at its last registration.
     #[serde(rename = "systemUUID", skip_serializing_if = "Option::is_none")]
     pub system_uuid: Option<String>,

@@ -40,6 +40,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
     updates.extend(network_incomplete(inventory));
+    updates.extend(stale_condition(inventory));
     updates.extend(platform_condition(inventory));
     updates.extend(state_condition(inventory));
     updates.extend(journal_condition(inventory));
@@ -69,6 +70,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
         (Type::JournalReadable, is_shown(Type::JournalReadable)),
         (Type::FieldsIgnored, !ignored.is_empty()),
         (Type::NetworkIncomplete, is_shown(Type::NetworkIncomplete)),
+        (Type::LabelsStale, is_shown(Type::LabelsStale)),
         (Type::PlatformSupported, is_shown(Type::PlatformSupported)),
         (Type::BootOrderSet, is_shown(Type::BootOrderSet)),
     ];
@@ -322,4 +324,23 @@ fn network_incomplete(inventory: &MachineInventory) -> Option<ConditionUpdate> {
                 "if the host needs them, give its network in spec.network; parameters of a bond need keyfiles and an image with NetworkManager",
             ),
     )
+}
+
+/// Bound of the labels in the message.
+const NAMED: usize = 8;
+
+/// Labels that an operator wrote meanwhile are not shown.
+fn stale_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let stale = &inventory.status.as_ref()?.host.as_ref()?.stale_labels;
+    let stale = stale.iter().filter(|(key, text)| inventory.labels().get(*key) != Some(text));
+    let stale: Vec<_> = stale.take(NAMED).map(|(key, text)| format!("{key}={text}")).collect();
+    if stale.is_empty() {
+        return None;
+    }
+    let labels = stale.join(" ");
+    let message = format!("the MachineRegistration would give the host the labels {labels}");
+    Some(condition_true(Type::LabelsStale, Reason::LabelsKept, message).with_next_action(format!(
+        "if the host is to have them: `kubectl label --overwrite machineinventory {} {labels}`; else correct the MachineRegistration",
+        inventory.name_any(),
+    )))
 }

@@ -3,6 +3,7 @@
 
 mod plan;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use coordinator_api::conditions::join_text;
@@ -125,6 +126,8 @@ pub struct Attach<'a> {
     pub hardware: Option<&'a HardwareStatus>,
     /// `None` where its agent is older: a report follows.
     pub network: Option<&'a ObservedNetwork>,
+    /// The labels that its inventory keeps; `None` if the host stated no facts.
+    pub stale_labels: Option<&'a BTreeMap<String, String>>,
     /// The state of its settings, if it is known, and the checksum that is shown.
     pub settings: Option<(CoordinatorSettingsState, &'a str)>,
     pub now: Timestamp,
@@ -139,6 +142,9 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     record_running_system(host, system);
     host.agent_version = truncate_text(agent_version);
     record_hardware(host, attach.hardware);
+    if let Some(stale) = attach.stale_labels {
+        host.stale_labels.clone_from(stale);
+    }
     if let Some((state, checksum)) = attach.settings {
         host.coordinator = Some(settings_status(state, checksum, ""));
     }

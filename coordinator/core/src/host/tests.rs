@@ -1,4 +1,5 @@
 mod bounds;
+mod labels;
 
 use super::conditions::Told;
 use super::conditions::project_conditions;
@@ -60,9 +61,10 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
 fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
     let (namespace, name) = ("default", "host-1");
     let statement = &HostStatement::parse(hello(carried)).unwrap();
+    let (hardware, network, settings, stale_labels) = (None, None, None, None);
     facts::record_attach(
         status,
-        Attach { namespace, name, replica, statement, hardware: None, network: None, settings: None, now },
+        Attach { namespace, name, replica, statement, hardware, network, stale_labels, settings, now },
     );
 }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{
+    ConditionUpdate, Reason, Type, condition_false, condition_true, find_condition,
+};
 use coordinator_api::registration::{ApprovalPolicy, LastRefusal, MachineRegistration};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proto::refusal::Refusal;
 
 use super::emulates_tpm;
@@ -152,6 +154,29 @@ pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
 /// TPMs admit hosts of this registration without an operator, so that their vendors count.
 pub fn relies_on_tpms(registration: &MachineRegistration) -> bool {
     !needs_approval(registration) && !emulates_tpm(registration)
+}
+
+/// The token of the registration alone admits a host, for a condition of another object. Only the
+/// controller of the registration reads the Secret of the vendors, so that its condition tells of them.
+pub fn is_open(registration: &MachineRegistration) -> bool {
+    if !relies_on_tpms(registration) {
+        return !needs_approval(registration);
+    }
+    let decided = find_condition(conditions_of(registration), Type::AdmissionOpen);
+    decided.is_none_or(|found| found.status != "False")
+}
+
+/// New hosts can register, for a condition of another object. A registration that was never reconciled has
+/// no token yet.
+pub fn admits_hosts(registration: &MachineRegistration) -> bool {
+    let closed = [Reason::TokenExpired, Reason::FieldUnsupported, Reason::DuplicateToken];
+    let is_closed = |ready: &Condition| closed.iter().any(|reason| reason.as_str() == ready.reason);
+    let ready = find_condition(conditions_of(registration), Type::Ready);
+    ready.is_some_and(|ready| !is_closed(ready)) && registration.metadata.deletion_timestamp.is_none()
+}
+
+fn conditions_of(registration: &MachineRegistration) -> &[Condition] {
+    registration.status.as_ref().map_or(&[], |status| &status.conditions)
 }
 
 /// The condition about a registration whose token alone admits a host. `are_vendors_named`: the Secret

@@ -1,10 +1,10 @@
 //! Labels and annotations of an inventory: the facts of the host, overridden by the labels and
 //! annotations of the registration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::inventory::{KeyClass, MachineInventory};
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, label};
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt as _;
 use proto::v1alpha1::{HostFacts, OperatingSystem};
@@ -127,13 +127,8 @@ fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, 
     stated
 }
 
-/// The labels and annotations that registration and host now render differently; `None` if there is
-/// none. Random values stay, as do keys that the registration no longer names.
-pub fn refresh_inventory(
-    registration: &MachineRegistration,
-    inventory: &MachineInventory,
-    facts: &HostFacts,
-) -> Option<Refresh> {
+/// What registration and host render now.
+fn draft_again(registration: &MachineRegistration, inventory: &MachineInventory, facts: &HostFacts) -> Draft {
     let class = KeyClass::of(inventory).unwrap_or(KeyClass::Emulated);
     let mut random = [0; 32];
     // New hosts draw random values from the hash, too.
@@ -143,6 +138,17 @@ pub fn refresh_inventory(
     let values = template_values(registration, facts, random);
     let mut now = Draft::default();
     now.take_metadata(registration, facts, class, &values);
+    now
+}
+
+/// The labels and annotations that registration and host now render differently; `None` if there is
+/// none. Random values stay, as do keys that the registration no longer names.
+pub fn refresh_inventory(
+    registration: &MachineRegistration,
+    inventory: &MachineInventory,
+    facts: &HostFacts,
+) -> Option<Refresh> {
+    let now = draft_again(registration, inventory, facts);
     let spec = &registration.spec;
     // Pools select by labels. Root on a host that was given to a tenant could state the facts of another
     // pool, so that its labels are the operator's from then on.
@@ -157,6 +163,49 @@ pub fn refresh_inventory(
     };
     debug_assert!(!refresh.annotations.contains_key(annotation::APPROVAL));
     (refresh != Refresh::default()).then_some(refresh)
+}
+
+/// The labels that [`refresh_inventory`] does not write, because the host was claimed.
+pub fn stale_labels(
+    registration: &MachineRegistration,
+    inventory: &MachineInventory,
+    facts: &HostFacts,
+) -> BTreeMap<String, String> {
+    if !was_claimed(inventory) {
+        return Texts::new();
+    }
+    let now = draft_again(registration, inventory, facts);
+    select_changed(now.labels, inventory.labels(), &registration.spec.machine_inventory_labels)
+}
+
+/// Labels of the hosts of a registration, as far as they are known before a host registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeseenLabels {
+    /// Labels with the same value on each host.
+    pub fixed: BTreeMap<String, String>,
+    /// Keys of the labels whose value the host states, or is drawn.
+    pub stated: BTreeSet<String>,
+}
+
+/// The label of the class of a host's key is in neither set.
+pub fn foresee_labels(registration: &MachineRegistration) -> ForeseenLabels {
+    let (mut nothing, values) = (Draft::default(), Values::with_random([0; 32]));
+    nothing.take_metadata(registration, &HostFacts::default(), KeyClass::Emulated, &values);
+    let states_facts = !inventory_settings(registration).is_some_and(|settings| settings.no_smbios);
+    let is_stated = |text: &str| {
+        template::is_random(text) || (states_facts && !values.render_template(text).missing.is_empty())
+    };
+    let templates = registration.spec.machine_inventory_labels.iter();
+    let stated = templates.filter(|(key, text)| template::is_key(key) && is_stated(text));
+    let mut stated: BTreeSet<_> = stated.map(|(key, _)| key.clone()).collect();
+    let mut fixed = nothing.labels;
+    fixed.retain(|key, _| !stated.contains(key));
+    for ours in [label::MANAGED, label::IDENTITY_CLASS] {
+        stated.remove(ours);
+        fixed.remove(ours);
+    }
+    fixed.insert(label::MANAGED.to_owned(), "true".to_owned());
+    ForeseenLabels { fixed, stated }
 }
 
 type Texts = BTreeMap<String, String>;
@@ -232,6 +281,45 @@ mod tests {
         let claimed = refreshed(plan);
         assert_eq!(claimed.labels, Texts::new());
         assert!(!claimed.annotations.is_empty(), "what the host states is shown");
+    }
+
+    #[test]
+    fn labels_that_a_claimed_host_keeps_are_stale() {
+        let spec = json!({ "machineInventoryLabels": {
+            "rack": "${Runtime/Hostname}", "zone": "b", "drawn": "${Random/Hex/8}", "lost": "${Product/UUID}",
+        } });
+        let stale = |labels: Value, status: Value| {
+            let mut inventory = inventory(&labels, &json!({}));
+            inventory.status = serde_json::from_value(status).unwrap();
+            stale_labels(&registration(&spec), &inventory, &facts())
+        };
+        let plan = json!({ "plan": { "id": "clean-1", "generation": 1 } });
+        let current = json!({ "rack": "host-a", "zone": "b", "drawn": "kept", "lost": "kept" });
+        let other = json!({ "rack": "r1", "zone": "b", "drawn": "kept" });
+        assert_eq!(stale(other.clone(), json!({})), Texts::new(), "it is written");
+        assert_eq!(stale(current, plan.clone()), Texts::new());
+        assert_eq!(stale(other, plan), Texts::from([("rack".to_owned(), "host-a".to_owned())]));
+    }
+
+    #[test]
+    fn labels_of_hosts_to_come_are_foreseen() {
+        let templates = json!({
+            "zone": "a b", "rack": "${Runtime/Hostname}", "drawn": "x${Random/Hex/8}", "Bad/Key": "c",
+            "elemental.cattle.io/managed": "no",
+        });
+        let foresee = |hides_facts: bool| {
+            let settings = json!({ "no-smbios": hides_facts, "labels": { "site": "s", "zone": "z" } });
+            let config = json!({ "elemental": { "registration": settings } });
+            foresee_labels(&registration(&json!({
+                "labelPrefix": "-", "machineInventoryLabels": templates, "config": config,
+            })))
+        };
+        let fixed = [("elemental.cattle.io/managed", "true"), ("site", "s"), ("zone", "a-b")];
+        let fixed = fixed.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        for (hides_facts, stated) in [(false, &["drawn", "rack"][..]), (true, &["drawn"])] {
+            let stated = stated.iter().map(|key| (*key).to_owned()).collect();
+            assert_eq!(foresee(hides_facts), ForeseenLabels { fixed: fixed.clone().into(), stated });
+        }
     }
 
     #[test]

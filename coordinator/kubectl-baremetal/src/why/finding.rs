@@ -9,6 +9,10 @@ use serde::Serialize;
 
 use crate::fleet::{Condition, Kind, Object};
 
+/// Conditions with advice on a system that works.
+const ADVICE: [Type; 4] =
+    [Type::AdmissionOpen, Type::FieldsIgnored, Type::LabelsStale, Type::BaseImageInCatalog];
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
@@ -61,6 +65,12 @@ impl Finding {
             since: condition.since,
             ..Self::fine(&condition.message)
         }
+    }
+
+    /// The finding is no cause of a wait.
+    pub(super) fn is_advice(&self) -> bool {
+        let kind = self.condition.as_deref().and_then(|condition| condition.split('=').next());
+        ADVICE.iter().any(|advice| Some(advice.as_str()) == kind)
     }
 
     /// The same finding with a more exact reason, and with a message if there is one.
@@ -177,7 +187,6 @@ fn is_problem(kind: Kind, condition: &Condition) -> bool {
 /// The order in which problems are shown: first those that need an operator. Unknown states come
 /// after known ones, and advice on a system that works comes last.
 fn rank_problem(condition: &Condition) -> (bool, Reverse<Attention>, bool) {
-    let advice = [Type::AdmissionOpen, Type::FieldsIgnored, Type::BaseImageInCatalog];
-    let is_advice = advice.iter().any(|one| one.as_str() == condition.kind);
-    (is_advice, Reverse(Finding::of_condition(condition).attention), condition.status == "Unknown")
+    let finding = Finding::of_condition(condition);
+    (finding.is_advice(), Reverse(finding.attention), condition.status == "Unknown")
 }

@@ -19,9 +19,12 @@ pub(super) fn find_pool(fleet: &Fleet, object: &Object) -> Finding {
     for name in fleet.members_of(&pool) {
         *counts.entry(describe_availability(availability_of(fleet, object, &name))).or_default() += 1;
     }
-    if counts.contains_key(AVAILABLE) || finding.attention == Attention::Act {
+    let is_cause = finding.attention == Attention::Act && !finding.is_advice();
+    if counts.contains_key(AVAILABLE) || is_cause {
         return finding;
     }
+    // A machine waits for a free member, whatever is advised.
+    let finding = if finding.is_advice() { find_in_conditions(object, false) } else { finding };
     let counts: Vec<_> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let members = if counts.is_empty() { "no members".to_owned() } else { counts.join(", ") };
     let message = format!("no member is available: {members}");

@@ -36,7 +36,7 @@ use super::settings;
 use super::statement::Statement;
 use crate::ca::{HostKey, Peer};
 use crate::lease::replica::ReplicaLife;
-use crate::rpc::refresh::refresh_metadata;
+use crate::rpc::refresh::{find_stale_labels, refresh_metadata};
 use crate::rpc::registration::check_facts;
 use crate::rpc::sessions::{CloseReason, SessionGuard};
 use crate::rpc::{Context, RpcError};
@@ -227,12 +227,20 @@ async fn record_session(
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let now = context.now();
     let key = Key::of(&*inventory);
-    let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
-    let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
     let compared = settings::compare_settings(context, &inventory, statement);
-    let settings = compared.as_ref().map(|(state, checksum)| (*state, checksum.as_str()));
-    let (hardware, network) = (reported.hardware.as_ref(), reported.network.as_ref());
-    let attach = Attach { namespace, name, replica, statement: stated, hardware, network, settings, now };
+    let facts = reported.facts.as_ref();
+    let stale = facts.map(|facts| find_stale_labels(context, &inventory, facts));
+    let attach = Attach {
+        namespace: &key.namespace,
+        name: &key.name,
+        replica: &context.replica.name,
+        statement: &statement.stated,
+        hardware: reported.hardware.as_ref(),
+        network: reported.network.as_ref(),
+        settings: compared.as_ref().map(|(state, checksum)| (*state, checksum.as_str())),
+        stale_labels: stale.as_ref(),
+        now,
+    };
     let peer = &statement.peer;
     let written = context.update_host(peer, inventory, |status| {
         let known = status.host.as_ref().and_then(|host| host.certified_key.as_ref());

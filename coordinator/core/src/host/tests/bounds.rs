@@ -126,6 +126,7 @@ fn attached_status() -> MachineInventoryStatus {
         hardware: Some(&hardware),
         network: None,
         settings: Some((CoordinatorSettingsState::Announced, &statement.settings)),
+        stale_labels: None,
         now: NOW,
     };
     let mut status = MachineInventoryStatus::default();

@@ -24,13 +24,14 @@ fn host(body: Value) -> Object {
 }
 
 fn pool(members: &[&str]) -> Object {
+    pool_with(members, &[ready()])
+}
+
+fn pool_with(members: &[&str], conditions: &[Value]) -> Object {
     let members: Vec<_> = members.iter().map(|name| json!({ "name": name })).collect();
     let spec = json!({ "clusterName": "lab", "machineInventories": members });
-    object(
-        Kind::MachineInventoryPool,
-        "workers",
-        json!({ "spec": spec, "status": { "conditions": [ready()] } }),
-    )
+    let body = json!({ "spec": spec, "status": { "conditions": conditions } });
+    object(Kind::MachineInventoryPool, "workers", body)
 }
 
 fn with_annotation(mut body: Value, key: &str, value: &str) -> Value {
@@ -75,6 +76,8 @@ fn down_to(more: &[&'static str]) -> Vec<&'static str> {
 fn causes_of_a_cluster_lead_through_its_pool() {
     let unapproved = with_annotation(attached(), "baremetal.cluster.io/approval", "Pending");
     let asked = || id(Kind::Cluster, "lab");
+    let open = condition("AdmissionOpen", "True", "TokenAdmitsMembers", "by token alone");
+    let open = pool_with(&["h"], &[ready(), open]);
     check(vec![
         (
             "a pool without host",
@@ -93,6 +96,13 @@ fn causes_of_a_cluster_lead_through_its_pool() {
         (
             "a pool whose hosts are held",
             cluster_with("PoolExhausted", vec![pool(&["h"]), host(held_by("other"))]),
+            asked(),
+            down_to(&["machineinventorypool/workers"]),
+            (Act, "PoolExhausted", "free one"),
+        ),
+        (
+            "a pool whose hosts are held, and that a token fills",
+            cluster_with("PoolExhausted", vec![open, host(held_by("other"))]),
             asked(),
             down_to(&["machineinventorypool/workers"]),
             (Act, "PoolExhausted", "free one"),
