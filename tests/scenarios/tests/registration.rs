@@ -444,7 +444,7 @@ async fn pool_that_a_token_fills_is_warned_of() {
 // the host stays in its pool.
 #[tokio::test(start_paused = true)]
 async fn labels_that_a_host_keeps_are_shown() {
-    let mut world = World::with_hosts(&["host-1"]).await;
+    let world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     let labels = json!({ "spec": { "machineInventoryLabels": { "rack": "r2" } } });
