@@ -53,7 +53,13 @@ impl ProviderId {
 
     /// True for the form of Metal3 with the name of a machine.
     pub fn names_machine(&self) -> bool {
-        self.0.strip_prefix(METAL3).is_some_and(|name| name.split('/').count() == 3)
+        self.metal3_names().is_some()
+    }
+
+    /// Namespace, host and machine, in the form of Metal3 that names the machine.
+    pub fn metal3_names(&self) -> Option<[&str; 3]> {
+        let names: Vec<_> = self.0.strip_prefix(METAL3)?.split('/').collect();
+        names.try_into().ok()
     }
 
     pub fn host(&self) -> Option<HostName> {
@@ -99,5 +105,8 @@ mod tests {
         for (text, valid) in cases {
             assert_eq!(ProviderId::parse(text).is_some(), valid, "{text}");
         }
+        let named = ProviderId::of_metal3("fleet", "rack-1", "m-1");
+        assert_eq!(named.metal3_names(), Some(["fleet", "rack-1", "m-1"]));
+        assert_eq!(ProviderId::of_uid("u").metal3_names(), None);
     }
 }

@@ -5,6 +5,7 @@ mod host_addresses;
 mod hosts;
 mod seen;
 mod slots;
+mod stated_hosts;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::names;
 use coordinator_core::metal3::data::{group_of_data, group_of_template};
 use coordinator_core::metal3::ipam::{ClaimKind, chosen_address, is_ours};
-use coordinator_core::metal3::machine::{HostRoster, HostWish};
+use coordinator_core::metal3::machine::{HostRoster, HostWish, Stated};
 use kube::ResourceExt;
 
 use clusters::{Clusters, OfCluster};
@@ -34,6 +35,7 @@ use crate::index::reservations::Reservations;
 use crate::index::{Triggers, Waiting};
 use crate::key::{Key, Kind, Namespace, Presence};
 use slots::Slots;
+use stated_hosts::StatedHosts;
 
 /// The prefix of the names of Cluster API's claims in maps of both kinds of claims; no object has
 /// it in its name.
@@ -57,6 +59,8 @@ struct Inner {
     /// Templates, by the template whose indexes they share.
     templates_by_group: Partition<Key, Key>,
     hosts_by_inventory: Partition<Key, Key>,
+    /// Hosts by the machine that their inventories state.
+    stated_hosts: StatedHosts,
     /// Hosts that are kept for successors, by Cluster.
     kept_by_cluster: Partition<Key, Key>,
     /// `Metal3Cluster`s by Cluster, because their names may differ.
@@ -220,8 +224,8 @@ impl Metal3Index {
         inner.addresses.choose(pool, claim, |is_taken| choose(is_taken, &used_by, &node_of))
     }
 
-    /// An inventory concerns the hosts that name it. If it gave up an address, it also concerns the
-    /// claims that wait for one.
+    /// An inventory concerns the hosts that name it, and the machine whose node it begins or ceases to
+    /// state. If it gave up an address, it also concerns the claims that wait for one.
     pub(crate) fn apply_inventory(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let key = Key::of(inventory);
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
@@ -233,13 +237,21 @@ impl Metal3Index {
                 .and_then(|host| host.carried.as_ref())
                 .is_some_and(|carried| carried.node.is_some()),
         };
+        let stated = Stated::of_inventory(inventory).filter(|_| presence == Presence::Exists);
+        let stated = stated.map(|stated| (key.in_namespace_of(&stated.machine), stated.host));
         // Most events change no address, so that they take no lock for which others wait.
         let is_same = self.read_inner().host_addresses.has_facts(&key, &facts);
         let has_freed = !is_same && self.write_inner().host_addresses.set_host(&key, facts);
+        let is_same = self.read_inner().stated_hosts.find(&key) == stated.as_ref();
+        let machines =
+            if is_same { vec![] } else { self.write_inner().stated_hosts.set_inventory(&key, stated) };
         let inner = self.read_inner();
         let waiting = has_freed.then(|| inner.addresses.waiting_in(&key.namespace));
         let hosts: Vec<_> = inner.hosts_by_inventory.group_members(&key).cloned().collect();
-        of_kind(Kind::BareMetalHost, hosts).chain(claim_subjects(waiting.into_iter().flatten())).collect()
+        of_kind(Kind::BareMetalHost, hosts)
+            .chain(of_kind(Kind::Metal3Machine, machines))
+            .chain(claim_subjects(waiting.into_iter().flatten()))
+            .collect()
     }
 }
 

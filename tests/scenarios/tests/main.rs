@@ -16,6 +16,7 @@ mod metal3_addresses;
 mod metal3_clusters;
 mod metal3_data;
 mod metal3_foreign_pools;
+mod metal3_holding;
 mod metal3_hosts;
 mod metal3_lifecycle;
 mod metal3_machines;

@@ -74,8 +74,8 @@ reasons! {
         "none: the machine continues when the BaremetalCluster is ready; if it does not become ready, its conditions say why";
     fine Allocated "the machine holds a host";
     act InventoryMissing
-        "the MachineInventory that the machine names was deleted; no other host is changed"
-        "restore the MachineInventory, or remove the annotation baremetal.cluster.io/machine-inventory of the machine";
+        "the MachineInventory or BareMetalHost that the machine names was deleted; no other host is changed"
+        "restore the MachineInventory or BareMetalHost, or remove the annotation of the machine that names it (baremetal.cluster.io/machine-inventory, or metal3.io/BareMetalHost)";
     wait BootstrapWaiting
         "the bootstrap provider has not written the bootstrap data Secret of the Machine yet"
         "none: the machine continues when the Secret exists; if it is not written, look at the bootstrap configuration of the Machine and at the control plane of the Cluster";
@@ -151,7 +151,7 @@ reasons! {
         "none: the machine waits for it; to have another host chosen, remove the annotation metal3.io/BareMetalHost";
     act SeveralHosts
         "the claim, the node or the plan of another host names the machine too, because an annotation was edited or a restored backup was not of one moment; a machine has one host"
-        "set the annotation baremetal.cluster.io/machine-inventory of the machine to the host that runs its node";
+        "set the annotation of the machine (baremetal.cluster.io/machine-inventory, or metal3.io/BareMetalHost) to the host that runs its node";
     act OwnerMissing
         "the machine of the claim was deleted without its finalizer, or names another host"
         "restore the machine; or have the host cleaned by `kubectl baremetal clean HOST --owner OWNER`";

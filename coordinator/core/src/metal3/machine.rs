@@ -5,6 +5,7 @@
 //! decides about the host itself.
 
 mod choice;
+mod holding;
 mod labels;
 mod node;
 mod pause;
@@ -37,6 +38,7 @@ use crate::node_link::NodeSearch;
 use crate::problem::{Blocker, Problem};
 
 pub use choice::{HostWish, is_candidate};
+pub use holding::Stated;
 pub use release::{deciding_control_plane, template_of_control_plane};
 pub use roster::{Choice, HostChange, HostRoster, Offered};
 pub use status::project_status;
@@ -54,6 +56,8 @@ pub struct Situation<'a> {
     pub template: Option<&'a Metal3MachineTemplate>,
     /// The host that the machine names.
     pub host: Option<&'a BareMetalHost>,
+    /// Names of the hosts that belong to the machine by their consumer, their node or their claim.
+    pub owned: &'a [String],
     /// Images by Kubernetes versions.
     pub catalog: Option<&'a BTreeMap<String, String>>,
     /// The data claim with the machine's name.
@@ -72,6 +76,8 @@ pub enum Step {
     Rest,
     /// Choose a host, and record it on the machine with the finalizer.
     Choose,
+    /// Write the name of the host that belongs to the machine.
+    NameHost(String),
     /// Add the finalizer to a machine that names its host, so that a deletion does not lose the host.
     Hold,
     /// Remove the choice, because another machine has the host.
@@ -169,12 +175,20 @@ fn is_available(host: &BareMetalHost) -> bool {
 
 pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
     let pause = pause::find_change(situation).map(Step::PauseHost);
-    if let Some(blocker) = find_hold(situation) {
-        let pause = pause.filter(|_| blocker.condition == Type::Paused);
+    if let Some(blocker) = find_pause(situation) {
         return Outcome { step: pause.unwrap_or(Step::Rest), ..Outcome::of_blocker(blocker) };
+    }
+    if holding::needs_finalizer(situation.machine) {
+        return Outcome::of_step(Step::Hold);
+    }
+    if let Some(blocker) = find_hold(situation) {
+        return Outcome::of_blocker(blocker);
     }
     if let Some(pause) = pause {
         return Outcome::of_step(pause);
+    }
+    if let Some(outcome) = holding::settle_host(situation) {
+        return outcome;
     }
     if situation.machine.metadata.deletion_timestamp.is_some() {
         return release::release_host(situation);
@@ -184,10 +198,6 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         let problem = Problem { reason: Reason::WaitingForMetal3MachineOwnerRef, ..missing };
         return Outcome::of_blocker(Blocker::waiting_for(Type::AssociateBareMetalHost, problem));
     };
-    let is_held = situation.machine.finalizers().iter().any(|name| name == names::MACHINE_FINALIZER);
-    if !is_held && named_host(situation.machine).is_some() {
-        return Outcome::of_step(Step::Hold);
-    }
     if let Some(mode) = provision::template_mode(situation) {
         return Outcome::of_step(Step::SetCleaningMode(mode));
     }
@@ -195,12 +205,10 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         return provision::change_host(change, EventReason::CleaningModeSet);
     }
     if situation.machine.spec.provider_id.is_some() {
-        if node::is_found(owner) {
-            return labels::sync_labels(situation, owner);
-        }
         return match situation.host.filter(|host| is_consumer(host, situation.machine)) {
+            Some(_) if node::is_found(owner) => labels::sync_labels(situation, owner),
             Some(host) => node::link_node(situation, owner, host),
-            None => Outcome::of_step(Step::Rest),
+            None => Outcome::of_blocker(holding::lost_host(situation)),
         };
     }
     match provision::find_missing(situation, owner) {
@@ -209,19 +217,22 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
     }
 }
 
-/// The blocker of every step, including the deletion.
-fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
-    if crate::pause::is_paused(situation.machine, situation.cluster) {
-        return Some(Blocker::waiting_for(
-            Type::Paused,
-            Problem::of_cause(Reason::Paused, crate::pause::PAUSED_MESSAGE),
-        ));
+fn find_pause(situation: &Situation<'_>) -> Option<Blocker> {
+    if !crate::pause::is_paused(situation.machine, situation.cluster) {
+        return None;
     }
+    let problem = Problem::of_cause(Reason::Paused, crate::pause::PAUSED_MESSAGE);
+    Some(Blocker::waiting_for(Type::Paused, problem))
+}
+
+/// The blocker of every step but the finalizer, including the deletion.
+fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
     // A Cluster that is not found may be paused.
     if let Some(owner) = situation.owner.filter(|_| situation.cluster.is_none()) {
         return Some(Blocker::waiting_for(Type::Ready, cluster_missing(&owner.spec.cluster_name)));
     }
     let is_deleted = situation.machine.metadata.deletion_timestamp.is_some();
-    let holds_host = is_deleted && named_host(situation.machine).is_some();
+    let has_host = named_host(situation.machine).is_some() || !situation.owned.is_empty();
+    let holds_host = is_deleted && has_host;
     holds_host.then(|| owner_mismatch(situation.machine.owner_references(), situation.owner)).flatten()
 }

@@ -1,5 +1,6 @@
 //! `Metal3Machine`: chooses a `BareMetalHost`, claims it, gives it image and data, and releases it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use coordinator_core::metal3::machine::{
 use coordinator_core::problem::{Blocker, Severity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
@@ -47,6 +49,7 @@ struct Gathered {
     infrastructure: Option<Arc<Metal3Cluster>>,
     template: Option<Arc<Metal3MachineTemplate>>,
     host: Option<Arc<BareMetalHost>>,
+    owned: Vec<String>,
     catalog: Option<Arc<ConfigMap>>,
     data_claim: Option<Arc<Metal3DataClaim>>,
     data: Option<Arc<Metal3Data>>,
@@ -76,6 +79,7 @@ impl Gathered {
             }),
             template: template.and_then(|template| context.cache.get::<Metal3MachineTemplate>(&template)),
             host,
+            owned: context.metal3.hosts_of_machine(&key),
             catalog: context.cache.image_catalog(),
             data_claim: context.cache.get::<Metal3DataClaim>(&key),
             data: context.metal3.data_of_claim(&key).and_then(|data| context.cache.get::<Metal3Data>(&data)),
@@ -96,6 +100,7 @@ impl Gathered {
             infrastructure: self.infrastructure.as_deref(),
             template: self.template.as_deref(),
             host: self.host.as_deref(),
+            owned: &self.owned,
             catalog: self.catalog.as_ref().and_then(|catalog| catalog.data.as_ref()),
             data_claim: self.data_claim.as_deref(),
             data: self.data.as_deref(),
@@ -224,6 +229,7 @@ async fn apply_step(
     match step {
         Step::Rest | Step::FindNodes(_) => {}
         Step::Choose => return choose(context, gathered).await,
+        Step::NameHost(host) => name_host(context, machine, host).await?,
         Step::Hold => metal3::add_finalizer(client, machine, names::MACHINE_FINALIZER).await?,
         Step::Unchoose => {
             context.router.send_keys(context.metal3.release_host(&Key::of(machine)));
@@ -283,29 +289,44 @@ async fn apply_step(
 /// of a second host from a stale cache.
 async fn choose(context: &Context, gathered: &Gathered) -> Result<Option<Blocker>, StoreError> {
     let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
-    let key = Key::of(machine);
-    let chosen = context.metal3.choose_host(machine, owner, gathered.now);
-    match chosen {
-        Ok(host) => {
-            let chosen = format!("{}/{host}", key.namespace);
-            let notes = [names::HOST_OF_MACHINE, names::CHOSEN_HOST].map(|key| (key, chosen.clone()));
-            metal3::record_choice(&context.client, machine, notes, names::MACHINE_FINALIZER).await?;
-            Ok(None)
-        }
+    match context.metal3.choose_host(machine, owner, gathered.now) {
+        Ok(host) => name_host(context, machine, &host).await.map(|()| None),
         Err(blocker) => Ok(Some(blocker)),
     }
 }
 
-/// Removes the finalizer, unless the machine holds its host or a claim on data, which the cache may
+async fn name_host(context: &Context, machine: &Metal3Machine, host: &str) -> Result<(), StoreError> {
+    let chosen = format!("{}/{host}", Namespace::of(machine));
+    let notes = [names::HOST_OF_MACHINE, names::CHOSEN_HOST].map(|key| (key, chosen.clone()));
+    metal3::record_choice(&context.client, machine, notes, names::MACHINE_FINALIZER).await
+}
+
+/// A host that the machine still holds, which the cache may not have seen yet. A machine that lost the
+/// name of its host looks at all hosts of its Cluster.
+async fn find_held_host(context: &Context, gathered: &Gathered) -> Result<Option<String>, StoreError> {
+    let machine = &*gathered.machine;
+    let api: Api<BareMetalHost> = open_api(&context.client, machine);
+    let names: BTreeSet<_> =
+        named_host(machine).into_iter().chain(gathered.owned.iter().map(String::as_str)).collect();
+    let mut hosts = vec![];
+    for name in &names {
+        hosts.extend(api.get_opt(name).await.map_err(StoreError::request("get", "BareMetalHost", name))?);
+    }
+    if let Some(cluster) = gathered.cluster.as_deref().filter(|_| names.is_empty()) {
+        let cluster = cluster.name_any();
+        let labelled = ListParams::default().labels(&format!("{}={cluster}", label::CLUSTER_NAME));
+        let listed = api.list(&labelled).await;
+        hosts = listed.map_err(StoreError::request("list", "BareMetalHost", &cluster))?.items;
+    }
+    Ok(hosts.into_iter().find(|host| is_consumer(host, machine)).map(|host| host.name_any()))
+}
+
+/// Removes the finalizer, unless the machine holds a host or a claim on data, which the cache may
 /// not have seen yet.
 async fn remove_finalizer(context: &Context, gathered: &Gathered) -> Result<(), StoreError> {
     let machine = &*gathered.machine;
-    if let Some(name) = named_host(machine) {
-        let api: Api<BareMetalHost> = open_api(&context.client, machine);
-        let found = api.get_opt(name).await.map_err(StoreError::request("get", "BareMetalHost", name))?;
-        if found.is_some_and(|host| is_consumer(&host, machine)) {
-            return Err(StoreError::Changed { kind: "BareMetalHost", name: name.to_owned() });
-        }
+    if let Some(name) = find_held_host(context, gathered).await? {
+        return Err(StoreError::Changed { kind: "BareMetalHost", name });
     }
     let name = machine.name_any();
     let claims: Api<Metal3DataClaim> = open_api(&context.client, machine);

@@ -136,6 +136,7 @@ impl Metal3Index {
         }
         if let Some(change) = change {
             machines.extend(inner.offer_host(&key));
+            machines.extend(change.was_of_machine.map(|machine| key.in_namespace_of(&machine)));
             // The machines that did not get the host were woken when it became available.
             let ended = change.was_kept_for.filter(|_| !is_used);
             machines.extend(ended.into_iter().flat_map(|group| inner.end_return(&key, &group)));
@@ -284,6 +285,16 @@ impl Metal3Index {
 
     pub fn machines_of_cluster(&self, cluster: &Key) -> Vec<Key> {
         self.read_inner().machines_by_cluster.group_members(cluster).cloned().collect()
+    }
+
+    /// Names of the hosts that belong to a machine by their consumer, their node or their claim, sorted.
+    /// One of them may not exist, because its inventory outlives it.
+    pub(crate) fn hosts_of_machine(&self, machine: &Key) -> Vec<String> {
+        let inner = self.read_inner();
+        let roster = inner.rosters.get(&machine.namespace);
+        let hosts = roster.into_iter().flat_map(|roster| roster.hosts_of_machine(&machine.name));
+        let hosts: BTreeSet<_> = hosts.chain(inner.stated_hosts.hosts_of(machine)).collect();
+        hosts.into_iter().cloned().collect()
     }
 
     /// Sets the wait of a machine. The wait is [`Wait::Decision`] before the stores are read, so

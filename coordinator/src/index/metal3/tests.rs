@@ -1,7 +1,9 @@
 use coordinator_api::capi::Machine;
 use coordinator_api::conditions::Reason;
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -11,8 +13,10 @@ const EXISTS: Presence = Presence::Exists;
 
 fn host(name: &str, rack: &str, consumer: Option<&str>) -> BareMetalHost {
     let state = if consumer.is_some() { "provisioned" } else { "available" };
-    let consumer =
-        consumer.map(|name| json!({ "kind": "Metal3Machine", "name": name, "namespace": "fleet" }));
+    let version = "infrastructure.cluster.x-k8s.io/v1beta1";
+    let consumer = consumer.map(
+        |name| json!({ "apiVersion": version, "kind": "Metal3Machine", "name": name, "namespace": "fleet" }),
+    );
     serde_json::from_value(json!({
         "apiVersion": "metal3.io/v1alpha1",
         "kind": "BareMetalHost",
@@ -73,7 +77,8 @@ fn free_host_is_offered_to_one_machine() {
     }
     wait(&index);
     assert_eq!(called(&index.apply_host(&host("h2", "r2", None), EXISTS)), ["any-1"], "in another rack");
-    assert_eq!(called(&index.apply_host(&host("h1", "r1", None), EXISTS)), ["any-2", "rack-1"]);
+    let freed = called(&index.apply_host(&host("h1", "r1", None), EXISTS));
+    assert_eq!(freed, ["any-2", "other", "rack-1"], "and the machine that it was of");
     assert_eq!(called(&index.apply_host(&host("h3", "r1", None), EXISTS)), ["rack-2"], "all are called");
     for host in ["h1", "h2", "h3"] {
         index.apply_host(&self::host(host, "r1", Some("other")), EXISTS);
@@ -135,4 +140,40 @@ fn machine_reserves_only_the_host_it_names() {
     assert_eq!(choose(&index, &second).as_deref(), Ok("h0"));
     index.release_all();
     assert_eq!(choose(&index, &first).as_deref(), Ok("h0"), "another replica led meanwhile");
+}
+
+/// Claimed by the host `h1` for a machine.
+fn inventory(machine: Option<&str>) -> MachineInventory {
+    let claim = machine.map(|machine| {
+        json!({
+            annotation::OWNER_KIND: "BareMetalHost", annotation::OWNER_BAREMETAL_MACHINE: "h1",
+            annotation::OWNER_MACHINE: machine,
+        })
+    });
+    serde_json::from_value(json!({
+        "apiVersion": "elemental.cattle.io/v1beta1",
+        "kind": "MachineInventory",
+        "metadata": { "name": "i1", "namespace": "fleet", "annotations": claim },
+        "spec": {},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn hosts_of_machines_are_found() {
+    let index = Metal3Index::default();
+    let key = Key::of(&machine("m1", &json!({})));
+    assert_eq!(called(&index.apply_inventory(&inventory(Some("m1")), EXISTS)), ["m1"]);
+    assert_eq!(called(&index.apply_inventory(&inventory(Some("m1")), EXISTS)), Vec::<String>::new());
+    assert_eq!(index.hosts_of_machine(&key), ["h1"], "also one that vanished");
+    for name in ["h2", "h1"] {
+        index.apply_host(&host(name, "r1", Some("m1")), EXISTS);
+    }
+    assert_eq!(index.hosts_of_machine(&key), ["h1", "h2"]);
+    assert_eq!(called(&index.apply_host(&host("h2", "r1", None), EXISTS)), ["m1"], "which it was of");
+    assert_eq!(called(&index.apply_inventory(&inventory(Some("m2")), EXISTS)), ["m1", "m2"]);
+    assert_eq!(index.hosts_of_machine(&key), ["h1"], "by its consumer");
+    index.apply_host(&host("h1", "r1", None), Presence::Deleted);
+    assert_eq!(index.hosts_of_machine(&key), Vec::<String>::new());
+    assert_eq!(called(&index.apply_inventory(&inventory(Some("m2")), Presence::Deleted)), ["m2"]);
 }

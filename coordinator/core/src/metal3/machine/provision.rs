@@ -7,13 +7,16 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::explain::EventReason;
 use coordinator_api::metal3::data::{Metal3DataClaim, Metal3DataClaimSpec};
 use coordinator_api::metal3::host::{BareMetalHost, CleaningMode, Image};
-use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef, names};
-use coordinator_api::names::{annotation, kind, label};
+use coordinator_api::metal3::{ObjectRef, SecretRef, names};
+use coordinator_api::names::annotation;
 use coordinator_api::object::Namespace;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Outcome, Situation, Step, choice, is_candidate, is_consumer, is_pinned, named_host, node};
+use super::{
+    Outcome, Situation, Step, choice, holding, is_candidate, is_consumer, is_pinned, named_host, node,
+    release,
+};
 use crate::demand::version_missing;
 use crate::image_catalog;
 use crate::metal3::data::{META_DATA, NETWORK_DATA};
@@ -27,9 +30,13 @@ pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option
     if let Some(problem) = find_unsupported(situation) {
         return Some(Blocker::failed_with(Type::AssociateBareMetalHost, problem));
     }
+    let image = choose_image(situation, owner).err();
+    if image.as_ref().is_some_and(|blocker| blocker.problem.reason == Reason::FieldUnsupported) {
+        return image;
+    }
     match find_waiting(situation, owner) {
         Some(problem) => Some(Blocker::waiting_for(Type::AssociateBareMetalHost, problem)),
-        None => choose_image(situation, owner).err(),
+        None => image,
     }
 }
 
@@ -109,6 +116,9 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
     let machine = situation.machine;
     let Some(name) = named_host(machine) else { return Outcome::of_step(Step::Choose) };
     let Some(host) = situation.host else {
+        if situation.owned.iter().any(|owned| owned == name) {
+            return Outcome::of_blocker(holding::lost_host(situation));
+        }
         let message = format!("BareMetalHost {name} does not exist");
         let action =
             format!("restore it, or remove the annotation {} to choose another host", names::HOST_OF_MACHINE);
@@ -118,7 +128,8 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
     if !is_consumer(host, machine) {
         return claim_host(situation, host, owner);
     }
-    if host.spec.image.is_none() {
+    // The host of a replaced manifest is cleaned before it gets the image again.
+    if host.spec.image.is_none() && !release::is_busy(host) {
         if let Some(outcome) = await_data(situation) {
             return outcome;
         }
@@ -128,7 +139,7 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
         };
     }
     let state = host.status.as_ref().map_or("", |status| status.provisioning.state.as_str());
-    if state == "provisioned" {
+    if state == "provisioned" && host.spec.image.is_some() {
         return node::link_node(situation, owner, host);
     }
     let problem = Problem::of_cause(Reason::HostNotProvisioned, describe_state(host));
@@ -180,24 +191,15 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
     let machine = situation.machine;
     let reuse = choice::reuse_value(owner);
     if !is_candidate(host) || !choice::is_reusable(host.labels(), reuse.as_deref()) {
-        return if is_pinned(machine) { await_pinned(host) } else { Outcome::of_step(Step::Unchoose) };
+        return if situation.owned.contains(&host.name_any()) {
+            Outcome::of_blocker(holding::taken_host(situation, host))
+        } else if is_pinned(machine) {
+            await_pinned(host)
+        } else {
+            Outcome::of_step(Step::Unchoose)
+        };
     }
-    let consumer = Consumer {
-        api_version: Some("infrastructure.cluster.x-k8s.io/v1beta1".to_owned()),
-        kind: kind::METAL3_MACHINE.to_owned(),
-        name: machine.name_any(),
-        namespace: machine.namespace(),
-        ..Consumer::default()
-    };
-    let change = json!({
-        "metadata": {
-            "labels": { label::CLUSTER_NAME: owner.spec.cluster_name, names::NODE_REUSE: null },
-            // `clusterctl move` waits for the pause of the host.
-            "annotations": { names::KEPT_UNTIL: null, annotation::BLOCK_MOVE: "" },
-        },
-        "spec": { "consumerRef": consumer },
-    });
-    change_host(change, EventReason::HostAssociated)
+    change_host(holding::consumer_change(situation), EventReason::HostAssociated)
 }
 
 /// A host that an operator named is waited for, also while it registers, is paused or has an error.

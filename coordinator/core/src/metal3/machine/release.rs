@@ -41,12 +41,16 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
     if host.spec.image.is_some() {
         return change_host(removal_change(situation, host), EventReason::ImageRemoved);
     }
-    let state = host.status.as_ref().map_or("", |status| status.provisioning.state.as_str());
-    if BUSY.contains(&state) {
+    if is_busy(host) {
         let problem = Problem::of_cause(Reason::Cleaning, describe_state(host));
         return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, problem));
     }
     change_host(release_change(situation), EventReason::HostReleased)
+}
+
+/// The host is not free yet.
+pub(super) fn is_busy(host: &BareMetalHost) -> bool {
+    host.status.as_ref().is_some_and(|status| BUSY.contains(&status.provisioning.state.as_str()))
 }
 
 /// Removes the image and the Secrets of the machine from the host. Secrets of the host's operator stay.

@@ -14,6 +14,7 @@ use kube::ResourceExt as _;
 use super::super::host::kept_until;
 use super::super::selector::Selector;
 use super::choice::{find_exclusion, is_reusable, owner_domain, reuse_value};
+use super::holding::recorded_machine;
 use super::{consumer_machine, is_available};
 use crate::problem::{Blocker, Problem};
 
@@ -30,8 +31,8 @@ struct HostFacts {
     labels: BTreeMap<String, String>,
     exclusion: Option<&'static str>,
     is_available: bool,
-    /// Name of the machine that uses the host.
-    consumer: Option<String>,
+    /// Name of the machine that the host belongs to by its consumer, or by its recorded providerID.
+    machine: Option<String>,
     /// Time until which the host is kept for successors.
     kept_until: Option<Timestamp>,
 }
@@ -42,7 +43,7 @@ impl HostFacts {
             labels: host.labels().clone(),
             exclusion: find_exclusion(host),
             is_available: is_available(host),
-            consumer: consumer_machine(host).map(str::to_owned),
+            machine: consumer_machine(host).map(str::to_owned).or_else(|| recorded_machine(host)),
             kept_until: kept_until(host),
         }
     }
@@ -55,6 +56,8 @@ impl HostFacts {
 /// A relevant change of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostChange {
+    /// Machine that the host belonged to.
+    pub was_of_machine: Option<String>,
     /// Group for which the host was kept.
     pub was_kept_for: Option<String>,
 }
@@ -79,7 +82,7 @@ struct Labelled {
 pub struct HostRoster {
     hosts: HashMap<String, HostFacts>,
     by_label: HashMap<(String, String), Labelled>,
-    by_consumer: HashMap<String, String>,
+    by_machine: HashMap<String, BTreeSet<String>>,
     /// Candidates that are kept for no group.
     candidates: BTreeSet<String>,
     /// Numbers of kept hosts by group.
@@ -115,8 +118,13 @@ impl HostRoster {
         if let Some(new) = new {
             self.hosts.insert(name.to_owned(), new);
         }
-        let was_kept_for = old.and_then(|old| old.kept_for().map(str::to_owned));
-        Some(HostChange { was_kept_for })
+        let was_kept_for = old.as_ref().and_then(|old| old.kept_for().map(str::to_owned));
+        Some(HostChange { was_of_machine: old.and_then(|old| old.machine), was_kept_for })
+    }
+
+    /// Names of the hosts that belong to a machine, sorted.
+    pub fn hosts_of_machine(&self, machine: &str) -> impl Iterator<Item = &String> {
+        self.by_machine.get(machine).into_iter().flatten()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -162,11 +170,15 @@ impl HostRoster {
 
     /// Adds or removes the host in all indexes but the index of labels.
     fn count(&mut self, name: &str, facts: &HostFacts, is_added: bool) {
-        if let Some(consumer) = &facts.consumer {
+        if let Some(machine) = &facts.machine {
+            let hosts = self.by_machine.entry(machine.clone()).or_default();
             if is_added {
-                self.by_consumer.insert(consumer.clone(), name.to_owned());
-            } else if self.by_consumer.get(consumer).is_some_and(|host| host == name) {
-                self.by_consumer.remove(consumer);
+                hosts.insert(name.to_owned());
+            } else {
+                hosts.remove(name);
+            }
+            if hosts.is_empty() {
+                self.by_machine.remove(machine);
             }
         }
         match (facts.kept_for(), facts.exclusion) {
@@ -192,7 +204,7 @@ impl HostRoster {
     ) -> Choice {
         let selector = Selector::parse(&machine.spec.host_selector);
         let selector = selector.map_err(|error| needs_operator(error.problem()))?;
-        if let Some(own) = self.by_consumer.get(&machine.name_any()) {
+        if let Some(own) = self.hosts_of_machine(&machine.name_any()).next() {
             return Ok(own.clone());
         }
         let reuse = reuse_value(owner);

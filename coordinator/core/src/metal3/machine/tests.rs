@@ -2,6 +2,7 @@
 //! release of its host, c1 its data.
 
 mod choice;
+mod holding;
 mod labels;
 mod pause;
 mod release;
@@ -117,6 +118,7 @@ struct World {
     infrastructure: Option<Metal3Cluster>,
     template: Option<Metal3MachineTemplate>,
     host: Option<BareMetalHost>,
+    owned: Vec<String>,
     data_claim: Option<Metal3DataClaim>,
     data: Option<Metal3Data>,
     nodes: NodesRead,
@@ -132,6 +134,7 @@ fn world(machine: Metal3Machine, host: Option<BareMetalHost>) -> World {
         infrastructure,
         template: None,
         host,
+        owned: vec![],
         data_claim: None,
         data: None,
         nodes: NodesRead::NotRead,
@@ -148,6 +151,7 @@ impl World {
             infrastructure: self.infrastructure.as_ref(),
             template: self.template.as_ref(),
             host: self.host.as_ref(),
+            owned: &self.owned,
             catalog: None,
             data_claim: self.data_claim.as_ref(),
             data: self.data.as_ref(),
@@ -206,10 +210,17 @@ fn a4_machine_goes_from_choice_to_provider_id() {
     for mut machine in [pinned(), chosen()] {
         machine.metadata.finalizers = None;
         assert_eq!(
-            name(&decide(&world(machine, Some(host(json!({}), "available"))))),
+            name(&decide(&world(machine.clone(), Some(host(json!({}), "available"))))),
             "Hold",
             "first of all"
         );
+        let mut world = world(machine, None);
+        world.owner = None;
+        assert_eq!(name(&decide(&world)), "Hold", "before its Machine is there");
+        (world.owner, world.cluster) = (Some(owner()), None);
+        assert_eq!(name(&decide(&world)), "Hold", "before its Cluster is there");
+        world.machine.annotations_mut().insert(annotation::PAUSED.into(), String::new());
+        assert_eq!(name(&decide(&world)), "Paused");
     }
     let mut provided = chosen();
     provided.spec.provider_id = Some("metal3://uid".into());
@@ -222,7 +233,7 @@ fn a4_machine_goes_from_choice_to_provider_id() {
 #[test]
 fn a3_a_machine_waits_for_what_it_needs() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change); 12] = [
+    let cases: [(&str, Change); 14] = [
         ("WaitingForMetal3MachineOwnerRef", |world| world.owner = None),
         ("OwnerWaiting", |world| world.cluster = None),
         ("WaitingforMetal3Cluster", |world| world.infrastructure = None),
@@ -239,6 +250,12 @@ fn a3_a_machine_waits_for_what_it_needs() {
         ("FieldUnsupported", |world| world.machine.spec.image = None),
         ("FieldUnsupported", |world| {
             world.machine.spec.image.as_mut().unwrap().format = Some("qcow2".into());
+        }),
+        ("FieldUnsupported", |world| {
+            world.machine.spec.image.as_mut().unwrap().url = "http://images.example/os.raw".into();
+        }),
+        ("FieldUnsupported", |world| {
+            world.machine.spec.image.as_mut().unwrap().oci_auth_secret_name = Some("registry".into());
         }),
         ("FieldUnsupported", |world| {
             world.machine.spec.custom_deploy =
@@ -258,6 +275,11 @@ fn a3_a_machine_waits_for_what_it_needs() {
         let outcome = decide(&world);
         assert_eq!(name(&outcome), want);
         assert!(outcome.blocker.unwrap().problem.text().contains(' '), "{want} says what to do");
+        if want == "FieldUnsupported" {
+            world.infrastructure.as_mut().unwrap().status = None;
+            world.owner.as_mut().unwrap().spec.bootstrap.data_secret_name = None;
+            assert_eq!(name(&decide(&world)), want, "before the control plane is up");
+        }
     }
 }
 
@@ -289,7 +311,7 @@ fn b9_host_gets_cleaning_mode_of_machine() {
         ("not asked for", true, None, Some(Disabled), "HostNotProvisioned"),
         ("comes with the image", false, Some(Disabled), None, "ImageSet"),
     ] {
-        let mut host = used(image, "provisioning");
+        let mut host = used(image, if image { "provisioning" } else { "available" });
         host.spec.automated_cleaning_mode = on_host;
         let mut world = world(chosen(), Some(host));
         world.machine.spec.automated_cleaning_mode = on_machine;

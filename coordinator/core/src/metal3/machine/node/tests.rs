@@ -105,6 +105,7 @@ impl Case<'_> {
             infrastructure: Some(&infrastructure),
             template: None,
             host: Some(&host),
+            owned: &[],
             catalog: None,
             data_claim: None,
             data: None,

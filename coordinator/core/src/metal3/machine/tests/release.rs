@@ -30,7 +30,7 @@ fn a_garbage_collected_machine_is_held() {
         ("another Machine, in deletion", owned(chosen()), Some(restored), "OwnerMismatch"),
         ("its Machine is in deletion", owned(chosen()), Some(deleted_owner()), "ImageRemoved"),
         ("it never had a Machine", chosen(), None, "ImageRemoved"),
-        ("it has no host", owned(machine()), None, "RemoveFinalizer"),
+        ("no host belongs to it", owned(machine()), None, "RemoveFinalizer"),
     ] {
         let host = named_host(&machine).map(|_| used(true, "provisioned"));
         let mut world = world(deleted(machine), host);
