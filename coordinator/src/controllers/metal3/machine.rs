@@ -263,11 +263,8 @@ async fn apply_step(
         Step::Provide(provider_id) => {
             let change = json!({ "spec": { "providerID": provider_id } });
             store::patch(client, machine, "set spec.providerID of", change).await?;
-            context.events.publish(
-                machine,
-                EventReason::Provisioned,
-                &format!("the host runs as {provider_id}"),
-            );
+            let note = format!("the host runs as {provider_id}");
+            context.events.publish(machine, EventReason::Provisioned, &note);
             tracing::info!(provider_id, "machine provisioned");
         }
         Step::LinkNode { node, provider_id } => {
