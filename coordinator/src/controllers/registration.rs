@@ -1,7 +1,6 @@
 //! `MachineRegistration`: makes sure that the Secret with the token exists, and shows token and URL.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, fields_ignored,
@@ -23,9 +22,6 @@ use crate::key::Key;
 use crate::store::registration::AUTHORITIES_SECRET;
 use crate::store::registration_token::{self, Token};
 use crate::store::{StoreError, secret, status};
-
-/// The time after which the Secret with the CAs of TPM vendors is looked for again.
-const VENDORS_INTERVAL: Duration = Duration::from_mins(10);
 
 impl Reconciled for MachineRegistration {
     async fn reconcile(registration: Arc<Self>, context: Arc<Context>) -> Result<Action, Failure> {
@@ -65,9 +61,6 @@ impl Reconciled for MachineRegistration {
         let expiry = admission::token_expiry(&registration).filter(|expiry| *expiry > now);
         let wake = expiry.into_iter().chain(refusal.map(|(_, until)| until)).min();
         let wait = wake.map(|wake| time_until(wake, now));
-        // No watch brings the Secret with the CAs of the vendors.
-        let again = admission::relies_on_tpms(&registration).then_some(VENDORS_INTERVAL);
-        let wait = wait.into_iter().chain(again).min();
         Ok(wait.map_or_else(Action::await_change, Action::requeue))
     }
 
