@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crds;
+use crate::names::annotation;
 use crate::object::Namespace;
 
 /// Every definition that `--metal3=full` needs.
@@ -37,6 +38,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     ];
     for crd in &mut crds {
         crds::complete_definition(crd);
+        // The plural is that of the project, and `clusterctl init` would refuse it.
+        if crd.spec.names.plural == "metal3datas" {
+            let annotations = crd.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation::SKIP_NAME_CHECK.to_owned(), String::new());
+        }
     }
     crds
 }

@@ -65,6 +65,8 @@ pub mod annotation {
     pub const ABANDONED: &str = "baremetal.cluster.io/abandoned";
     /// Cluster API: `clusterctl move` waits while an object has this annotation.
     pub const BLOCK_MOVE: &str = "clusterctl.cluster.x-k8s.io/block-move";
+    /// Cluster API, on definitions: `clusterctl` takes a plural that does not follow its rule.
+    pub const SKIP_NAME_CHECK: &str = "clusterctl.cluster.x-k8s.io/skip-crd-name-preflight-check";
     /// Cluster API: `clusterctl move` replaces all annotations by this one before it
     /// deletes an object that was moved.
     pub const DELETE_FOR_MOVE: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
