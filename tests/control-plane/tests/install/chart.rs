@@ -183,6 +183,10 @@ fn every_option() -> Value {
         "logLevel": "info,coordinator=debug",
         "loggingFormat": "json",
         "tracing": { "endpoint": "http://collector.observability:4317", "headersSecret": "collector" },
+        "allowBase": ["10.1.0.0/16", "images.example"],
+        "refuseBase": ["10.96.0.0/12"],
+        "allowWorkload": ["192.0.2.9"],
+        "refuseWorkload": ["10.97.0.0/16"],
         "extraArgs": ["--source-connections=4096"],
         "nodeSelector": { "kubernetes.io/os": "linux" },
         "tolerations": [{ "operator": "Exists" }],
@@ -260,6 +264,24 @@ async fn scrapes_have_a_token_unless_insecure() -> Result<()> {
         let arguments = &find("Deployment")?["template"]["spec"]["containers"][0]["args"];
         let is_plain = arguments.as_array().is_some_and(|all| all.contains(&json!("--insecure-diagnostics")));
         ensure!(is_plain == is_insecure, "{arguments}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn targets_of_a_chart_are_flags() -> Result<()> {
+    let objects = index(Chart::write()?.render("lab", &every_option()).await?);
+    let deployment = objects.get(&("Deployment".to_owned(), "baremetal-coordinator".to_owned()));
+    let pod = &deployment.context("no Deployment")?["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].as_array().context("no arguments")?;
+    for flag in [
+        "--allow-base=10.1.0.0/16",
+        "--allow-base=images.example",
+        "--refuse-base=10.96.0.0/12",
+        "--allow-workload=192.0.2.9",
+        "--refuse-workload=10.97.0.0/16",
+    ] {
+        ensure!(arguments.contains(&json!(flag)), "{flag} is not in {arguments:?}");
     }
     Ok(())
 }
