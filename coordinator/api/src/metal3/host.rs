@@ -188,7 +188,8 @@ pub struct BareMetalHostStatus {
     pub error_type: Option<String>,
     /// `OK`, `discovered` or `error`.
     pub operational_status: String,
-    /// The host has a connection to the coordinator.
+    /// The host has registered. A host without a BMC is never known to be off, so that nothing that waits
+    /// for this to be false fences a node that may run.
     pub powered_on: bool,
     /// Facts that the host reported.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -46,7 +46,8 @@ pub fn project_status(
         "deprovisioning" => before.provisioning.image.clone(),
         _ => None,
     };
-    status.powered_on = record.as_ref().is_some_and(HostRecord::is_attached);
+    // Who fences a node waits for the end of the power, which nothing tells of a host without a BMC.
+    status.powered_on = record.is_some() || before.powered_on;
     status.hardware = inventory.map(list_hardware);
     let error = find_error(blocker, state, record.as_ref(), &status.provisioning.state, now);
     if error.is_some() && error.as_deref() != Some(before.error_message.as_str()) {

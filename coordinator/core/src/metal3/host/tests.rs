@@ -271,6 +271,22 @@ fn the_state_is_that_of_the_baremetal_operator() {
 }
 
 #[test]
+fn host_without_a_connection_is_not_off() {
+    let powered_on = |host: &BareMetalHost, inventory: Option<&MachineInventory>| {
+        project_status(host, None, &[], inventory, Timestamp::UNIX_EPOCH).powered_on
+    };
+    let mut host = host();
+    assert!(!powered_on(&host, None), "it has not registered");
+    let mut away = owned("bmh-1");
+    away.status.as_mut().unwrap().host.as_mut().unwrap().session = None;
+    for inventory in [owned("bmh-1"), away] {
+        assert!(powered_on(&host, Some(&inventory)), "its node may run");
+    }
+    host.status = Some(BareMetalHostStatus { powered_on: true, ..BareMetalHostStatus::default() });
+    assert!(powered_on(&host, None), "its inventory is gone, and its node may run");
+}
+
+#[test]
 fn a_host_without_its_annotation_keeps_its_state() {
     let mut host = provisioning();
     let show = |host: &BareMetalHost, inventory| {
