@@ -144,7 +144,7 @@ async fn observe_cluster(
     let is_initialized = observed.is_control_plane_initialized;
     let (answer, next) = context.workloads.ask_endpoint(&context.client, &key, is_initialized).await?;
     observed.endpoint = answer;
-    Ok((observed, Some(next)))
+    Ok((observed, next))
 }
 
 async fn fill_endpoint(

@@ -43,18 +43,18 @@ impl WorkloadClients {
         management: &Client,
         cluster: &Key,
         is_initialized: bool,
-    ) -> Result<(EndpointAnswer, Duration), StoreError> {
+    ) -> Result<(EndpointAnswer, Option<Duration>), StoreError> {
         let former = self.lock_endpoints().get(cluster).cloned();
         let known = former.as_ref().filter(|asked| asked.is_initialized == is_initialized);
         let remaining = known.map(|asked| asked.next.saturating_duration_since(Instant::now()));
         if let (Some(asked), Some(remaining)) = (known, remaining.filter(|remaining| !remaining.is_zero())) {
-            return Ok((asked.answer.clone(), remaining));
+            return Ok((asked.answer.clone(), asked.repeats().then_some(remaining)));
         }
         let failures = known.map_or(0, |asked| asked.failures);
         let Some(answer) = self.ask_now(management, cluster, failures).await? else {
             // The clusters that are asked now hold up no other reconcile.
             let answer = former.map_or(EndpointAnswer::NotAsked, |asked| asked.answer);
-            return Ok((answer, BUSY));
+            return Ok((answer, Some(BUSY)));
         };
         let is_repeated = known.is_some_and(|asked| discriminant(&asked.answer) == discriminant(&answer));
         let again = if is_repeated { failures.saturating_add(1) } else { 1 };
@@ -64,8 +64,9 @@ impl WorkloadClients {
             EndpointAnswer::Unasked(_) | EndpointAnswer::Silent(_) => (again, probe_backoff(again)),
         };
         let asked = Asked { answer: answer.clone(), failures, next: Instant::now() + pause, is_initialized };
+        let repeats = asked.repeats();
         self.lock_endpoints().insert(cluster.clone(), asked);
-        Ok((answer, pause))
+        Ok((answer, repeats.then_some(pause)))
     }
 
     /// An endpoint that answers costs the management cluster nothing: the Secret is read if there
@@ -92,6 +93,14 @@ impl WorkloadClients {
             Err(_) => format!("{PATH} was not answered within {} s", DEADLINE.as_secs()),
         };
         Ok(Some(EndpointAnswer::Silent(unreachable_problem(cluster, &error))))
+    }
+}
+
+impl Asked {
+    /// Tells whether the question is repeated. The Secret of a control plane that does not exist
+    /// yet is not asked for again, because the progress of the Cluster announces it.
+    fn repeats(&self) -> bool {
+        self.is_initialized || !matches!(self.answer, EndpointAnswer::Unasked(_))
     }
 }
 
