@@ -162,8 +162,8 @@ async fn vanished_host_keeps_its_node() {
     world.wait_idle().await;
     let note = format!("BareMetalHost {HOST} held this host and does not exist");
     world.expect_event("MachineInventory", "host-1", "OwnerMissing", &note);
-    let action = format!("kubectl baremetal clean host-1 --owner BareMetalHost/{HOST}");
-    world.expect_why("machineinventory/host-1", Reason::OwnerMissing, &note, &action).await;
+    let command = format!("kubectl baremetal clean host-1 --owner BareMetalHost/{HOST}");
+    world.expect_why("machineinventory/host-1", Reason::OwnerMissing, &command, "restore the machine").await;
     world.fake.put_back(host, OwnerReferences::Keep).unwrap();
     wait_state(&world, "provisioned").await;
     world.wait_until("it is taken again", |world| state(world) == "Allocated").await;
