@@ -295,11 +295,13 @@ impl RegistrationService {
         let Some(mut challenge) = session.take_challenge() else {
             return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
         };
-        // The proof of a TPM may wait for the API server; what is too large does not wait with it.
-        request.facts.as_ref().map_or(Ok(()), check_facts)?;
         // Read again, because the registration may have been closed meanwhile.
         let Key { namespace, name } = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
+        // The proof of a TPM may wait for the API server; what is too large does not wait with it.
+        let bounded = request.facts.as_ref().map_or(Ok(()), check_facts);
+        self.show_refusal(registration.as_deref(), &bounded).await;
+        bounded?;
         let live_tpm = match &challenge.tpm {
             None => {
                 verify_signature(session, &challenge, &request.proof)?;
@@ -351,7 +353,6 @@ impl RegistrationService {
         let requested = RequestedKey::parse(&request.certificate_request)?;
         check_requested_key(&requested, challenge)?;
         let facts = request.facts.unwrap_or_default();
-        check_facts(&facts)?;
         check_boot_id(&request.boot_id)?;
         let key = HostKey {
             tpm_hash: proof::identity(&challenge.public_key),

@@ -4,7 +4,7 @@ use proto::refusal::Refusal;
 use proto::{limits, v1alpha1 as wire};
 use serde_json::json;
 
-use super::world::{Host, World, refusal};
+use super::world::{Host, REGISTRATIONS, World, refusal};
 use super::{attached, installed, session};
 
 // Fault: a host reports more hardware than any host has.
@@ -20,6 +20,8 @@ async fn too_many_facts_are_refused() {
     let refused = registered.await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
     assert!(world.inventory("m-a").is_none());
+    let shown = &world.fake.look(REGISTRATIONS, "fleet", "token").unwrap()["status"]["lastRefusal"];
+    assert_eq!(shown["reason"], "BadRequest", "{shown}");
 }
 
 /// The stream is opened all the same: a host that is not attached executes no plan.
