@@ -70,6 +70,13 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
+impl Situation<'_> {
+    /// The host belongs to the machine, whichever of them names the other one.
+    fn owns(&self, host: &str) -> bool {
+        self.owned.iter().any(|own| own == host)
+    }
+}
+
 /// The one change that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

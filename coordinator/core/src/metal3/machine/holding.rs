@@ -79,19 +79,18 @@ pub(super) fn settle_host(situation: &Situation<'_>) -> Option<Outcome> {
         return None;
     }
     let named = named_host(machine);
-    let is_own = |host: &str| situation.owned.iter().any(|own| own == host);
     let others: Vec<_> = situation.owned.iter().filter(|host| Some(host.as_str()) != named).collect();
     match (named, &others[..]) {
         (_, []) => {}
         (None, [host]) => return Some(Outcome::of_step(Step::NameHost((*host).clone()))),
         // Another host than the named one is to be released.
-        (Some(named), [host]) if is_deleted && !is_own(named) => {
+        (Some(named), [host]) if is_deleted && !situation.owns(named) => {
             return Some(Outcome::of_step(Step::NameHost((*host).clone())));
         }
         (named, others) => return Some(Outcome::of_blocker(several_hosts(named, others))),
     }
     let host = situation.host.filter(|host| host.spec.consumer_ref.is_none())?;
-    let is_lost = is_own(&host.name_any()) || has_data_of(situation, host);
+    let is_lost = situation.owns(&host.name_any()) || has_data_of(situation, host);
     is_lost.then(|| change_host(consumer_change(situation), EventReason::HostAssociated))
 }
 
@@ -174,8 +173,8 @@ pub(super) fn taken_host(situation: &Situation<'_>, host: &BareMetalHost) -> Blo
         "write Metal3Machine {} to spec.consumerRef of the host if it runs the node of this machine, else delete the Machine",
         situation.machine.name_any()
     );
-    let is_own = situation.owned.contains(&host.name_any());
-    let reason = if is_own { Reason::HostCarriesNode } else { Reason::HostCarriesNoNode };
+    let reason =
+        if situation.owns(&host.name_any()) { Reason::HostCarriesNode } else { Reason::HostCarriesNoNode };
     let problem = Problem::new(reason, message, action);
     Blocker::needs_operator(Type::AssociateBareMetalHost, problem)
 }

@@ -116,7 +116,7 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
     let machine = situation.machine;
     let Some(name) = named_host(machine) else { return Outcome::of_step(Step::Choose) };
     let Some(host) = situation.host else {
-        if situation.owned.iter().any(|owned| owned == name) {
+        if situation.owns(name) {
             return Outcome::of_blocker(holding::lost_host(situation));
         }
         let message = format!("BareMetalHost {name} does not exist");
@@ -191,7 +191,7 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
     let machine = situation.machine;
     let reuse = choice::reuse_value(owner);
     if !is_candidate(host) || !choice::is_reusable(host.labels(), reuse.as_deref()) {
-        return if situation.owned.contains(&host.name_any()) {
+        return if situation.owns(&host.name_any()) {
             Outcome::of_blocker(holding::taken_host(situation, host))
         } else if is_pinned(machine) {
             await_pinned(host)
