@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use coordinator_api::seed_image::SeedImage;
 use kube::runtime::reflector::ObjectRef;
 
-/// Bytes that the seed ISOs of all namespaces may keep, and those of one. A usual one keeps 64 KiB, and one with
-/// the networks of 10,000 hosts 20 MiB.
+/// Bytes that the seed ISOs of all namespaces may keep, and those of one. A usual one keeps 64 KiB, and no one
+/// keeps more than [`KEPT_BYTES`](super::changes::KEPT_BYTES).
 const KEPT: u64 = 192 << 20;
 const NAMESPACE_KEPT: u64 = 64 << 20;
 
