@@ -4,7 +4,7 @@ mod endpoint;
 
 use std::collections::BTreeMap;
 
-use coordinator_api::capi::Cluster;
+use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::cluster::{
     BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancer, LoadBalancerType,
 };
@@ -41,12 +41,15 @@ pub enum Decision {
 /// Limit of Cluster API for the failure domains in the status of a Cluster.
 const MOST_DOMAINS: usize = 100;
 
-/// The Cluster, if its Nodes stay after their machines: Cluster API deletes the Nodes only if the
-/// Cluster names a control plane. With a Cluster in deletion all its Nodes go.
-pub fn leftover_cluster(cluster: Option<&Cluster>) -> Option<String> {
+/// The Cluster, if the Node of a machine stays after it: Cluster API finds the Node by the providerID of the
+/// machine, which one without it does not have, and only if the Cluster names a control plane. No Node has
+/// joined a control plane that is not initialized. With a Cluster in deletion all its Nodes go.
+pub fn leftover_cluster(cluster: Option<&Cluster>, has_provider_id: bool) -> Option<String> {
     let cluster = cluster?;
     let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
-    (!is_managed && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
+    let is_initialized = cluster.status.as_ref().is_some_and(ClusterStatus::is_control_plane_initialized);
+    let is_left = if is_managed { is_initialized && !has_provider_id } else { true };
+    (is_left && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
 }
 
 pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
@@ -72,12 +75,21 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     }
 }
 
+/// The endpoint of the infrastructure, or of the Cluster where that names none.
+pub fn find_endpoint(cluster: &BaremetalCluster, owner: &Cluster) -> Option<Endpoint> {
+    let of_owner = owner.spec.control_plane_endpoint.as_ref().filter(|_| owner.spec.has_endpoint());
+    let named = of_owner.map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port });
+    cluster.spec.control_plane_endpoint.clone().or(named)
+}
+
 /// Inputs of the status beside the decision.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Result of [`render_domains`].
     pub domains: Option<Value>,
     pub endpoint: EndpointAnswer,
+    /// The endpoint by which clients reach the cluster.
+    pub named_endpoint: Option<Endpoint>,
     /// The endpoint has to answer only after that.
     pub is_control_plane_initialized: bool,
 }

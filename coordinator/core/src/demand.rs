@@ -35,12 +35,21 @@ pub struct Demand {
     pub release_without_clean: bool,
     /// A machine in deletion waits this long for an unreachable host.
     pub abandon_after: Option<Duration>,
-    /// The Cluster of the machine, where Cluster API leaves the Node of a deleted
-    /// machine in it: the Node is removed before the host is released.
-    pub leftover_cluster: Option<String>,
+    /// The Node that Cluster API leaves after a deleted machine: it is removed before the host is released.
+    pub left_node: Option<LeftNode>,
     /// Why nothing may be done now.
     pub hold: Option<Blocker>,
     pub want: Want,
+}
+
+/// How the Node is found that a deleted machine leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftNode {
+    pub cluster: String,
+    /// The providerID that the Node has while its machine has none, where it is not that of the host.
+    pub provider_id: Option<ProviderId>,
+    /// The label of the Node, where it is not the UID of the inventory.
+    pub uuid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -216,7 +216,7 @@ pub(crate) fn demand() -> Demand {
         retry_clean: false,
         release_without_clean: false,
         abandon_after: None,
-        leftover_cluster: None,
+        left_node: None,
         hold: None,
         want: Want::Node(Box::new(NodeDemand {
             machine: "worker-1".into(),

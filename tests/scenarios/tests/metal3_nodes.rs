@@ -112,6 +112,26 @@ async fn form_that_was_proposed_is_refused_by_name() {
     world.check_invariants().await;
 }
 
+/// Cluster API finds no Node of a machine without providerID, and the next machine of the host has its name.
+#[tokio::test(start_paused = true)]
+async fn node_of_unlinked_machine_goes_with_it() {
+    let world = begin("[]").await;
+    world.set_control_plane_initialized("c1");
+    world.wait_until("the plan runs", |world| !world.plans().is_empty()).await;
+    world.join_node("bmh-host-1", Some(NEW), &uid(&world)).await;
+    world.join_node("other", Some("metal3://fleet/bmh-host-1/m-2"), &uid(&world)).await;
+    world.begin_metal3_deletion("m-1").await;
+    world
+        .wait_until("the machine is gone", |world| {
+            world.finish_deletions();
+            world.metal3_machine("m-1").is_none()
+        })
+        .await;
+    assert!(world.node("bmh-host-1").is_none(), "the Node would keep the next machine from joining");
+    assert!(world.node("other").is_some(), "it belongs to another machine");
+    world.check_invariants().await;
+}
+
 // Fault: the workload cluster of a Metal3 machine does not answer, or two Nodes have the label of its host.
 // Shown: condition `NodeLinked` of the machine: `WorkloadUnreachable`, `KubeconfigMissing` or `NodeAmbiguous`.
 #[tokio::test(start_paused = true)]

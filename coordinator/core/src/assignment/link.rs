@@ -92,16 +92,16 @@ enum Leftover {
 }
 
 fn find_leftover(situation: &Situation<'_>, host: &HostRecord) -> Leftover {
-    let Some(cluster) = &situation.demand.leftover_cluster else { return Leftover::None };
+    let Some(left) = &situation.demand.left_node else { return Leftover::None };
     match &situation.secrets.nodes {
         NodesRead::NotRead => {
-            let values = node_link::distinct_texts([host.uid.as_ref().map(ToString::to_string)]);
-            Leftover::NotRead(NodeSearch::new(cluster, UUID_LABEL, &values))
+            let uuid = left.uuid.clone().or_else(|| host.uid.as_ref().map(ToString::to_string));
+            Leftover::NotRead(NodeSearch::new(&left.cluster, UUID_LABEL, &node_link::distinct_texts([uuid])))
         }
         NodesRead::Read(nodes) => {
             let provider_id = leftover_id(situation, host);
             // A Node in deletion needs no second one, however long a finalizer keeps it.
-            find_ref(cluster, nodes, |node| {
+            find_ref(&left.cluster, nodes, |node| {
                 node.provider_id.as_deref() == Some(provider_id.as_str()) && !node.is_deleting
             })
             .map_or(Leftover::None, Leftover::Found)
@@ -111,7 +111,10 @@ fn find_leftover(situation: &Situation<'_>, host: &HostRecord) -> Leftover {
 }
 
 fn leftover_id(situation: &Situation<'_>, host: &HostRecord) -> ProviderId {
-    situation.demand.provider_id.clone().unwrap_or_else(|| ProviderId::of_host(&host.name))
+    let demand = situation.demand;
+    let of_node = demand.left_node.as_ref().and_then(|left| left.provider_id.as_ref());
+    let known = demand.provider_id.as_ref().or(of_node);
+    known.cloned().unwrap_or_else(|| ProviderId::of_host(&host.name))
 }
 
 /// The host of the machine in deletion was cleaned: it is released once the
@@ -129,7 +132,7 @@ pub(super) fn remove_node(situation: &Situation<'_>, host: &HostRecord, clean: &
             if !is_waiting {
                 return release;
             }
-            let cluster = situation.demand.leftover_cluster.as_deref().unwrap_or_default();
+            let cluster = situation.demand.left_node.as_ref().map_or("", |left| &*left.cluster);
             let message = format!(
                 "the host is released once the Node with the providerID {} is deleted from Cluster {cluster}, or after two minutes: {}",
                 leftover_id(situation, host),

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want, cluster_missing, owner_mismatch,
+    BootstrapEdit, Demand, LeftNode, MachineKey, NodeDemand, NodeLink, Want, cluster_missing, owner_mismatch,
     owner_missing, version_missing,
 };
 use crate::cluster;
@@ -89,7 +89,8 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
         retry_clean: annotated(annotation::RETRY_PLAN),
         release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: inputs.roster.and_then(abandon_after),
-        leftover_cluster: cluster::leftover_cluster(inputs.cluster),
+        left_node: cluster::leftover_cluster(inputs.cluster, machine.spec.provider_id.is_some())
+            .map(|cluster| LeftNode { cluster, provider_id: None, uuid: None }),
         hold: pause_blocker(inputs).or(hold),
         want,
     }

@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
+use crate::demand::{BootstrapEdit, Demand, LeftNode, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
 use crate::pause;
@@ -235,10 +235,17 @@ pub fn read_demand(
         retry_clean: is_annotated(annotation::RETRY_PLAN),
         release_without_clean: is_annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: None,
-        leftover_cluster: consumer_machine(host).and_then(|_| cluster::leftover_cluster(cluster)),
+        left_node: find_left_node(host, cluster),
         hold: find_pause(host, cluster),
         want,
     }
+}
+
+fn find_left_node(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<LeftNode> {
+    consumer_machine(host)?;
+    let has_provider_id = host.annotations().contains_key(names::PROVIDER_ID);
+    let cluster = cluster::leftover_cluster(cluster, has_provider_id)?;
+    Some(LeftNode { cluster, provider_id: ProviderId::parse(&provider_id(host)), uuid: host.uid() })
 }
 
 /// The pause of the host by its annotations or by its Cluster.

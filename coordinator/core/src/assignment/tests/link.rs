@@ -1,8 +1,9 @@
 //! The Node of a machine.
 
 use super::*;
-use crate::demand::NodeLink;
+use crate::demand::{LeftNode, NodeLink};
 use crate::node_link::{Expected, NodeFacts, NodeSearch, UUID_LABEL};
+use crate::provider_id::ProviderId;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// A running machine whose plan ended at the epoch, `waits` seconds later.
@@ -98,18 +99,38 @@ fn leftover_node_goes_before_the_host_is_released() {
     let mut inventory = with_plan(PlanType::Clean, Some(PlanState::Applied));
     inventory.status.as_mut().unwrap().plan.as_mut().unwrap().ended = Some(Time(NOW));
     let managed = samples::deleted(samples::running(samples::demand()));
-    let left = Demand { leftover_cluster: Some("c1".into()), ..managed.clone() };
+    let left_node = LeftNode { cluster: "c1".into(), provider_id: None, uuid: None };
+    let left = Demand { left_node: Some(left_node.clone()), ..managed.clone() };
+    let provider_id = ProviderId::parse("metal3://fleet/bmh-1/m-1");
+    let left_node = LeftNode { provider_id, uuid: Some("uid-of-bmh-1".into()), ..left_node };
+    let unlinked = Demand { provider_id: None, left_node: Some(left_node), ..left.clone() };
+    let labelled = NodeSearch::new("c1", UUID_LABEL, &["uid-of-bmh-1".to_owned()]);
     let search = NodeSearch::new("c1", UUID_LABEL, &["uid-of-host-1".to_owned()]);
     let missing = Problem::of_cause(Reason::KubeconfigMissing, String::new());
     for (name, demand, nodes, now, want) in [
         ("Cluster API deletes it", &managed, NodesRead::NotRead, 1, Some(Effect::Release)),
         ("not read", &left, NodesRead::NotRead, 1, Some(Effect::FindNodes(search))),
+        ("another label", &unlinked, NodesRead::NotRead, 1, Some(Effect::FindNodes(labelled))),
         (
             "its own",
             &left,
             workload_node(Some(samples::PROVIDER_ID)),
             1,
             Some(Effect::RemoveNode(node_ref())),
+        ),
+        (
+            "joined before the machine was linked",
+            &unlinked,
+            workload_node(Some("metal3://fleet/bmh-1/m-1")),
+            1,
+            Some(Effect::RemoveNode(node_ref())),
+        ),
+        (
+            "of the next machine",
+            &unlinked,
+            workload_node(Some("metal3://fleet/bmh-1/m-2")),
+            1,
+            Some(Effect::Release),
         ),
         ("in deletion", &left, deleted_node(), 1, Some(Effect::Release)),
         ("of another", &left, workload_node(Some("baremetal:///host-9")), 1, Some(Effect::Release)),

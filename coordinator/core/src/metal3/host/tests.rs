@@ -350,13 +350,22 @@ fn leftover_node_belongs_to_metal3_machine() {
     let mut host = provisioning();
     let mut cluster = samples::cluster();
     let leftover = |host: &BareMetalHost, cluster: &Cluster| {
-        read_demand(host, Some(&owned("bmh-1")), Some(cluster)).leftover_cluster
+        read_demand(host, Some(&owned("bmh-1")), Some(cluster)).left_node.map(|left| left.cluster)
     };
     assert_eq!(leftover(&host, &cluster), None, "no machine uses the host");
     host.spec.consumer_ref =
         Some(Consumer { kind: "Metal3Machine".into(), name: "m-1".into(), ..Consumer::default() });
     assert_eq!(leftover(&host, &cluster).as_deref(), Some("c1"));
     cluster.spec.control_plane_ref = serde_json::from_value(json!({ "kind": "K", "name": "c1" })).unwrap();
+    assert_eq!(leftover(&host, &cluster), None, "no Node has joined");
+    let initialized = json!({ "initialization": { "controlPlaneInitialized": true } });
+    cluster.status = serde_json::from_value(initialized).unwrap();
+    assert_eq!(leftover(&host, &cluster).as_deref(), Some("c1"), "Cluster API cannot find it yet");
+    let demand = read_demand(&host, Some(&owned("bmh-1")), Some(&cluster));
+    let left = demand.left_node.unwrap();
+    assert_eq!(left.provider_id.unwrap().as_str(), "metal3://default/bmh-1/m-1");
+    assert_eq!(left.uuid, host.uid(), "its Node has the label of the BareMetalHost");
+    host.annotations_mut().insert(names::PROVIDER_ID.into(), "metal3://default/bmh-1/m-1".into());
     assert_eq!(leftover(&host, &cluster), None, "Cluster API deletes it");
 }
 
