@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::cluster::Endpoint;
 use coordinator_api::conditions::Reason;
 use coordinator_core::assignment::{NodeRef, NodesRead};
 use coordinator_core::node_link::NodeSearch;
@@ -83,6 +84,8 @@ struct Inner {
 struct Known {
     kubeconfig: Checksum,
     client: Client,
+    /// The server that the kubeconfig names.
+    server: Option<Endpoint>,
     used: Instant,
     failure: Option<(Instant, Problem)>,
     /// The last list was read.
@@ -252,9 +255,10 @@ impl WorkloadClients {
         if let Some(client) = self.take_known(cluster, &checksum) {
             return Ok(Ok(client));
         }
+        let server = kubeconfig::find_server(kubeconfig.expose());
         let connected = (self.0.connect)(kubeconfig).await;
         if let Ok(client) = &connected {
-            self.keep_client(cluster, checksum, client);
+            self.keep_client(cluster, checksum, client, server);
         }
         Ok(connected.map_err(|error| {
             Problem::new(
@@ -284,11 +288,11 @@ impl WorkloadClients {
         Some(known.client.clone())
     }
 
-    fn keep_client(&self, cluster: &Key, kubeconfig: Checksum, client: &Client) {
+    fn keep_client(&self, cluster: &Key, kubeconfig: Checksum, client: &Client, server: Option<Endpoint>) {
         let mut known = self.lock_known();
         let now = Instant::now();
         let client = client.clone();
-        let new = Known { kubeconfig, client, used: now, failure: None, has_answered: false };
+        let new = Known { kubeconfig, client, server, used: now, failure: None, has_answered: false };
         known.insert(cluster.clone(), new);
         while known.len() > CLIENTS {
             let oldest = known.iter().min_by_key(|(_, known)| known.used).map(|(cluster, _)| cluster.clone());

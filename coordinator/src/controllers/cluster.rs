@@ -104,7 +104,7 @@ async fn apply_decision(
         conditions.extend(distributed.conditions);
         (holder, failed) = (distributed.holder, distributed.failed);
     }
-    let (observed, next) = observe_cluster(context, decision, owner).await?;
+    let (observed, next) = observe_cluster(context, cluster, decision, owner).await?;
     Ok(Some(Applied { conditions, holder, observed, next, failed }))
 }
 
@@ -116,7 +116,8 @@ async fn show_holder(
     applied: &Applied,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let holder = applied.holder.as_ref().filter(|_| applied.observed.endpoint == EndpointAnswer::Answered);
+    let has_answered = matches!(applied.observed.endpoint, EndpointAnswer::Answered(_));
+    let holder = applied.holder.as_ref().filter(|_| has_answered);
     let (Some(owner), Some(holder)) = (owner, holder) else { return Ok(()) };
     context.workloads.show_holder(&context.client, &Key::of(owner), holder, now).await
 }
@@ -124,6 +125,7 @@ async fn show_holder(
 /// The observations for the status, and the time after which the endpoint is asked again.
 async fn observe_cluster(
     context: &Context,
+    cluster: &BaremetalCluster,
     decision: &Decision,
     owner: Option<&Cluster>,
 ) -> Result<(Observed, Option<Duration>), StoreError> {
@@ -131,6 +133,7 @@ async fn observe_cluster(
     let key = Key::of(owner);
     let domains = context.index.failure_domains(&key);
     let mut observed = Observed {
+        named_endpoint: cluster::find_endpoint(cluster, owner),
         domains: cluster::render_domains(&domains, &context.versions.cluster.version),
         is_control_plane_initialized: owner
             .status

@@ -59,7 +59,7 @@ impl WorkloadClients {
         let is_repeated = known.is_some_and(|asked| discriminant(&asked.answer) == discriminant(&answer));
         let again = if is_repeated { failures.saturating_add(1) } else { 1 };
         let (failures, pause) = match answer {
-            EndpointAnswer::Answered => (0, INTERVAL),
+            EndpointAnswer::Answered(_) => (0, INTERVAL),
             EndpointAnswer::NotAsked => (0, RETRY_MAX),
             EndpointAnswer::Unasked(_) | EndpointAnswer::Silent(_) => (again, probe_backoff(again)),
         };
@@ -88,7 +88,10 @@ impl WorkloadClients {
         };
         let Some(_question) = self.take_turn(cluster).await else { return Ok(None) };
         let error = match timeout(DEADLINE, ask_ready(&client)).await {
-            Ok(Ok(())) => return Ok(Some(EndpointAnswer::Answered)),
+            Ok(Ok(())) => {
+                let server = self.lock_known().get(cluster).and_then(|known| known.server.clone());
+                return Ok(Some(EndpointAnswer::Answered(server)));
+            }
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("{PATH} was not answered within {} s", DEADLINE.as_secs()),
         };

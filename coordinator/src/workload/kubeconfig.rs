@@ -1,5 +1,8 @@
 //! A kubeconfig from a Secret, of which only embedded contents are used.
 
+use coordinator_api::cluster::Endpoint;
+use http::Uri;
+use http::uri::Scheme;
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use proto::plan::Secret;
@@ -54,6 +57,17 @@ pub(super) fn parse_kubeconfig(text: &[u8]) -> Result<Kubeconfig, KubeconfigErro
         Some(field) => Err(KubeconfigError::Refused(field)),
         None => Ok(parsed),
     }
+}
+
+/// The server of the current context.
+pub(super) fn find_server(text: &[u8]) -> Option<Endpoint> {
+    let parsed = parse_kubeconfig(text).ok()?;
+    let current = parsed.current_context.as_ref()?;
+    let context = parsed.contexts.iter().find(|named| named.name == *current)?.context.as_ref()?;
+    let cluster = parsed.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    let server: Uri = cluster.server.as_ref()?.parse().ok()?;
+    let default = if server.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
+    Some(Endpoint { host: server.host()?.to_owned(), port: server.port_u16().unwrap_or(default).into() })
 }
 
 fn find_outside(cluster: &Cluster) -> Option<&'static str> {
@@ -113,6 +127,16 @@ mod tests {
             };
             assert_eq!(shown, want, "{server}");
         }
+    }
+
+    #[test]
+    fn server_is_that_of_current_context() {
+        let found = |text: &str| find_server(text.as_bytes()).map(|found| (found.host, found.port));
+        let text = kubeconfig("", "token: t");
+        assert_eq!(found(&text), Some(("192.0.2.1".into(), 6443)));
+        assert_eq!(found(&text.replace(":6443", "/path")), Some(("192.0.2.1".into(), 443)));
+        assert_eq!(found(&text.replace("current-context: c", "current-context: d")), None);
+        assert_eq!(found("workload"), None);
     }
 
     #[tokio::test]

@@ -185,7 +185,7 @@ async fn silent_endpoint_is_asked_ever_less_often() {
     }
     setting.workload.faults().outage(Outage::Over);
     assert!(matches!(ask(false).await.0, EndpointAnswer::Silent(_)), "not asked again yet");
-    assert_eq!(ask(true).await, (EndpointAnswer::Answered, Some(120)), "Cluster API has reached it");
+    assert_eq!(ask(true).await, (EndpointAnswer::Answered(None), Some(120)), "Cluster API has reached it");
     setting.workload.faults().outage(Outage::Refused);
     tokio::time::advance(Duration::from_mins(2)).await;
     let mark = setting.management.journal().mark();

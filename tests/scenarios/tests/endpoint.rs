@@ -334,6 +334,22 @@ async fn endpoint_that_falls_silent_is_said() {
     world.check_invariants().await;
 }
 
+// Fault: the kubeconfig of a cluster names another server than its endpoint.
+// Shown: `EndpointReady` of the BaremetalCluster: `EndpointElsewhere`; it stays Ready.
+#[tokio::test(start_paused = true)]
+async fn kubeconfig_of_another_server_is_said() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://10.0.2.9:6443'}}]\nusers: [{name: u, user: {token: t}}]\n";
+    world.create("Secret", "c1-kubeconfig", json!({ "stringData": { "value": text } })).await;
+    world.set_control_plane_initialized("c1");
+    let message = wait_reason(&world, Type::EndpointReady, Reason::EndpointElsewhere).await;
+    assert!(message.contains("10.0.2.9, port 6443") && message.contains("10.0.2.2"), "{message}");
+    assert_eq!(condition_of(&world, "c1", Type::Ready).unwrap().reason, Reason::EndpointKnown.as_str());
+    let action = "correct the kubeconfig or the endpoint";
+    world.expect_why("baremetalcluster/c1", Reason::EndpointElsewhere, "was not asked", action).await;
+    world.check_invariants().await;
+}
+
 // Fault: a BaremetalCluster names neither endpoint nor load balancer.
 // Shown: `EndpointReady` and `Ready` of the BaremetalCluster: `EndpointMissing`, until it names one.
 #[tokio::test(start_paused = true)]

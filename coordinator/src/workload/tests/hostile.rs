@@ -111,7 +111,7 @@ async fn error_is_cut_to_code_and_reason() {
         let shown = chain(&holder.unwrap_err());
         assert!(shown.contains("403") && !shown.contains("canary"), "{shown}");
         let asked = clients.ask_endpoint(&management, &cluster, false).await.unwrap();
-        assert_eq!(asked.0, EndpointAnswer::Answered, "a refusal is an answer");
+        assert!(matches!(asked.0, EndpointAnswer::Answered(_)), "a refusal is an answer");
     }
 }
 
@@ -196,7 +196,8 @@ async fn silent_clusters_of_a_namespace_leave_places() {
         ask("other", "honest").await
     };
     let (silent, ((answer, _), at)) = tokio::join!(silent, honest);
-    assert_eq!((answer, at), (EndpointAnswer::Answered, start + Duration::from_millis(1)));
+    assert!(matches!(answer, EndpointAnswer::Answered(_)));
+    assert_eq!(at, start + Duration::from_millis(1));
     let asked = silent.iter().filter(|((answer, _), _)| *answer != EndpointAnswer::NotAsked).count();
     assert_eq!(asked, NAMESPACE_QUESTIONS, "the others are asked later");
     assert!(silent.iter().all(|((_, next), at)| *at < start + Duration::from_secs(6) && next.is_some()));
