@@ -55,7 +55,7 @@ define TIMED
 endef
 # Options of `make e2e` for its program.
 EARLIER := $(if $(filter 0,$(UPGRADE)),,kubernetes-earlier)
-E2E_OPTIONS := --host $(or $(HOST),uml) --control-planes $(or $(CONTROL_PLANES),1) $(if $(EARLIER),--upgrade) $(if $(KEEP),--keep) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint) $(if $(LOSSES),--losses $(LOSSES))
+E2E_OPTIONS := --host $(or $(HOST),uml) --control-planes $(or $(CONTROL_PLANES),1) $(if $(EARLIER),--upgrade) $(if $(KEEP),--keep) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint) $(if $(LOSSES),--losses $(LOSSES)) $(if $(PHASES),--phases $(PHASES))
 # Programs in the images, for build.sh and for the tests that build images.
 define INPUTS
 	AGENT=$(AGENT)
@@ -187,7 +187,7 @@ e2e: packages parts agent ## Run a cluster of hosts in User Mode Linux: kubeadm 
 	exec nice --adjustment=-19 $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
 
 .PHONY: e2e-ha
-e2e-ha: ## Run a highly available cluster of hosts in User Mode Linux: three control planes that hold their endpoint, through losses, a partition, a roll and a replacement (15 GiB of free memory; LOSSES=20 of the holder)
+e2e-ha: ## Run a highly available cluster of hosts in User Mode Linux: three control planes that hold their endpoint, through losses, a partition, a roll and a replacement (15 GiB of free memory; LOSSES=20 of the holder; PHASES=losses,leader,partition,power,upgrade,replacement,scale runs a part)
 	@free=$$(awk '/^MemAvailable:/ { print int($$2 / 1048576) }' /proc/meminfo)
 	[ $$free -ge 15 ] || { echo "three control planes need 15 GiB of free memory, there are $$free" >&2; exit 1; }
 	$(MAKE) --no-print-directory e2e CONTROL_PLANES=3

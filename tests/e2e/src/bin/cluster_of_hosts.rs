@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::guest::{Image, ImageInputs};
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
 use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, first_failure, taps};
@@ -40,6 +40,28 @@ struct Arguments {
     /// How often the holder of the endpoint loses its power.
     #[arg(long, default_value_t = 20)]
     losses: usize,
+    /// What three control planes go through, in the order given; all of it without this.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    phases: Vec<Phase>,
+}
+
+/// What happens to three control planes.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Phase {
+    /// The holder of the endpoint loses its power, again and again.
+    Losses,
+    /// The host with the leader of etcd loses its power.
+    Leader,
+    /// The holder of the endpoint is cut off from the others.
+    Partition,
+    /// All hosts lose their power at once.
+    Power,
+    /// Both roles are upgraded.
+    Upgrade,
+    /// A host that is lost for good is replaced.
+    Replacement,
+    /// The control plane is scaled to one and back.
+    Scale,
 }
 
 impl Arguments {
@@ -49,6 +71,12 @@ impl Arguments {
             (1, true) => 3,
             _ => 5,
         }
+    }
+
+    /// An upgrade needs images of two releases.
+    fn list_phases(&self) -> Vec<Phase> {
+        let all = if self.phases.is_empty() { Phase::value_variants() } else { &self.phases };
+        all.iter().copied().filter(|phase| self.upgrade || *phase != Phase::Upgrade).collect()
     }
 
     /// Control planes that are several hold their endpoint.
@@ -139,21 +167,32 @@ async fn run_phases(
     cluster.register_worker().await?;
     cluster.await_available(release, release).await?;
     if arguments.control_planes > 1 {
-        cluster.lose_holders(arguments.losses).await?;
-        cluster.lose_leader().await?;
-        cluster.partition_holder().await?;
-        cluster.lose_all().await?;
+        for phase in arguments.list_phases() {
+            run_phase(arguments, cluster, phase).await?;
+        }
     } else {
         cluster.restore_etcd(release).await?;
-    }
-    if arguments.upgrade {
-        cluster.upgrade().await?;
-    }
-    if arguments.control_planes > 1 {
-        cluster.replace_lost().await?;
-        cluster.scale_to_one_and_back().await?;
+        if arguments.upgrade {
+            cluster.upgrade().await?;
+        }
     }
     cluster.delete().await
+}
+
+async fn run_phase(
+    arguments: &Arguments,
+    cluster: &mut ClusterOfHosts<'_>,
+    phase: Phase,
+) -> anyhow::Result<()> {
+    match phase {
+        Phase::Losses => cluster.lose_holders(arguments.losses).await,
+        Phase::Leader => cluster.lose_leader().await,
+        Phase::Partition => cluster.partition_holder().await,
+        Phase::Power => cluster.lose_all().await,
+        Phase::Upgrade => cluster.upgrade().await,
+        Phase::Replacement => cluster.replace_lost().await,
+        Phase::Scale => cluster.scale_to_one_and_back().await,
+    }
 }
 
 fn print_access(site: &Site, hosts: &Hosts<'_>) {
