@@ -35,7 +35,7 @@ mod world;
 
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
 pub use fault_injection::{Call, Fault, Side};
-pub use history::{Violation, WrittenPlan};
+pub use history::{EDITED, Violation, WrittenPlan};
 pub use host::{FittedTpm, Host, STRANDED_ADDRESS, UNREACHABLE_COORDINATOR};
 pub use outcome::{HostOutcome, Outcome};
 pub use scenario::{

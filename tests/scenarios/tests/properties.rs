@@ -13,7 +13,7 @@ use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_api::names::annotation;
 use fake_apiserver::{End, Matching, Outage, Verb};
 use kube::ResourceExt as _;
-use scenarios::{NAMESPACE, World};
+use scenarios::{EDITED, NAMESPACE, World};
 use serde_json::{Value, json};
 
 use events::{Edit, Event, Family, HOSTS, HostEvent, MACHINES, ServerEvent, Story};
@@ -95,7 +95,7 @@ fn apply_edit(world: &World, object: usize, edit: Edit, played: &mut Played) {
             played.edited.extend(edit_annotation(place, object, number, &Value::Null));
         }
         Edit::ChangeAnnotation { number } => {
-            played.edited.extend(edit_annotation(place, object, number, &json!("edited")));
+            played.edited.extend(edit_annotation(place, object, number, &json!(EDITED)));
         }
     });
 }
