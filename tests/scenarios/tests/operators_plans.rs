@@ -1,5 +1,7 @@
 //! Plans that operators write for hosts, in the format of the upstream agent.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{PlanState, PlanType};
 use coordinator_api::names::annotation;
@@ -194,4 +196,48 @@ impl Scenario for OperatorsPlan {
 #[tokio::test(start_paused = true)]
 async fn a_killed_coordinator_runs_an_operators_plan_once() {
     kill_at_every_write::<OperatorsPlan>().await;
+}
+
+// Fault: an operator asks for a plan, a reboot and the acceptance of the network of a paused host.
+// Shown: `Paused` of the MachineInventory; the host does all of it after the pause.
+#[tokio::test(start_paused = true)]
+async fn paused_host_keeps_requests_for_later() {
+    let mut world = World::new().await;
+    world.allows_custom_plans = true;
+    world.create_prerequisites(&["host-1"]).await;
+    world.wait_idle().await;
+    let pause = async |value: Option<&str>| {
+        let change = json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
+        world.patch("MachineInventory", "host-1", change).await;
+    };
+    let boot = |world: &World| world.inventory("host-1").unwrap().status.unwrap().host.unwrap().session;
+    let requests = [annotation::CUSTOM_PLAN, annotation::REBOOT, annotation::ACCEPT_OBSERVED_NETWORK];
+    let open = |world: &World| {
+        let annotations = world.inventory("host-1").unwrap().metadata.annotations.unwrap();
+        requests.into_iter().filter(|key| annotations.contains_key(*key)).count()
+    };
+    let first = boot(&world).unwrap().boot_id;
+    pause(Some("")).await;
+    write_plan(&world, "firmware", "custom").await;
+    ask(&world, "firmware").await;
+    for key in [annotation::REBOOT, annotation::ACCEPT_OBSERVED_NETWORK] {
+        let asked = json!({ "metadata": { "annotations": { key: "" } } });
+        world.patch("MachineInventory", "host-1", asked).await;
+    }
+    world.advance_time(Duration::from_mins(10)).await;
+    assert_eq!((runs(&world, "firmware"), open(&world)), (0, 3), "nothing is done in the pause");
+    assert_eq!(boot(&world).unwrap().boot_id, first);
+    world.expect_why("machineinventory/host-1", Reason::Paused, annotation::PAUSED, "remove").await;
+    pause(None).await;
+    wait_ended(&world, 1, PlanState::Applied).await;
+    world.wait_until("every request is met", |world| open(world) == 0).await;
+    world
+        .wait_until("the host is back", |world| {
+            boot(world).is_some_and(|session| session.ended.is_none() && session.boot_id != first)
+        })
+        .await;
+    assert_eq!(runs(&world, "firmware"), 1);
+    world.wait_idle().await;
+    world.expect_nothing("machineinventory/host-1").await;
+    world.check_invariants().await;
 }

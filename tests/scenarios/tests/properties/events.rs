@@ -181,15 +181,13 @@ fn server_event() -> impl Strategy<Value = ServerEvent> {
     ]
 }
 
-/// Annotations are edited on request alone, until every such edit is survived.
 fn edit() -> impl Strategy<Value = Edit> {
-    let annotations = if std::env::var_os("STORY_ANNOTATIONS").is_some() { 6 } else { 0 };
     prop_oneof![
         1 => Just(Edit::LoseStatus),
         1 => Just(Edit::LoseFinalizers),
         1 => Just(Edit::LoseLabels),
-        annotations => (0..12_usize).prop_map(|number| Edit::LoseAnnotation { number }),
-        annotations => (0..12_usize).prop_map(|number| Edit::ChangeAnnotation { number }),
+        6 => (0..12_usize).prop_map(|number| Edit::LoseAnnotation { number }),
+        6 => (0..12_usize).prop_map(|number| Edit::ChangeAnnotation { number }),
     ]
 }
 
@@ -201,7 +199,6 @@ pub(super) fn story() -> impl Strategy<Value = Story> {
 fn event() -> impl Strategy<Value = Event> {
     let machine = 0..MACHINES;
     let host = 0..HOSTS.len();
-    let edits = if std::env::var_os("STORY_ANNOTATIONS").is_some() { 12 } else { 2 };
     prop_oneof![
         5 => machine.clone().prop_map(|machine| Event::Apply { machine }),
         4 => machine.clone().prop_map(|machine| Event::Delete { machine }),
@@ -217,7 +214,7 @@ fn event() -> impl Strategy<Value = Event> {
         10 => server_event().prop_map(Event::Server),
         2 => (0..ADDRESSES).prop_map(|address| Event::Claim { address }),
         1 => (0..ADDRESSES).prop_map(|address| Event::Release { address }),
-        edits => (0..OBJECTS, edit()).prop_map(|(object, edit)| Event::Edit { object, edit }),
+        8 => (0..OBJECTS, edit()).prop_map(|(object, edit)| Event::Edit { object, edit }),
         6 => prop_oneof![0..3_u64, 3..40_u64].prop_map(|seconds| Event::Pass { seconds }),
     ]
 }

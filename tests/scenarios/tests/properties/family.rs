@@ -220,9 +220,15 @@ impl EditedAnnotation {
         let Self { place: (resource, name), uid, key, before, after } = self;
         edit_object(world, (resource, &name), |object| {
             let is_same = object["metadata"]["uid"] == uid;
-            let Some(annotations) = object["metadata"]["annotations"].as_object_mut() else { return };
-            let found = annotations.get(&key).cloned();
-            if is_same && found.unwrap_or(Value::Null) == after {
+            // An object whose last annotation was removed has none.
+            let annotations = &mut object["metadata"]["annotations"];
+            if !is_same || annotations[&key] != after {
+                return;
+            }
+            if annotations.is_null() {
+                *annotations = json!({});
+            }
+            if let Some(annotations) = annotations.as_object_mut() {
                 set_annotation(annotations, &key, &before);
             }
         });
