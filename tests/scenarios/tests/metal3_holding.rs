@@ -1,5 +1,7 @@
 //! A machine of Metal3 has one host, whichever name of the other one is taken away.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::Reason;
 use coordinator_api::metal3::names;
 use fake_apiserver::OwnerReferences;
@@ -189,5 +191,31 @@ async fn pinned_machine_gets_finalizer_and_frees_its_host() {
     world.delete_metal3_machine("m-1").await;
     world.wait_until("the host is available", |world| world.host_state("bmh-host-1") == "available").await;
     assert_eq!(consumer(&world, "bmh-host-1"), Value::Null);
+    world.check_invariants().await;
+}
+
+// Fault: an operator removes the finalizers of a host that runs a machine, and again when the machine is deleted.
+// Shown: nothing: they come back, and the host is cleaned.
+#[tokio::test(start_paused = true)]
+async fn claimed_host_without_finalizers_is_cleaned() {
+    let (world, host) = running().await;
+    let count = |world: &World| {
+        let host = world.get_object(HOSTS, &host).unwrap();
+        host["metadata"]["finalizers"].as_array().map_or(0, Vec::len)
+    };
+    let lose = |world: &World| {
+        world.fake.edit((HOSTS, NAMESPACE, &host), |object| object["metadata"]["finalizers"] = json!([]));
+    };
+    let held = count(&world);
+    lose(&world);
+    world.wait_until("the finalizers are back", |world| count(world) == held).await;
+    world.wait_idle().await;
+    world.expect_nothing(&format!("BareMetalHost/{host}")).await;
+    // The image of the machine is removed before they are back.
+    world.fake.faults().lag(Duration::from_secs(3));
+    lose(&world);
+    world.delete_metal3_machine("m-1").await;
+    world.wait_until("the host is free", |world| world.host_state(&host) == "available").await;
+    world.fake.faults().clear();
     world.check_invariants().await;
 }

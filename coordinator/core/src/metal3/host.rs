@@ -67,7 +67,9 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
         claim.is_some_and(|claim| claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == name)
     });
     if own.is_some_and(|record| !record.is_abandoned) || has_finalizer(host, finalizer::BAREMETAL_MACHINE) {
-        return HostStep::Drive;
+        // One that an operator removed comes back.
+        let is_lost = is_owner && !is_held && host.metadata.deletion_timestamp.is_none();
+        return if is_lost { HostStep::AddFinalizer } else { HostStep::Drive };
     }
     if host.metadata.deletion_timestamp.is_some() {
         return match (is_owner, is_held) {
@@ -228,8 +230,9 @@ pub fn read_demand(
             name: host.name_any(),
             uid: host.uid().as_deref().and_then(Uid::parse),
         },
-        // The inventory counts as chosen only after the finalizer was added.
-        host: named.filter(|_| has_finalizer),
+        // A claim is written after the finalizer, so that it outlives a finalizer that is lost.
+        host: named
+            .filter(|_| has_finalizer || inventory.is_some_and(|inventory| is_claimed(host, inventory))),
         provider_id: host.annotations().get(names::PROVIDER_ID).and_then(|id| ProviderId::parse(id)),
         has_finalizer,
         retry_clean: is_annotated(annotation::RETRY_PLAN),
@@ -239,6 +242,13 @@ pub fn read_demand(
         hold: find_pause(host, cluster),
         want,
     }
+}
+
+fn is_claimed(host: &BareMetalHost, inventory: &MachineInventory) -> bool {
+    let name = host.name_any();
+    inventory
+        .claim()
+        .is_some_and(|claim| claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == name)
 }
 
 fn find_left_node(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<LeftNode> {

@@ -46,6 +46,8 @@ fn a_host_takes_the_inventory_that_it_names() {
     foreign.metadata.finalizers = None;
     let mut new = host();
     new.metadata.finalizers = None;
+    let mut unheld = host();
+    unheld.metadata.finalizers = Some(vec![finalizer::BAREMETAL_MACHINE.to_owned()]);
     let mut deleted = host();
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let mut driven = deleted.clone();
@@ -78,6 +80,7 @@ fn a_host_takes_the_inventory_that_it_names() {
         ("deleted, given back", &deleted, Some(&free), "RemoveFinalizer"),
         ("deleted, owned by another", &deleted, Some(&owned("bmh-2")), "RemoveFinalizer"),
         ("deleted, with a node", &driven, Some(&owned("bmh-1")), "Drive"),
+        ("driven, its finalizer was lost", &unheld, Some(&owned("bmh-1")), "AddFinalizer"),
         ("it has abandoned the host", &host(), Some(&abandoned), "Drive"),
         ("deleted, it has abandoned the host", &deleted, Some(&abandoned), "ReleaseInventory"),
     ] {
