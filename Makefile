@@ -148,7 +148,7 @@ stories: ## Play CASES=1000 random stories (MINUTES=m ends the search earlier, b
 	export $(if $(MINUTES),STORY_MINUTES=$(MINUTES) STORY_LEAST=300,STORY_PROGRESS=$(CARGO_TARGET_DIR)/stories/$$seed)
 	$(if $(STORY),export STORY=$(STORY))
 	echo "make stories SEED=$$seed CASES=$$STORIES plays these stories"
-	cargo test --package scenarios --test scenarios properties::random_events -- --nocapture 2>$(CARGO_TARGET_DIR)/stories/log && code=0 || code=$$?
+	cargo test --workspace --test scenarios properties::random_events -- --nocapture 2>$(CARGO_TARGET_DIR)/stories/log && code=0 || code=$$?
 	[ $$code = 0 ] && grep '^stories ' $(CARGO_TARGET_DIR)/stories/log || tail -300 $(CARGO_TARGET_DIR)/stories/log
 	exit $$code
 
