@@ -389,7 +389,7 @@ reasons! {
     fine EndpointReachable "an API server answers at spec.controlPlaneEndpoint";
     act EndpointElsewhere
         "the Secret CLUSTER-kubeconfig names another server than spec.controlPlaneEndpoint; that server answers, and the endpoint is not asked"
-        "none where both lead to one API server; else correct the kubeconfig or the endpoint";
+        "correct the kubeconfig or the endpoint, unless both lead to one API server";
     fine AddressHeld "a control-plane host holds the address of the endpoint; the message names the host";
     act HolderMissing
         "no API server answers /readyz on any control-plane host, mostly because etcd has no quorum; no host holds the address"

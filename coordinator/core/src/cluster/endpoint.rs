@@ -27,7 +27,7 @@ fn judge_server(endpoint: Option<&Endpoint>, server: Option<&Endpoint>) -> Optio
         let [endpoint, server] = [endpoint, server].map(|one| format!("{}, port {}", one.host, one.port));
         format!("the kubeconfig names {server}, which answers; the endpoint {endpoint} was not asked")
     };
-    let action = "none where both lead to one API server; else correct the kubeconfig or the endpoint";
+    let action = "correct the kubeconfig or the endpoint, unless both lead to one API server";
     (!is_same).then(|| Problem::new(Reason::EndpointElsewhere, message(), action))
 }
 
