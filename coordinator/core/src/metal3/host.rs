@@ -9,7 +9,7 @@ mod tests;
 
 use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{Reason, Type};
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{Claim, MachineInventory};
 use coordinator_api::metal3::host::{BareMetalHost, Bmc};
 use coordinator_api::metal3::{Consumer, SecretRef, names};
 use coordinator_api::names::{annotation, finalizer, kind, label};
@@ -62,10 +62,7 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
     let name = host.name_any();
     let owner = record.and_then(|record| record.bare_metal_host.as_deref());
     let is_owner = owner == Some(name.as_str());
-    let own = record.filter(|record| {
-        let claim = record.claim.as_ref();
-        claim.is_some_and(|claim| claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == name)
-    });
+    let own = record.filter(|record| is_claimed(host, record.claim.as_ref()));
     if own.is_some_and(|record| !record.is_abandoned) || has_finalizer(host, finalizer::BAREMETAL_MACHINE) {
         // One that an operator removed comes back.
         let is_lost = is_owner && !is_held && host.metadata.deletion_timestamp.is_none();
@@ -218,6 +215,7 @@ pub fn read_demand(
     // image replaces no node.
     let image = image.filter(|image| image.as_ref().map_or(true, |image| !image::runs_another(host, image)));
     let named = named_inventory(host);
+    let claim = inventory.and_then(MachineInventory::claim);
     let want = match (image, &named) {
         (Some(image), Some(named)) => Want::Node(Box::new(read_node(host, named, image, inventory))),
         _ => Want::Release,
@@ -231,8 +229,7 @@ pub fn read_demand(
             uid: host.uid().as_deref().and_then(Uid::parse),
         },
         // A claim is written after the finalizer, so that it outlives a finalizer that is lost.
-        host: named
-            .filter(|_| has_finalizer || inventory.is_some_and(|inventory| is_claimed(host, inventory))),
+        host: named.filter(|_| has_finalizer || is_claimed(host, claim.as_ref())),
         provider_id: host.annotations().get(names::PROVIDER_ID).and_then(|id| ProviderId::parse(id)),
         has_finalizer,
         retry_clean: is_annotated(annotation::RETRY_PLAN),
@@ -244,11 +241,10 @@ pub fn read_demand(
     }
 }
 
-fn is_claimed(host: &BareMetalHost, inventory: &MachineInventory) -> bool {
-    let name = host.name_any();
-    inventory
-        .claim()
-        .is_some_and(|claim| claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == name)
+fn is_claimed(host: &BareMetalHost, claim: Option<&Claim>) -> bool {
+    claim.is_some_and(|claim| {
+        claim.kind == kind::BARE_METAL_HOST && claim.baremetal_machine == host.name_any()
+    })
 }
 
 fn find_left_node(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<LeftNode> {
