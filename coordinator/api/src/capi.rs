@@ -103,11 +103,11 @@ pub struct ClusterEndpoint {
 }
 
 impl ClusterSpec {
-    /// The endpoint is known.
-    pub fn has_endpoint(&self) -> bool {
+    /// The endpoint, once it is known.
+    pub fn endpoint(&self) -> Option<&ClusterEndpoint> {
         self.control_plane_endpoint
             .as_ref()
-            .is_some_and(|endpoint| !endpoint.host.is_empty() && endpoint.port != 0)
+            .filter(|endpoint| !endpoint.host.is_empty() && endpoint.port != 0)
     }
 }
 

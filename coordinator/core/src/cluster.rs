@@ -48,7 +48,7 @@ pub fn leftover_cluster(cluster: Option<&Cluster>, has_provider_id: bool) -> Opt
     let cluster = cluster?;
     let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
     let is_initialized = cluster.status.as_ref().is_some_and(ClusterStatus::is_control_plane_initialized);
-    let is_left = if is_managed { is_initialized && !has_provider_id } else { true };
+    let is_left = !is_managed || (is_initialized && !has_provider_id);
     (is_left && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
 }
 
@@ -70,16 +70,17 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     match balancer {
         Some(balancer) => Decision::Fill(Endpoint { host: balancer.host.clone(), port: balancer.port }),
         // The control plane provider or an operator has set it on the Cluster, which nothing is added to.
-        None if owner.spec.has_endpoint() => Decision::Rest,
+        None if owner.spec.endpoint().is_some() => Decision::Rest,
         None => Decision::EndpointMissing,
     }
 }
 
 /// The endpoint of the infrastructure, or of the Cluster where that names none.
 pub fn find_endpoint(cluster: &BaremetalCluster, owner: &Cluster) -> Option<Endpoint> {
-    let of_owner = owner.spec.control_plane_endpoint.as_ref().filter(|_| owner.spec.has_endpoint());
-    let named = of_owner.map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port });
-    cluster.spec.control_plane_endpoint.clone().or(named)
+    cluster.spec.control_plane_endpoint.clone().or_else(|| {
+        let named = owner.spec.endpoint()?;
+        Some(Endpoint { host: named.host.clone(), port: named.port })
+    })
 }
 
 /// Inputs of the status beside the decision.

@@ -22,13 +22,14 @@ pub enum EndpointAnswer {
 /// two spellings of one server differ.
 fn judge_server(endpoint: Option<&Endpoint>, server: Option<&Endpoint>) -> Option<Problem> {
     let (endpoint, server) = (endpoint?, server?);
-    let is_same = endpoint.port == server.port && bare_host(endpoint).eq_ignore_ascii_case(bare_host(server));
-    let message = || {
-        let [endpoint, server] = [endpoint, server].map(|one| format!("{}, port {}", one.host, one.port));
-        format!("the kubeconfig names {server}, which answers; the endpoint {endpoint} was not asked")
-    };
+    if endpoint.port == server.port && bare_host(endpoint).eq_ignore_ascii_case(bare_host(server)) {
+        return None;
+    }
+    let [endpoint, server] = [endpoint, server].map(|one| format!("{}, port {}", one.host, one.port));
+    let message =
+        format!("the kubeconfig names {server}, which answers; the endpoint {endpoint} was not asked");
     let action = "correct the kubeconfig or the endpoint, unless both lead to one API server";
-    (!is_same).then(|| Problem::new(Reason::EndpointElsewhere, message(), action))
+    Some(Problem::new(Reason::EndpointElsewhere, message, action))
 }
 
 /// A host without the brackets of an IPv6 address.
