@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ::guest::{Image, ImageInputs};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Parser, ValueEnum};
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
@@ -73,7 +73,14 @@ impl Arguments {
         }
     }
 
-    /// An upgrade needs images of two releases.
+    /// Refuses what would be ignored.
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.phases.is_empty() || self.control_planes > 1, "one control plane has no phases");
+        // It needs images of two releases.
+        ensure!(self.upgrade || !self.phases.contains(&Phase::Upgrade), "the phase upgrade needs --upgrade");
+        Ok(())
+    }
+
     fn list_phases(&self) -> Vec<Phase> {
         let all = if self.phases.is_empty() { Phase::value_variants() } else { &self.phases };
         all.iter().copied().filter(|phase| self.upgrade || *phase != Phase::Upgrade).collect()
@@ -97,7 +104,8 @@ impl Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // Before there is a thread.
-    let started = switch::enter().and_then(|()| Ok(tokio::runtime::Runtime::new()?));
+    let started =
+        arguments.check().and_then(|()| switch::enter()).and_then(|()| Ok(tokio::runtime::Runtime::new()?));
     match started {
         Ok(runtime) => runtime.block_on(run(&arguments)),
         Err(error) => {
