@@ -40,7 +40,7 @@ async fn forget_owner(world: &World, host: &str) {
     world.patch("MachineInventory", host, json!({ "metadata": { "annotations": lost } })).await;
 }
 
-async fn set_paused(world: &World, kind: &str, name: &str, is_paused: bool) {
+pub(super) async fn set_paused(world: &World, kind: &str, name: &str, is_paused: bool) {
     let value = is_paused.then_some("");
     let change = json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
     world.patch(kind, name, change).await;

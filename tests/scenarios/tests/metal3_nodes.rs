@@ -120,13 +120,7 @@ async fn node_of_unlinked_machine_goes_with_it() {
     world.wait_until("the plan runs", |world| !world.plans().is_empty()).await;
     world.join_node("bmh-host-1", Some(NEW), &uid(&world)).await;
     world.join_node("other", Some("metal3://fleet/bmh-host-1/m-2"), &uid(&world)).await;
-    world.begin_metal3_deletion("m-1").await;
-    world
-        .wait_until("the machine is gone", |world| {
-            world.finish_deletions();
-            world.metal3_machine("m-1").is_none()
-        })
-        .await;
+    world.delete_metal3_machine("m-1").await;
     assert!(world.node("bmh-host-1").is_none(), "the Node would keep the next machine from joining");
     assert!(world.node("other").is_some(), "it belongs to another machine");
     world.check_invariants().await;

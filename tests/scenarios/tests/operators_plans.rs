@@ -9,6 +9,8 @@ use fake_apiserver::{Matching, Refusal};
 use scenarios::{Scenario, World, kill_at_every_write};
 use serde_json::json;
 
+use crate::holding::set_paused;
+
 /// `{"files":[{"path":"/srv/x","content":"eA=="}],"instructions":[{"name":"NAME","command":"true"}]}`
 async fn write_plan(world: &World, name: &str, kind: &str) {
     let plan = json!({
@@ -206,18 +208,14 @@ async fn paused_host_keeps_requests_for_later() {
     world.allows_custom_plans = true;
     world.create_prerequisites(&["host-1"]).await;
     world.wait_idle().await;
-    let pause = async |value: Option<&str>| {
-        let change = json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
-        world.patch("MachineInventory", "host-1", change).await;
-    };
-    let boot = |world: &World| world.inventory("host-1").unwrap().status.unwrap().host.unwrap().session;
+    let session = |world: &World| world.inventory("host-1").unwrap().status.unwrap().host.unwrap().session;
     let requests = [annotation::CUSTOM_PLAN, annotation::REBOOT, annotation::ACCEPT_OBSERVED_NETWORK];
     let open = |world: &World| {
         let annotations = world.inventory("host-1").unwrap().metadata.annotations.unwrap();
         requests.into_iter().filter(|key| annotations.contains_key(*key)).count()
     };
-    let first = boot(&world).unwrap().boot_id;
-    pause(Some("")).await;
+    let first = session(&world).unwrap().boot_id;
+    set_paused(&world, "MachineInventory", "host-1", true).await;
     write_plan(&world, "firmware", "custom").await;
     ask(&world, "firmware").await;
     for key in [annotation::REBOOT, annotation::ACCEPT_OBSERVED_NETWORK] {
@@ -226,13 +224,13 @@ async fn paused_host_keeps_requests_for_later() {
     }
     world.advance_time(Duration::from_mins(10)).await;
     assert_eq!((runs(&world, "firmware"), open(&world)), (0, 3), "nothing is done in the pause");
-    assert_eq!(boot(&world).unwrap().boot_id, first);
-    pause(None).await;
+    assert_eq!(session(&world).unwrap().boot_id, first);
+    set_paused(&world, "MachineInventory", "host-1", false).await;
     wait_ended(&world, 1, PlanState::Applied).await;
     world.wait_until("every request is met", |world| open(world) == 0).await;
     world
         .wait_until("the host is back", |world| {
-            boot(world).is_some_and(|session| session.ended.is_none() && session.boot_id != first)
+            session(world).is_some_and(|session| session.ended.is_none() && session.boot_id != first)
         })
         .await;
     assert_eq!(runs(&world, "firmware"), 1);
