@@ -345,8 +345,8 @@ async fn kubeconfig_of_another_server_is_said() {
     let message = wait_reason(&world, Type::EndpointReady, Reason::EndpointElsewhere).await;
     assert!(message.contains("10.0.2.9, port 6443") && message.contains("10.0.2.2"), "{message}");
     assert_eq!(condition_of(&world, "c1", Type::Ready).unwrap().reason, Reason::EndpointKnown.as_str());
-    let action = "correct the kubeconfig or the endpoint";
-    world.expect_why("baremetalcluster/c1", Reason::EndpointElsewhere, "was not asked", action).await;
+    assert!(message.contains("correct the kubeconfig or the endpoint"), "{message}");
+    world.expect_nothing("baremetalcluster/c1").await;
     world.check_invariants().await;
 }
 

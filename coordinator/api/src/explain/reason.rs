@@ -387,9 +387,8 @@ reasons! {
         "set spec.controlPlaneLoadBalancer of the BaremetalCluster, or wait until the control plane provider sets spec.controlPlaneEndpoint of the Cluster";
     fine EndpointKnown "spec.controlPlaneEndpoint is set";
     fine EndpointReachable "an API server answers at spec.controlPlaneEndpoint";
-    act EndpointElsewhere
-        "the Secret CLUSTER-kubeconfig names another server than spec.controlPlaneEndpoint; that server answers, and the endpoint is not asked"
-        "correct the kubeconfig or the endpoint, unless both lead to one API server";
+    fine EndpointElsewhere
+        "the server that the Secret CLUSTER-kubeconfig names answers, and it is another one than spec.controlPlaneEndpoint, which is not asked; both may lead to one API server";
     fine AddressHeld "a control-plane host holds the address of the endpoint; the message names the host";
     act HolderMissing
         "no API server answers /readyz on any control-plane host, mostly because etcd has no quorum; no host holds the address"
