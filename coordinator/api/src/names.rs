@@ -144,6 +144,9 @@ pub mod annotation {
     /// Ours: on a `MachineInventory`: the control plane or deployment whose machine held it
     /// last, if the pool has `spec.nodeReuse`.
     pub const NODE_REUSE_GROUP: &str = "baremetal.cluster.io/node-reuse-group";
+    /// Ours: on a `MachineInventory`: a plan was written for its host, so that its labels stay as
+    /// they are. The annotation survives a restore without status, and is never removed.
+    pub const HAD_PLAN: &str = "baremetal.cluster.io/had-plan";
     /// Cluster API: another system manages the infrastructure cluster.
     pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
     /// Cluster API: the object is paused.

@@ -122,14 +122,18 @@ pub async fn mark(
 
 /// Lets `clusterctl move` wait for a plan, and records the allocation state if the plan belongs to
 /// a machine. The annotation names the plan, so that another plan changes the version of the
-/// inventory and an announcement on the former version fails.
+/// inventory and an announcement on the former version fails. The record of the first plan is an
+/// annotation, because a restore without status must not give the labels back to the host (decision 18).
 pub async fn begin_plan(
     client: &Client,
     inventory: &MachineInventory,
     plan: &PlanId,
     state: Option<AllocationState>,
 ) -> Result<MachineInventory, StoreError> {
-    let mut annotations = json!({ annotation::BLOCK_MOVE: format!("plan {plan} is in flight") });
+    let mut annotations = json!({
+        annotation::BLOCK_MOVE: format!("plan {plan} is in flight"),
+        annotation::HAD_PLAN: "true",
+    });
     if let Some(state) = state {
         annotations[annotation::ALLOCATION_STATE] = json!(<&str>::from(state));
     }

@@ -210,10 +210,12 @@ pub fn foresee_labels(registration: &MachineRegistration) -> ForeseenLabels {
 
 type Texts = BTreeMap<String, String>;
 
-/// A plan was written for the host.
+/// A plan was written for the host. The status tells so of hosts whose plans are older than the
+/// annotation, and the annotation tells so after a restore without status.
 fn was_claimed(inventory: &MachineInventory) -> bool {
-    let plan = inventory.status.as_ref().and_then(|status| status.plan.as_ref());
-    inventory.claim().is_some() || plan.is_some_and(|plan| plan.generation.is_some())
+    inventory.claim().is_some()
+        || inventory.annotations().contains_key(annotation::HAD_PLAN)
+        || inventory.plan().is_some_and(|plan| plan.generation.is_some())
 }
 
 fn select_changed(new: Texts, old: &Texts, templates: &Texts) -> Texts {
@@ -271,16 +273,23 @@ mod tests {
         let registration = registration(
             &json!({ "machineInventoryLabels": { "rack": "${System Data/Host/Name}", "zone": "b" } }),
         );
-        let refreshed = |status: Value| {
-            let mut inventory = inventory(&json!({ "zone": "a" }), &json!({}));
+        let refreshed = |annotations: &Value, status: Value| {
+            let mut inventory = inventory(&json!({ "zone": "a" }), annotations);
             inventory.status = serde_json::from_value(status).unwrap();
             refresh_inventory(&registration, &inventory, &facts()).unwrap()
         };
-        assert_eq!(refreshed(json!({})).labels["zone"], "b");
+        let held = json!({ annotation::POOL: "workers" });
+        assert_eq!(refreshed(&held, json!({})).labels["zone"], "b", "a pool holds hosts without a plan");
         let plan = json!({ "plan": { "id": "clean-1", "generation": 1 } });
-        let claimed = refreshed(plan);
-        assert_eq!(claimed.labels, Texts::new());
-        assert!(!claimed.annotations.is_empty(), "what the host states is shown");
+        for (name, annotations, status) in [
+            ("by its status", json!({}), plan),
+            ("restored without status", json!({ annotation::HAD_PLAN: "true" }), json!(null)),
+            ("restored with its owner", json!({ annotation::OWNER_BAREMETAL_MACHINE: "m-1" }), json!(null)),
+        ] {
+            let claimed = refreshed(&annotations, status);
+            assert_eq!(claimed.labels, Texts::new(), "{name}");
+            assert!(!claimed.annotations.is_empty(), "{name}: the facts of the host are shown");
+        }
     }
 
     #[test]
