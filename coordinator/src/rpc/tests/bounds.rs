@@ -1,8 +1,11 @@
 //! Bounds of what hosts send: how large a message is, and what is left out of one.
 
+use std::time::Duration;
+
 use proto::refusal::Refusal;
 use proto::{limits, v1alpha1 as wire};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::world::{Host, REGISTRATIONS, World, refusal};
 use super::{attached, installed, session};
@@ -153,6 +156,27 @@ async fn empty_fields_are_refused_before_decoding() {
         Err(status) => Err(status),
     };
     assert_eq!(ended.unwrap_err().code(), tonic::Code::InvalidArgument, "it is no Hello");
+}
+
+// Fault: a client sends the headers of a registration and half of its message, and then nothing.
+// Shown: metric by reason; its call is refused after five seconds, and another host registers meanwhile.
+#[tokio::test]
+async fn half_a_message_is_waited_for_briefly() {
+    // The header of a message of six bytes, and three of them.
+    const HALF: &[u8] = &[0, 0, 0, 0, 6, 1, 2, 3];
+    let world = World::start().await;
+    let mut slow = world.connect(None).await;
+    let start = Instant::now();
+    let (_rest, answer) = slow.start_message("/baremetal.v1alpha1.Registration/Begin", HALF).await;
+    world.connect(None).await.register(&Host::new("a"), "token").await.unwrap();
+    assert!(!answer.is_finished(), "the other host came meanwhile");
+    // The sockets are idle from now on, so that the clock moves to the end of the wait by itself.
+    tokio::time::pause();
+    let refused = answer.await.unwrap().unwrap();
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
+    let counted = world.metrics();
+    assert!(counted.contains("connection_failures_total{reason=\"MessageTimeout\"} 1"), "{counted}");
 }
 
 /// What cannot be replayed is left out, and the log names it.

@@ -1,8 +1,12 @@
 //! A connection to a replica over TLS, and the calls of a host on it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proto::proof::{EXPORTER_LABEL, Exporter};
 use proto::v1alpha1 as wire;
@@ -13,7 +17,9 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use tokio_stream::wrappers::ReceiverStream;
 use tower::Service as _;
 use tower::util::BoxCloneService;
 
@@ -111,6 +117,30 @@ impl Link {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// Starts a call and sends a part of its message. The message ends when the sender is dropped. The
+    /// coordinator has the headers of the call afterwards, because it has answered a later request.
+    pub(in crate::rpc::tests) async fn start_message(
+        &mut self,
+        path: &str,
+        part: &'static [u8],
+    ) -> (mpsc::Sender<Bytes>, JoinHandle<Option<tonic::Status>>) {
+        let (rest, parts) = mpsc::channel(1);
+        rest.send(Bytes::from_static(part)).await.unwrap();
+        let frames = ReceiverStream::new(parts).map(|part| Ok::<_, Infallible>(Frame::data(part)));
+        let request = http::Request::post(format!("https://127.0.0.1{path}"))
+            .header(http::header::CONTENT_TYPE, "application/grpc")
+            .body(tonic::body::Body::new(StreamBody::new(frames)));
+        let call = self.wire.call(request.unwrap());
+        let answer = tokio::spawn(async move {
+            let response = call.await.unwrap();
+            tonic::Status::from_header_map(response.headers())
+        });
+        // The channel has a place again once the client has taken the part, after the headers.
+        drop(rest.reserve().await.unwrap());
+        self.get("/nothing").await;
+        (rest, answer)
+    }
+
     pub(in crate::rpc::tests) async fn complete(
         &mut self,
         request: wire::CompleteRequest,
@@ -147,7 +177,7 @@ impl Link {
         let hello = wire::HostMessage { message: Some(wire::host_message::Message::Hello(hello)) };
         half.send(hello).await.unwrap();
         self.half = Some(half);
-        let messages = tokio_stream::wrappers::ReceiverStream::new(messages);
+        let messages = ReceiverStream::new(messages);
         Ok(self.host.attach(messages).await?.into_inner())
     }
 
