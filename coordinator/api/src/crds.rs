@@ -60,10 +60,12 @@ fn name_defaults(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Adds the labels for Cluster API, and the defaults in descriptions.
+/// Adds the labels for Cluster API, and to descriptions the defaults. A kind has the description of its
+/// spec, because `kubectl explain KIND` shows the one and not the other.
 pub(crate) fn complete_definition(crd: &mut CustomResourceDefinition) {
     for schema in schemas(crd) {
         if let Some(spec) = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec")) {
+            schema.description.clone_from(&spec.description);
             name_defaults(spec);
         }
     }
@@ -113,9 +115,9 @@ fn without_transitions(mut crd: CustomResourceDefinition) -> CustomResourceDefin
     crd
 }
 
-/// Makes `spec` optional, as in the definitions of the elemental operator. Its default is not
-/// stored, because a stored default looks like a value of an operator.
-fn make_spec_optional(crd: &mut CustomResourceDefinition) {
+/// Makes `spec` optional, as in the definitions of the elemental operator and the baremetal-operator. Its
+/// default is not stored, because a stored default looks like a value of an operator.
+pub(crate) fn make_spec_optional(crd: &mut CustomResourceDefinition) {
     if crd.spec.group == INFRASTRUCTURE_GROUP {
         return;
     }
@@ -124,6 +126,26 @@ fn make_spec_optional(crd: &mut CustomResourceDefinition) {
         if let Some(spec) = schema.properties.as_mut().and_then(|properties| properties.get_mut("spec")) {
             spec.default = None;
         }
+    }
+}
+
+/// Accepts the status of another operator, so that an object that was read from its installation applies
+/// with `--validate=strict`. The API server stores a status by the subresource alone.
+pub(crate) fn keep_foreign_status(crd: &mut CustomResourceDefinition) {
+    for schema in schemas(crd) {
+        if let Some(status) = schema.properties.as_mut().and_then(|fields| fields.get_mut("status")) {
+            keep_unknown_fields(status);
+        }
+    }
+}
+
+fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
+    if schema.type_.as_deref() == Some("object") && schema.additional_properties.is_none() {
+        schema.x_kubernetes_preserve_unknown_fields = Some(true);
+    }
+    schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).for_each(keep_unknown_fields);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        keep_unknown_fields(items);
     }
 }
 

@@ -111,8 +111,8 @@ pub(crate) const IDENTITY_MESSAGE: &str = "tpmHash is the identity of the host a
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`, `NetworkIncomplete`,
-    /// `LabelsStale`, `FieldsIgnored`.
+    /// Ready, Paused, Approved, Installed, `IdentityVerified`, `NetworkDrift`, `NetworkIncomplete`,
+    /// `LabelsStale`, `FieldsIgnored`, and one for each request or failure that is shown while it lasts.
     /// Conditions are projections of the other fields and never inputs of a decision.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -21,8 +21,11 @@ use crate::object::Namespace;
 
 /// Every definition that `--metal3=full` needs.
 pub fn crds() -> Vec<CustomResourceDefinition> {
+    let mut host = host::BareMetalHost::crd();
+    crds::make_spec_optional(&mut host);
+    crds::keep_foreign_status(&mut host);
     let mut crds = vec![
-        host::BareMetalHost::crd(),
+        host,
         cluster::Metal3Cluster::crd(),
         cluster::Metal3ClusterTemplate::crd(),
         machine::Metal3Machine::crd(),

@@ -22,6 +22,8 @@ use super::{Consumer, SecretRef};
     status = "BareMetalHostStatus",
     derive = "Default",
     derive = "PartialEq",
+    // `attr` takes no `serde`. Objects of the baremetal-operator may have no spec.
+    attr = "cfg_attr(all(), serde(default))",
     printcolumn(name = "Status", type_ = "string", json_path = ".status.operationalStatus", priority = 1),
     printcolumn(name = "State", type_ = "string", json_path = ".status.provisioning.state"),
     printcolumn(name = "Consumer", type_ = "string", json_path = ".spec.consumerRef.name"),

@@ -1,5 +1,5 @@
-//! Descriptions of fields, as `kubectl explain` shows them, name the unit of a number and the default
-//! of an optional value.
+//! Descriptions, as `kubectl explain` shows them: a kind has a sentence, a field names the unit of a number
+//! and the default of an optional value.
 
 use regex::Regex;
 use serde_json::{Value, json};
@@ -17,6 +17,10 @@ fn values_have_units_and_state_their_defaults() {
         let is_own = crd.spec.group == "infrastructure.cluster.x-k8s.io" && !kind.starts_with("Metal3");
         let schema = json!(crd.spec.versions[0].schema);
         let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
+        let text = schema["openAPIV3Schema"]["description"].as_str().unwrap_or_default();
+        if !text.ends_with('.') || text.starts_with("Auto-generated") {
+            wrong.push(format!("{kind} is not described: {text:?}"));
+        }
         check_values(&format!("{kind} spec"), spec, is_own, &units, &mut wrong);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -184,14 +184,15 @@ fn fields_are_documented() {
     for crd in coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds()) {
         let crd = serde_json::to_value(&crd).unwrap();
         let names = &crd["spec"]["names"];
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let _ = write!(
             text,
-            "\n## {} ({}/{})\n",
+            "\n## {} ({}/{})\n\n{}\n",
             names["kind"].as_str().unwrap(),
             crd["spec"]["group"].as_str().unwrap(),
             crd["spec"]["versions"][0]["name"].as_str().unwrap(),
+            schema["description"].as_str().unwrap(),
         );
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let mut rows = vec![];
         for part in ["spec", "status"] {
             list_fields(part, &schema["properties"][part], &mut rows);
