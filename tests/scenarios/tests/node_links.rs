@@ -169,6 +169,27 @@ async fn node_of_a_deleted_machine_disappears() {
     }
 }
 
+/// Cluster API finds no Node of a machine without providerID, and the next machine of the host has its name.
+#[tokio::test(start_paused = true)]
+async fn node_of_unlinked_machine_goes_with_it() {
+    for provider_id in [None, Some(ID)] {
+        let world = World::with_hosts(&["host-1"]).await;
+        world.stop_finding_nodes();
+        world.apply_kubeconfig().await;
+        world.set_control_plane_initialized("c1");
+        world.apply_machine("m-1").await;
+        world.wait_until("the plan runs", |world| !world.plans().is_empty()).await;
+        world.join_node("host-1", provider_id, &uuid(&world)).await;
+        world.join_node("other", None, "uid-of-another").await;
+        assert!(world.machine("m-1").unwrap().spec.provider_id.is_none());
+        world.delete_machine("m-1").await;
+        world.wait_released("m-1", "host-1").await;
+        assert!(world.node("host-1").is_none(), "{provider_id:?}: the next machine could not join");
+        assert!(world.node("other").is_some(), "it belongs to another host");
+        world.check_invariants().await;
+    }
+}
+
 // Fault: the host of a deleted machine does not answer, and is given up.
 // Shown: Event `NodeRemoved` of the machine, where Cluster API leaves the Node; the machine is gone.
 #[tokio::test(start_paused = true)]

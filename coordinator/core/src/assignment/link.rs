@@ -93,18 +93,22 @@ enum Leftover {
 
 fn find_leftover(situation: &Situation<'_>, host: &HostRecord) -> Leftover {
     let Some(left) = &situation.demand.left_node else { return Leftover::None };
+    let uuid = left.uuid.clone().or_else(|| host.uid.as_ref().map(ToString::to_string));
     match &situation.secrets.nodes {
         NodesRead::NotRead => {
-            let uuid = left.uuid.clone().or_else(|| host.uid.as_ref().map(ToString::to_string));
             Leftover::NotRead(NodeSearch::new(&left.cluster, UUID_LABEL, &node_link::distinct_texts([uuid])))
         }
         NodesRead::Read(nodes) => {
             let provider_id = leftover_id(situation, host);
+            // A Node without providerID belongs to a machine that is not linked, and to the host of its label.
+            let is_unlinked = situation.demand.provider_id.is_none();
+            let is_own = |node: &NodeFacts| match node.provider_id.as_deref() {
+                Some(known) => known == provider_id.as_str(),
+                None => is_unlinked && uuid.is_some() && node.labels.get(UUID_LABEL) == uuid.as_ref(),
+            };
             // A Node in deletion needs no second one, however long a finalizer keeps it.
-            find_ref(&left.cluster, nodes, |node| {
-                node.provider_id.as_deref() == Some(provider_id.as_str()) && !node.is_deleting
-            })
-            .map_or(Leftover::None, Leftover::Found)
+            find_ref(&left.cluster, nodes, |node| is_own(node) && !node.is_deleting)
+                .map_or(Leftover::None, Leftover::Found)
         }
         NodesRead::Unavailable(problem) => Leftover::Unavailable(problem.clone()),
     }

@@ -104,6 +104,7 @@ fn leftover_node_goes_before_the_host_is_released() {
     let provider_id = ProviderId::parse("metal3://fleet/bmh-1/m-1");
     let left_node = LeftNode { provider_id, uuid: Some("uid-of-bmh-1".into()), ..left_node };
     let unlinked = Demand { provider_id: None, left_node: Some(left_node), ..left.clone() };
+    let of_pool = Demand { provider_id: None, ..left.clone() };
     let labelled = NodeSearch::new("c1", UUID_LABEL, &["uid-of-bmh-1".to_owned()]);
     let search = NodeSearch::new("c1", UUID_LABEL, &["uid-of-host-1".to_owned()]);
     let missing = Problem::of_cause(Reason::KubeconfigMissing, String::new());
@@ -125,6 +126,8 @@ fn leftover_node_goes_before_the_host_is_released() {
             1,
             Some(Effect::RemoveNode(node_ref())),
         ),
+        ("joined without providerID", &of_pool, workload_node(None), 1, Some(Effect::RemoveNode(node_ref()))),
+        ("of another host, without providerID", &unlinked, workload_node(None), 1, Some(Effect::Release)),
         (
             "of the next machine",
             &unlinked,
