@@ -3,11 +3,17 @@
 
 use coordinator_api::network::RegistrationNetwork;
 use coordinator_api::registration::{Install, MachineRegistration, Registration, Reset};
+use kube::ResourceExt as _;
 
 use crate::network::{self, NetworkError};
 
 /// The elemental operator's number for a random key, which every host has.
 pub const RANDOM_KEY: i64 = -1;
+
+/// Annotations by which another provider tells its agents how they reach the management cluster. Agents
+/// here have no access to it.
+const FOREIGN_ANNOTATIONS: [&str; 2] =
+    ["baremetal.cluster.io/system-agent-server-url", "baremetal.cluster.io/system-agent-direct"];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnsupportedFields {
@@ -28,6 +34,8 @@ impl UnsupportedFields {
 /// Finds the fields that the API accepts and nothing supports.
 pub fn check_registration(registration: &MachineRegistration) -> UnsupportedFields {
     let mut unsupported = UnsupportedFields::default();
+    let is_set = |key: &&str| registration.annotations().contains_key(*key);
+    unsupported.ignored.extend(FOREIGN_ANNOTATIONS.into_iter().filter(is_set));
     let Some(config) = &registration.spec.config else { return unsupported };
     if let Some(network) = &config.network {
         unsupported.check_network(network);
@@ -166,6 +174,17 @@ mod tests {
             let refusal = check(&config).refusal().unwrap();
             assert!(refusal.starts_with(field), "{refusal}");
         }
+    }
+
+    #[test]
+    fn annotations_of_another_provider_are_ignored() {
+        let url = "baremetal.cluster.io/system-agent-server-url";
+        let registration = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineRegistration",
+            "metadata": { "name": "reg", "annotations": { url: "https://m.example", "note": "rack a" } }, "spec": {},
+        });
+        let found = check_registration(&serde_json::from_value(registration).unwrap());
+        assert_eq!(found, UnsupportedFields { ignored: vec![url], ..UnsupportedFields::default() });
     }
 
     #[test]
