@@ -6,17 +6,26 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::balancer::Duty;
 use proto::v1alpha1::FailureReason;
+use tokio::time::sleep;
 
 use crate::ground::failure::{Failure, describe_cause};
 use crate::ground::paths::{Root, read_or_empty};
-use crate::host::command::Invocation;
+use crate::host::command::{CommandError, Invocation};
+use crate::host::kernel_state::has_filter_table;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const TABLE: &str = "baremetal_alive";
+/// A change of another program at the same moment, for example of kube-proxy, may fail the transaction.
+const TRIES: usize = 3;
+const PAUSE: Duration = Duration::from_millis(300);
+/// The time after which rules are given to the kernel again.
+const AGE: Duration = Duration::from_mins(1);
+/// Most characters of a line of `nft` in a message.
+const LINE: usize = 200;
 /// Connections are tracked, and those of a member that left are reset, because they would get no
 /// answer.
 const SETTINGS: [&str; 2] = ["conntrack", "expire_nodest_conn"];
@@ -25,6 +34,12 @@ const SETTINGS: [&str; 2] = ["conntrack", "expire_nodest_conn"];
 pub(super) const MARK: u32 = 0x1000;
 /// The priority is just before IPVS at the same hook (98 and 99).
 const BEFORE_IPVS: u32 = 97;
+
+/// The rules that the kernel has.
+pub struct Applied {
+    rules: String,
+    at: Instant,
+}
 
 /// The host takes part, and serves all connections itself while it holds the endpoint.
 fn serves_alone(cause: &str) -> Failure {
@@ -35,7 +50,10 @@ fn serves_alone(cause: &str) -> Failure {
     )
 }
 
-pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), Failure> {
+/// `applied` are the rules that this process gave the kernel. They are given again if they differ, if
+/// another program has removed their table, and each minute, because it may have changed the table; not at
+/// each call, because the kernel announces each address and link of the node.
+pub async fn prepare_kernel(root: &Root, duty: &Duty, applied: &mut Option<Applied>) -> Result<(), Failure> {
     let table = root.join("/proc/net/ip_vs");
     if !table.exists() {
         // The result does not matter, because an image may have IPVS built in or lack it: the table
@@ -53,15 +71,40 @@ pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), Failure> {
         })?;
     }
     let rules = render_rules(duty);
+    let is_fresh = |applied: &Applied| applied.rules == rules && applied.at.elapsed() < AGE;
+    if applied.as_ref().is_some_and(is_fresh) && has_filter_table(family_of(duty), TABLE) {
+        return Ok(());
+    }
+    *applied = None;
     let path = root.load_balancer().join("rules.nft");
-    fs::write(&path, rules)
+    fs::write(&path, &rules)
         .map_err(|error| serves_alone(&describe_cause("cannot write the rules for nft", &error)))?;
     let file = path.display().to_string();
-    let applied = Invocation::new("nft", &["--file", &file], DEADLINE).run().await;
-    applied.map(drop).map_err(|error| {
-        let message = "nft cannot replace the source of what IPVS forwards";
-        serves_alone(&describe_cause(message, &error))
-    })
+    let nft = Invocation::new("nft", &["--file", &file], DEADLINE);
+    let mut run = nft.run().await;
+    for _ in 1..TRIES {
+        if !matches!(run, Err(CommandError::Failed { .. })) {
+            break;
+        }
+        sleep(PAUSE).await;
+        run = nft.run().await;
+    }
+    run.map_err(|error| serves_alone(&describe_failure(&error)))?;
+    *applied = Some(Applied { rules, at: Instant::now() });
+    Ok(())
+}
+
+/// Names the first line that `nft` printed.
+fn describe_failure(error: &CommandError) -> String {
+    let message = describe_cause("nft cannot replace the source of what IPVS forwards", error);
+    let CommandError::Failed { output, .. } = error else { return message };
+    let line = output.0.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line: String = line.chars().take(LINE).collect();
+    if line.is_empty() { message } else { format!("{message} ({line})") }
+}
+
+fn family_of(duty: &Duty) -> &'static str {
+    if duty.address.is_ipv4() { "ip" } else { "ip6" }
 }
 
 /// Nodes of Kubernetes forward, because kubeadm requires it; before kubeadm has run there is no
@@ -80,7 +123,7 @@ fn check_forwarding(root: &Root, duty: &Duty) -> Result<(), Failure> {
 
 /// The table is declared before it is deleted, because it may not exist.
 fn render_rules(duty: &Duty) -> String {
-    let family = if duty.address.is_ipv4() { "ip" } else { "ip6" };
+    let family = family_of(duty);
     let members = duty.members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut rules = format!("table {family} {TABLE}\ndelete table {family} {TABLE}\n");
     let _ = write!(
@@ -131,8 +174,20 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let duty = duty("10.0.0.100");
-        let error = prepare_kernel(&root, &duty).await.unwrap_err();
+        let error = prepare_kernel(&root, &duty, &mut None).await.unwrap_err();
         assert!(error.message.contains("no IPVS"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_nft_says_is_told() {
+        let script = "echo; echo 'Error: Could not process rule: Device or resource busy' >&2; exit 1";
+        for (script, want) in
+            [(script, "exit code 1 (Error: Could not process rule"), ("exit 1", "exit code 1")]
+        {
+            let error = Invocation::new("/bin/sh", &["-c", script], DEADLINE).run().await.unwrap_err();
+            let told = describe_failure(&error);
+            assert!(told.contains(want) && told.contains('(') == want.contains('('), "{told}");
+        }
     }
 
     #[test]

@@ -40,8 +40,14 @@ pub async fn run(root: &Root, program: &Path) -> Result<(), Failure> {
         FileChanges::watch_directory(&root.state().load_balancer()).map_err(|error| watch_failure(&error))?;
     let network = NetworkChanges::open_watch().map_err(|error| watch_failure(&error))?;
     std::fs::create_dir_all(root.load_balancer()).map_err(|error| watch_failure(&error))?;
-    let mut supervisor =
-        Supervisor { root, program, known: duty::carried_duty(root), running: None, state: None };
+    let mut supervisor = Supervisor {
+        root,
+        program,
+        known: duty::carried_duty(root),
+        running: None,
+        rules: None,
+        state: None,
+    };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let ended = tokio::select! {
         never = supervisor.keep_duty(&duties, &network) => never.map(|never| match never {}),
@@ -59,6 +65,8 @@ struct Supervisor<'a> {
     /// The duty that was read last.
     known: Option<Duty>,
     running: Option<Running>,
+    /// The rules of the last [`spread::prepare_kernel`].
+    rules: Option<spread::Applied>,
     state: Option<LoadBalancerState>,
 }
 
@@ -131,7 +139,7 @@ impl Supervisor<'_> {
     async fn do_duty(&mut self, duty: &Duty) -> Result<LoadBalancerState, Failure> {
         let placement = find_placement(duty, &dump_kernel()?)?;
         let spread = match duty.peers().next() {
-            Some(_) => spread::prepare_kernel(self.root, duty).await.map(|()| true),
+            Some(_) => spread::prepare_kernel(self.root, duty, &mut self.rules).await.map(|()| true),
             // A single member has nothing to spread over.
             None => Ok(false),
         };

@@ -80,6 +80,11 @@ pub fn remove_foreign(root: &Root, own: &OwnItems) -> Result<(), Failure> {
     Ok(())
 }
 
+/// True if the kernel has this table of nftables.
+pub fn has_filter_table(family: &str, name: &str) -> bool {
+    nftables::list_tables().contains(&KernelItem::FilterTable(format!("{family} {name}")))
+}
+
 /// Names of the network namespaces that the node left. Their links end with them.
 pub fn list_foreign_namespaces(root: &Root, own: &OwnItems) -> Vec<String> {
     let found = devices::list_namespaces(root).into_iter();
