@@ -10,6 +10,8 @@
 
 #[path = "common/flushes.rs"]
 mod flushes;
+#[path = "common/kept.rs"]
+mod kept;
 #[path = "common/places.rs"]
 mod places;
 #[path = "common/plans.rs"]
@@ -44,6 +46,7 @@ use nix::sys::signal::Signal;
 use proto::plan::{Plan, Secret, Seed};
 use proto::v1alpha1::PlanOutcome;
 use simulated_host::SimulatedSystem;
+use state_kills::Records;
 
 const REBOOTING: u8 = 3;
 const PLANS: [&str; 5] = ["reprovision", "clean", "custom", UNREACHABLE, UPDATE];
@@ -53,8 +56,12 @@ const UNREACHABLE: &str = "unreachable";
 const UPDATE: &str = "update";
 /// Instead of a plan: what registration and install write.
 const STATE: &str = "state";
+/// Instead of a plan: what an installed host keeps beside its plans.
+const KEPT: &str = "kept";
 /// Instead of a plan: the flush before a reboot.
 const SYNC: &str = "sync";
+const RECORDS: [Records; 2] =
+    [Records { name: STATE, compare: state::compare }, Records { name: KEPT, compare: kept::compare }];
 /// Starts that a disturbed run may need: its own, one for each reboot, and the
 /// one after the kill.
 const STARTS: usize = 8;
@@ -66,13 +73,16 @@ fn main() -> Result<ExitCode> {
         let plan = std::env::var("CRASH_PLAN")?;
         return match plan.as_str() {
             STATE => state::write(&root).map(|()| ExitCode::SUCCESS),
+            KEPT => kept::write(&root).map(|()| ExitCode::SUCCESS),
             UPDATE => update::play(&root),
             SYNC => sync::play(&root),
             _ => play(&root, &plan),
         };
     }
-    state_kills::compare_after_power_cut()?;
-    for name in PLANS.into_iter().chain([STATE, SYNC]) {
+    for records in &RECORDS {
+        records.compare_after_power_cut()?;
+    }
+    for name in PLANS.into_iter().chain([STATE, KEPT, SYNC]) {
         compare_flushes(name)?;
     }
     let mut hit = BTreeSet::new();
@@ -82,9 +92,11 @@ fn main() -> Result<ExitCode> {
             println!("{name}, {death:?}: killed at {points} points, all as the undisturbed run");
         }
     }
-    for death in [Death::Agent, Death::Host] {
-        let points = state_kills::kill_everywhere(death, &mut hit)?;
-        println!("{STATE}, {death:?}: killed at {points} points, all written again");
+    for records in &RECORDS {
+        for death in [Death::Agent, Death::Host] {
+            let points = records.kill_everywhere(death, &mut hit)?;
+            println!("{}, {death:?}: killed at {points} points, all written again", records.name);
+        }
     }
     places::compare(&hit)?;
     Ok(ExitCode::SUCCESS)

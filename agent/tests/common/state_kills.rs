@@ -1,4 +1,4 @@
-//! Kills what writes the state of registration and install, and has it write it again.
+//! Kills what writes records of the host, and has it write them again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,15 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use simulated_host::SimulatedSystem;
 
-use crate::{Death, STATE, scratch, start_child, state};
+use crate::{Death, scratch, start_child, state};
+
+/// Records that one life of the agent writes.
+pub(crate) struct Records {
+    /// Of that life, for `CRASH_PLAN`.
+    pub(crate) name: &'static str,
+    /// Compares what is left with what was written.
+    pub(crate) compare: fn(&Root) -> Result<()>,
+}
 
 struct Host {
     root: Root,
@@ -42,47 +50,49 @@ impl Host {
     }
 
     /// What is written is whole after a power cut.
-    fn write(&self, directory: &Path) -> Result<()> {
-        let status = start_child(directory, STATE)?.status()?;
-        ensure!(status.success(), "the state is not written: {status}");
+    fn write(&self, directory: &Path, records: &Records) -> Result<()> {
+        let status = start_child(directory, records.name)?.status()?;
+        ensure!(status.success(), "{} is not written: {status}", records.name);
         self.cut_power()?;
-        state::compare(&self.root)
+        (records.compare)(&self.root)
     }
 }
 
-pub(crate) fn compare_after_power_cut() -> Result<()> {
-    let directory = scratch()?;
-    Host::installed(directory.path())?.write(directory.path())
-}
+impl Records {
+    pub(crate) fn compare_after_power_cut(&self) -> Result<()> {
+        let directory = scratch()?;
+        Host::installed(directory.path())?.write(directory.path(), self)
+    }
 
-/// How many points there are.
-pub(crate) fn kill_everywhere(death: Death, hit: &mut BTreeSet<String>) -> Result<usize> {
-    for point in 1.. {
-        let killed = || format!("{STATE}: {death:?} killed at point {point}");
-        if !kill_once(point, death, hit).with_context(killed)? {
-            ensure!(point > 1, "{STATE} passes no failpoint");
-            return Ok(point - 1);
+    /// How many points there are.
+    pub(crate) fn kill_everywhere(&self, death: Death, hit: &mut BTreeSet<String>) -> Result<usize> {
+        for point in 1.. {
+            let killed = || format!("{}: {death:?} killed at point {point}", self.name);
+            if !self.kill_once(point, death, hit).with_context(killed)? {
+                ensure!(point > 1, "{} passes no failpoint", self.name);
+                return Ok(point - 1);
+            }
         }
+        Ok(0)
     }
-    Ok(0)
-}
 
-/// `false` when the point was never reached.
-fn kill_once(point: usize, death: Death, hit: &mut BTreeSet<String>) -> Result<bool> {
-    let directory = scratch()?;
-    let host = Host::installed(directory.path())?;
-    let log = directory.path().join("failpoints");
-    let mut child = start_child(directory.path(), STATE)?;
-    child.env("FAILPOINT_LOG", &log).env("FAILPOINT_KILL_AT", point.to_string());
-    let status = child.status()?;
-    let passed = fs::read_to_string(&log)?;
-    hit.extend(passed.lines().map(str::to_owned));
-    if status.success() {
-        return Ok(false);
+    /// `false` when the point was never reached.
+    fn kill_once(&self, point: usize, death: Death, hit: &mut BTreeSet<String>) -> Result<bool> {
+        let directory = scratch()?;
+        let host = Host::installed(directory.path())?;
+        let log = directory.path().join("failpoints");
+        let mut child = start_child(directory.path(), self.name)?;
+        child.env("FAILPOINT_LOG", &log).env("FAILPOINT_KILL_AT", point.to_string());
+        let status = child.status()?;
+        let passed = fs::read_to_string(&log)?;
+        hit.extend(passed.lines().map(str::to_owned));
+        if status.success() {
+            return Ok(false);
+        }
+        let is_killed = status.signal() == Some(Signal::SIGKILL as i32);
+        ensure!(is_killed && passed.lines().count() == point, "it ended before that failpoint: {status}");
+        host.die(death)?;
+        host.write(directory.path(), self)?;
+        Ok(true)
     }
-    let is_killed = status.signal() == Some(Signal::SIGKILL as i32);
-    ensure!(is_killed && passed.lines().count() == point, "it ended before that failpoint: {status}");
-    host.die(death)?;
-    host.write(directory.path())?;
-    Ok(true)
 }

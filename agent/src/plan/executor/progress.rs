@@ -73,8 +73,9 @@ impl PlanProgress {
         if matches!(&self.knowledge, Knowledge::Lost(lost) if lost.checksum == checksum)
             && checksum_of(&path) == checksum
         {
-            durable::remove(&path)?;
+            // The journal is the last, because without it the order cannot be repeated.
             durable::remove(&self.root.state().node_hold())?;
+            durable::remove(&path)?;
             self.knowledge = Knowledge::Known(None);
             tracing::warn!("the journal that cannot be read was removed on request of an operator");
         }
