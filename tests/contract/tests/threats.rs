@@ -71,11 +71,14 @@ fn each_attacker_has_an_outcome_for_each_aim() {
 }
 
 #[test]
-fn tests_of_the_threat_model_exist() {
-    let attackers = parse_attackers(&fs::read_to_string(checkout(PAGE)).unwrap());
-    let outcomes = attackers.iter().flat_map(|attacker| &attacker.rows).map(|(_, outcome)| outcome);
-    let tests: Vec<_> = outcomes.flat_map(|outcome| list_tests(outcome)).collect();
-    assert!(tests.len() > 50, "only {} were found", tests.len());
+fn tests_that_documents_link_to_exist() {
+    let pages = fs::read_dir(checkout("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let tests: Vec<_> = pages.flat_map(|page| list_tests(&fs::read_to_string(page).unwrap())).collect();
+    for (linked, least) in [("bad_input.rs", 1), ("rpc/tests", 20)] {
+        let found = tests.iter().filter(|(_, file)| file.contains(linked)).count();
+        assert!(found >= least, "only {found} of {linked} were found");
+    }
     let is_missing = |(name, file): &&(String, String)| {
         fs::read_to_string(checkout(file)).map_or(true, |code| !has_test(&code, name))
     };

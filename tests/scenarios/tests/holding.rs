@@ -132,7 +132,8 @@ async fn deleted_machine_finds_its_host() {
 }
 
 // Fault: a host is paused for maintenance while its pool gives hosts away.
-// Shown: reason `PoolExhausted` of the machine; its Event counts the host as paused.
+// Shown: reason `PoolExhausted` of the machine, whose Event counts the host as paused; condition `Paused` of the
+// MachineInventory, which `why` names as the cause.
 #[tokio::test(start_paused = true)]
 async fn paused_host_is_not_claimed() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -141,13 +142,35 @@ async fn paused_host_is_not_claimed() {
     world.apply_machine("m-1").await;
     world.wait_for_reason("m-1", Type::InventoryAllocated, Reason::PoolExhausted, "pool").await;
     world.expect_event("BaremetalMachine", "m-1", "PoolExhausted", "1 paused");
-    world.expect_why("baremetalmachine/m-1", Reason::PoolExhausted, "1 paused", "add a host").await;
+    world
+        .expect_why("baremetalmachine/m-1", Reason::Paused, annotation::PAUSED, "remove the annotation")
+        .await;
     set_paused(&world, "MachineInventory", "host-1", false).await;
     world.wait_running("m-1").await;
     set_paused(&world, "MachineInventory", "host-1", true).await;
     world.delete_machine("m-1").await;
     world.wait_for_reason("m-1", Type::Ready, Reason::Paused, annotation::PAUSED).await;
     set_paused(&world, "MachineInventory", "host-1", false).await;
+    world.wait_released("m-1", "host-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: a machine is paused, and then deleted.
+// Shown: condition `Paused` of the machine; its host stays its own, and is released after the pause.
+#[tokio::test(start_paused = true)]
+async fn paused_machine_keeps_its_host() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    set_paused(&world, "BaremetalMachine", "m-1", true).await;
+    world.wait_idle().await;
+    world.delete_machine("m-1").await;
+    world.advance_time(std::time::Duration::from_mins(10)).await;
+    assert!(world.inventory("host-1").unwrap().claim().is_some());
+    world
+        .expect_why("baremetalmachine/m-1", Reason::Paused, annotation::PAUSED, "remove the annotation")
+        .await;
+    set_paused(&world, "BaremetalMachine", "m-1", false).await;
     world.wait_released("m-1", "host-1").await;
     world.check_invariants().await;
 }

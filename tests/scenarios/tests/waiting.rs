@@ -52,11 +52,12 @@ async fn machines_of_a_full_pool_write_nothing() {
     let mark = world.fake.journal().mark();
     change_counts(&world, "MachineInventory", "host-2", annotation::PAUSED).await;
     let counts = world.count_requests(mark);
-    let of_pool = counts.on(Verb::Patch, "machineinventorypools/status");
+    let [of_pool, of_host] = ["machineinventorypools/status", "machineinventories/status"]
+        .map(|resource| counts.on(Verb::Patch, resource));
     assert_eq!(
-        (counts.writes, of_pool),
-        (CHANGES, CHANGES),
-        "the pool counts, and nobody else writes: {counts}"
+        (counts.writes, of_pool, of_host),
+        (2 * CHANGES, CHANGES, CHANGES),
+        "the pool counts, the host shows its pause, and nobody else writes: {counts}"
     );
     assert_eq!(count_events(&world, "BaremetalMachine"), WAITING, "no other one");
     let pool = "machineinventorypools.infrastructure.cluster.x-k8s.io";

@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 
 use super::HostRecord;
 use crate::network;
+use crate::pause;
 use crate::problem::Problem;
 
 /// Conditions that do not follow from the stored facts.
@@ -35,6 +36,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
     let stored = conditions::find_condition(inventory.conditions(), Type::Ready);
     let is_kept = stored.is_some_and(|ready| is_told(&record, &ready.reason));
     let mut updates = vec![ready_condition(&record, now), approved_condition(&record)];
+    updates.extend(record.is_paused.then(|| pause::paused_condition(true)));
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(record.install.as_ref().and_then(boot_order_condition));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
@@ -56,10 +58,11 @@ pub fn project_conditions(inventory: &mut MachineInventory, told: Told, now: Tim
         }
     }
     let generation = inventory.metadata.generation;
-    // Conditions of requests, of fields without effect and of failures that are shown alone are
-    // removed with their cause.
+    // Conditions of a pause, of requests, of fields without effect and of failures that are shown alone
+    // are removed with their cause.
     let is_shown = |kind| updates.iter().any(|update| update.kind == kind);
     let requests = [
+        (Type::Paused, record.is_paused),
         (Type::CustomPlanAccepted, record.custom_plan.is_some()),
         (
             Type::Rebooted,

@@ -1,4 +1,5 @@
 mod bounds;
+mod conditions;
 mod labels;
 
 use super::conditions::Told;
@@ -9,11 +10,9 @@ use super::*;
 use crate::plan::{PlanEnd, render};
 use crate::samples;
 use coordinator_api::conditions::{Type, find_condition};
-use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
     AgentUpdateState, AgentUpdateStatus, AllocationState, InstallState, MachineInventoryStatus,
 };
-use coordinator_api::network::{NetworkTemplate, ObservedNetwork};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
     BootOrderRefused, Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone,
@@ -147,59 +146,6 @@ fn attach_keeps_a_newer_announcement() {
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
-}
-
-#[test]
-fn gaps_of_the_platform_are_shown_alone() {
-    let with_gaps = |gaps: &[&str]| {
-        let below_minimum = gaps.iter().map(|gap| (*gap).to_owned()).collect();
-        let mut status = MachineInventoryStatus::default();
-        status.host.get_or_insert_default().hardware =
-            Some(HardwareStatus { below_minimum, ..HardwareStatus::default() });
-        with_status(status)
-    };
-    let inventory = with_gaps(&["Linux 4.18 is older than 5.8"]);
-    assert_eq!(shown(&inventory, Type::PlatformSupported, NOW), pair("False", "PlatformBelowMinimum"));
-    assert_eq!(shown(&with_gaps(&[]), Type::PlatformSupported, NOW), pair("", ""));
-}
-
-#[test]
-fn parts_of_a_network_that_are_lost_warn() {
-    let mut inventory = with_status(MachineInventoryStatus::default());
-    let part = "interface bond0: network-config has no use_carrier=0".to_owned();
-    let observed = ObservedNetwork { not_replayed: vec![part], ..ObservedNetwork::default() };
-    inventory.spec.observed_network = Some(observed);
-    assert_eq!(shown(&inventory, Type::NetworkIncomplete, NOW), pair("True", "NetworkPartsNotReplayed"));
-    project_conditions(&mut inventory, Told::Kept, NOW);
-    let found = find_condition(inventory.conditions(), Type::NetworkIncomplete).unwrap();
-    assert!(
-        found.message.contains("network: interface bond0: network-config has no use_carrier=0; next: "),
-        "{}",
-        found.message
-    );
-    let config = Some(serde_json::json!({ "version": 2 }));
-    inventory.spec.network = Some(NetworkTemplate { config, ..NetworkTemplate::default() });
-    assert_eq!(shown(&inventory, Type::NetworkIncomplete, NOW), pair("", ""), "an operator gave the network");
-    inventory.spec.network = None;
-    inventory.spec.observed_network = Some(ObservedNetwork::default());
-    assert_eq!(shown(&inventory, Type::NetworkIncomplete, NOW), pair("", ""));
-}
-
-#[test]
-fn fields_without_effect_warn_beside_ready() {
-    let mut status = MachineInventoryStatus::default();
-    attach(&mut status, Carried::default(), "replica-1", NOW);
-    let mut inventory = with_status(status);
-    assert_eq!(shown(&inventory, Type::FieldsIgnored, NOW), pair("", ""));
-    inventory.spec.machine_hash = Some("00".into());
-    inventory.spec.ip_address_claims.insert("a".into(), serde_json::json!({}));
-    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
-    project_conditions(&mut inventory, Told::Kept, NOW);
-    let found = find_condition(inventory.conditions(), Type::FieldsIgnored).unwrap();
-    assert_eq!(found.message, "spec.machineHash, spec.ipAddressClaims have no effect; next: remove them");
-    inventory.spec.machine_hash = None;
-    inventory.spec.ip_address_claims.clear();
-    assert_eq!(shown(&inventory, Type::FieldsIgnored, NOW), pair("", ""), "removed with its cause");
 }
 
 #[test]

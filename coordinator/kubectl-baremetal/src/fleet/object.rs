@@ -86,8 +86,12 @@ impl Object {
         self.data.metadata.deletion_timestamp.is_some()
     }
 
+    /// A Cluster is paused by its spec, because its annotation pauses no other object.
     pub(crate) fn is_paused(&self) -> bool {
-        self.spec()["paused"] == true
+        match self.id.kind {
+            Kind::Cluster => self.spec()["paused"] == true,
+            _ => self.data.annotations().contains_key(annotation::PAUSED),
+        }
     }
 
     pub(crate) fn created(&self) -> Option<Timestamp> {

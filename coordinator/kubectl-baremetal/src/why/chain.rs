@@ -137,7 +137,10 @@ impl Search<'_> {
             | Reason::WaitingForClusterInfrastructureReady
             | Reason::WaitingforMetal3Cluster => parts.take(1).collect(),
             Reason::BootstrapWaiting | Reason::WaitingForBootstrapData => parts.skip(1).collect(),
-            Reason::Paused => cluster.into_iter().collect(),
+            Reason::Paused => {
+                let is_paused = |id: &Id| fleet.get(id).is_some_and(Object::is_paused);
+                cluster.into_iter().chain(object.named_host()).filter(is_paused).collect()
+            }
             Reason::OwnerWaiting => cluster.filter(|id| fleet.get(id).is_none()).into_iter().collect(),
             Reason::RegistrationNotFound => registration_of(object).into_iter().collect(),
             Reason::PoolMissing
