@@ -129,6 +129,23 @@ async fn every_request_is_counted_by_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_an_opened_watch_has_an_age() {
+    for (uri, head, is_noted) in [
+        ("/api/v1/nodes?watch=true", Duration::ZERO, true),
+        ("/api/v1/nodes?watch=true", Duration::from_mins(1), false),
+        ("/api/v1/nodes", Duration::ZERO, false),
+    ] {
+        let metrics = Metrics::default();
+        let layer = DeadlineLayer { metrics: Some(metrics.clone()), ..DeadlineLayer::default() };
+        let request = Request::get(uri).body(RequestBody::empty()).unwrap();
+        let _ = layer.layer(Server { head, retry_after: None }).call(request).await;
+        let text = metrics.encode_text().unwrap();
+        let opened = "watch_opened_timestamp_seconds{resource=\"nodes\"}";
+        assert_eq!(text.contains(opened), is_noted, "{uri} {head:?}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_wait_as_the_api_server_asks() {
     const HEAD: Duration = Duration::from_secs(8);
     let date = "Wed, 25 Nov 2026 12:00:00 GMT";
