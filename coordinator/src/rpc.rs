@@ -33,6 +33,7 @@ use kube::api::Api;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
+use tokio::time::Instant;
 
 use crate::agent_file::AgentFile;
 use crate::ca::{Authority, HostKey, Peer};
@@ -42,6 +43,7 @@ use crate::lease::replica::ReplicaLife;
 use crate::metrics::Metrics;
 use crate::store;
 use crate::traces::Traces;
+use identity::Call;
 use plan_notifications::{PlanNotifications, host_key};
 use rate_limits::RateLimits;
 use registration_tokens::RegistrationTokens;
@@ -288,14 +290,22 @@ impl Context {
         self.update_status(inventory, change).await
     }
 
-    /// Converts a result for the host, and counts a refusal.
+    /// Converts a result for the host, and counts a refusal and a call above the rate of the host.
     fn to_status<T>(&self, result: Result<T, RpcError>) -> Result<T, tonic::Status> {
         result.map_err(|error| {
             if let RpcError::Refused { refusal, detail, next_action } = &error {
                 self.rejections.record_rejection(*refusal, detail, next_action);
+            } else if matches!(error, RpcError::RateLimited) {
+                self.rejections.record_limited_call();
             }
             error.into()
         })
+    }
+
+    /// Takes the token of a call from the rate of its host.
+    fn take_token(&self, host: &HostKey, call: Call) -> Result<(), RpcError> {
+        let is_taken = self.rate_limits.take_token(host, call, Instant::now());
+        if is_taken { Ok(()) } else { Err(RpcError::RateLimited) }
     }
 
     fn now(&self) -> Timestamp {

@@ -95,10 +95,14 @@ impl Requests {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             return response;
         }
-        if failure == Failure::HostRequests {
-            return Status::resource_exhausted("too many requests of this host: retry later").into_http();
-        }
-        Status::unavailable("too many requests: retry later").into_http()
+        let answer = match failure {
+            Failure::HostRequests => {
+                Status::resource_exhausted("too many requests of this host: retry later")
+            }
+            Failure::MessageTimeout => Status::unavailable("the message did not arrive in time: retry later"),
+            _ => Status::unavailable("too many requests: retry later"),
+        };
+        answer.into_http()
     }
 
     async fn limit_request(&self, request: Request<Incoming>) -> Answer {

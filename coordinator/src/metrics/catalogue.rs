@@ -102,7 +102,7 @@ pub const CONNECTION_FAILURES: Entry = Entry {
     labels: &[(
         "reason",
         "`SourceConnections`, `SourceAnonymous`, `SourceHandshakes`, `SourceRate`, `AnonymousConnections`, \
-         `HostConnections`, `SourceRequests`, `SourceRegistrations`, `HostRequests`, `MessageTimeout`, `CallTimeout` (limits, \
+         `HostConnections`, `SourceRequests`, `SourceRegistrations`, `HostRequests`, `HostCalls`, `MessageTimeout`, `CallTimeout` (limits, \
          [flags.md](flags.md)), `HelloTimeout`, `HandshakeTimeout`, `HandshakeFailed`, `NoRequest`, `Idle`, \
          `Expired`",
     )],

@@ -5,8 +5,14 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::ca::CaError;
-use crate::store::StoreError;
+use crate::store::{Class, StoreError};
 use crate::telemetry::chain;
+
+/// What the host is told of a failure of the API server, whose text is for the log alone.
+const STORE_UNREACHABLE: &str = "the coordinator cannot reach its store: retry";
+/// The same where a quota, a policy or a missing right refuses a request.
+const STORE_REFUSES: &str =
+    "the API server refuses a request of the coordinator, whose log has the reason: retry";
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +153,8 @@ impl From<RpcError> for Status {
             // The text does not name the cause, because only the coordinator is concerned.
             RpcError::Store(_) | RpcError::Sign(_) => {
                 tracing::warn!(error = chain(&error), "call failed, the host retries");
-                Self::unavailable("the coordinator cannot reach its store: retry")
+                let is_refused = matches!(&error, RpcError::Store(store) if store.class() == Class::Terminal);
+                Self::unavailable(if is_refused { STORE_REFUSES } else { STORE_UNREACHABLE })
             }
         }
     }
@@ -170,10 +177,14 @@ mod tests {
 
     #[test]
     fn internal_causes_are_not_sent() {
-        let source = kube::Error::LinesCodecMaxLineLengthExceeded;
-        let error = StoreError::request("get", "MachineInventory", "n")(source);
-        let status = Status::from(RpcError::from(error));
-        assert_eq!(status.code(), Code::Unavailable);
-        assert!(!status.message().contains("newline") && !status.message().contains("Inventory"));
+        let quota = kube::core::Status::failure("exceeded quota: tenant-a", "Forbidden").with_code(403);
+        for (source, told) in [
+            (kube::Error::LinesCodecMaxLineLengthExceeded, STORE_UNREACHABLE),
+            (kube::Error::Api(Box::new(quota)), STORE_REFUSES),
+        ] {
+            let error = StoreError::request("create", "MachineInventory", "n")(source);
+            let status = Status::from(RpcError::from(error));
+            assert_eq!((status.code(), status.message()), (Code::Unavailable, told));
+        }
     }
 }

@@ -12,7 +12,6 @@ use coordinator_core::host::HostRecord;
 use futures::stream::BoxStream;
 use kube::ResourceExt as _;
 use proto::v1alpha1 as wire;
-use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, Span};
 
@@ -50,10 +49,9 @@ impl HostService {
         let context = &self.context;
         let peer = context.to_status(authenticate_peer(&request, call, context.now()))?;
         let span = call_span(call, &peer);
-        let result = if context.rate_limits.take_token(&peer.key, call, Instant::now()) {
-            handle(context, &peer, request.into_inner()).instrument(span.clone()).await
-        } else {
-            Err(RpcError::RateLimited)
+        let result = match context.take_token(&peer.key, call) {
+            Ok(()) => handle(context, &peer, request.into_inner()).instrument(span.clone()).await,
+            Err(limited) => Err(limited),
         };
         span.in_scope(|| context.to_status(result)).map(Response::new)
     }
@@ -104,11 +102,11 @@ impl wire::host_server::Host for HostService {
         &self,
         request: Request<Streaming<wire::HostMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        let peer = self.context.to_status(authenticate_peer(&request, Call::Attach, self.context.now()))?;
-        if !self.context.rate_limits.take_token(&peer.key, Call::Attach, Instant::now()) {
-            return Err(RpcError::RateLimited.into());
-        }
-        Ok(Response::new(stream::open_stream(self.context.clone(), peer, request.into_inner())))
+        let context = &self.context;
+        let peer = context.to_status(authenticate_peer(&request, Call::Attach, context.now()))?;
+        let is_taken = context.take_token(&peer.key, Call::Attach);
+        call_span(Call::Attach, &peer).in_scope(|| context.to_status(is_taken))?;
+        Ok(Response::new(stream::open_stream(context.clone(), peer, request.into_inner())))
     }
 
     async fn report_step(

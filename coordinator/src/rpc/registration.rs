@@ -28,7 +28,6 @@ use proto::refusal::Refusal;
 use proto::{limits, v1alpha1 as wire};
 use ring::rand::SecureRandom as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 use wire::begin_request::Attestation;
@@ -358,9 +357,7 @@ impl RegistrationService {
             tpm_hash: proof::identity(&challenge.public_key),
             namespace: challenge.registration.namespace.clone(),
         };
-        if !self.context.rate_limits.take_token(&key, Call::Complete, Instant::now()) {
-            return Err(RpcError::RateLimited);
-        }
+        self.context.take_token(&key, Call::Complete)?;
         if request.boot_id.is_empty() && !challenge.is_installed {
             admission::refuse_unstated_boot(self.context.cached_inventory(&key).as_deref())?;
         }

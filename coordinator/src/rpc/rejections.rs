@@ -33,6 +33,8 @@ const WRITE_INTERVAL: Duration = Duration::from_mins(1);
 /// Metric label of TLS handshakes that fail because CA and certificate do not match. Such a host never
 /// reaches a call.
 const UNKNOWN_AUTHORITY: &str = "UnknownAuthority";
+/// Metric label of calls above the rate of their host.
+const HOST_CALLS: &str = "HostCalls";
 
 #[derive(Debug, Default)]
 struct LogState {
@@ -88,6 +90,16 @@ impl Rejections {
         self.metrics.count_connection(reason);
         if let Some(suppressed) = self.take_log_turn(reason, Instant::now()) {
             tracing::info!(reason, %remote, cause, next_action, suppressed, "connection rejected or closed");
+        }
+    }
+
+    /// Counts a call above the rate of its host, and logs it at a bounded rate. The span of the log line
+    /// names the host.
+    pub fn record_limited_call(&self) {
+        self.metrics.count_connection(HOST_CALLS);
+        if let Some(suppressed) = self.take_log_turn(HOST_CALLS, Instant::now()) {
+            let next_action = "none when it is once; else see the log of the agent";
+            tracing::info!(reason = HOST_CALLS, next_action, suppressed, "call rejected");
         }
     }
 

@@ -10,7 +10,7 @@ use wire::host_message::Message;
 use wire::step_report::Outcome;
 
 use super::world::{self, Link, World, refusal, short};
-use super::{Stream, attached, condition, pair, requests};
+use super::{Stream, attach_to, attached, condition, pair, requests};
 use crate::rpc::SessionTiming;
 
 fn clean(generation: u64) -> (Plan, Secret) {
@@ -109,7 +109,7 @@ async fn plan_end_costs_two_writes() {
 #[tokio::test]
 async fn restored_inventory_asks_for_a_new_statement() {
     let world = World::start().await;
-    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    let (host, chain, mut link, mut stream) = attached(&world).await;
     world.announce("m-a", &clean(1));
     let plan = next_plan(&mut stream).await;
     for step in 0..plan.steps.len() {
@@ -122,6 +122,8 @@ async fn restored_inventory_asks_for_a_new_statement() {
     assert_eq!(ended.code(), tonic::Code::Aborted, "{ended:?}");
     let carried = &world.inventory("m-a").unwrap()["status"]["host"]["carried"];
     assert!(carried.is_null(), "what the host stated before the plan was recorded: {carried}");
+    let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 // Fault: a host reports a step of an older plan.

@@ -6,7 +6,7 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
-use super::world::{Host, INVENTORIES, Link, World, refusal};
+use super::world::{Host, INVENTORIES, Link, World, expect_console, refusal};
 use super::{Stream, attach_to, attached, condition, pair, requests};
 use crate::ca::{Authority, Role};
 
@@ -39,7 +39,7 @@ async fn new_host_costs_three_writes() {
 }
 
 // Fault: the coordinator dies between two writes of a registration.
-// Shown: nothing: the host registers again.
+// Shown: nothing: the host registers again, and goes on with `Installing`.
 #[tokio::test]
 async fn registration_repairs_what_a_crash_left() {
     for (name, broken) in [
@@ -56,6 +56,7 @@ async fn registration_repairs_what_a_crash_left() {
         let inventory = world.inventory("m-a").unwrap();
         assert_eq!(inventory["status"]["plan"]["secretRef"]["name"], "m-a", "{name}");
         assert!(world.secret("m-a").is_some(), "{name}");
+        world.expect_why("machineinventory/m-a", "Installing", "writes the system", "none").await;
     }
 }
 
@@ -213,7 +214,7 @@ async fn lost_key_is_replaced_only_before_install() {
 }
 
 // Fault: the token was changed while hosts were away for longer than their certificates live.
-// Shown: nothing: a known key registers without it.
+// Shown: nothing: a known key registers without it, and goes on with `Installing`.
 #[tokio::test]
 async fn known_key_needs_no_token() {
     let world = World::start().await;
@@ -224,6 +225,7 @@ async fn known_key_needs_no_token() {
     world.settled("m-a").await;
     let again = world.connect(None).await.register(&host, "rotated").await.unwrap();
     assert!(matches!(again.next, Some(wire::complete_response::Next::Install(_))));
+    world.expect_why("machineinventory/m-a", "Installing", "writes the system", "none").await;
     let mut thief = world.connect(None).await;
     let nonce = thief.begin(&host, "rotated").await.unwrap();
     let mut request = host.complete(&nonce, &thief.exporter);
@@ -288,14 +290,15 @@ async fn plan_secret_of_another_host_is_emptied() {
 }
 
 // Fault: a host shows a certificate of another CA.
-// Shown: a log line that names the address; the TLS handshake fails.
+// Shown: metric by reason, and a log line that names the address; the TLS handshake fails.
 #[tokio::test]
 async fn other_authorities_are_refused() {
     let world = World::start().await;
     let other = Authority::generate(jiff::Timestamp::now()).unwrap();
     let host = Host::new("a");
     assert!(world.try_connect(&other, 0, None).await.is_err(), "another authority");
-    world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 1")).await;
+    world.expect_metric("refusals", "UnknownAuthority").await;
+    assert!(world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 1"));
     let chain = host.certificate(&other, Role::Installed);
     let refused = match world.try_connect(&world.authority, 0, Some((&host, &chain))).await {
         // TLS 1.3 reports a refused certificate after the client's handshake.
@@ -386,7 +389,7 @@ async fn platform_below_the_minimum_is_told() {
 }
 
 // Fault: a host reports without a pause.
-// Shown: a metric; what is above the limit is refused.
+// Shown: metric by reason; what is above the limit is refused.
 #[tokio::test]
 async fn reports_of_one_host_are_limited() {
     let world = World::start().await;
@@ -400,6 +403,7 @@ async fn reports_of_one_host_are_limited() {
         codes.len() >= 6 && codes.iter().all(|code| *code == tonic::Code::ResourceExhausted),
         "{codes:?}"
     );
+    world.expect_metric("connection_failures", "HostCalls").await;
 }
 
 #[tokio::test]
@@ -417,7 +421,7 @@ async fn replicas_that_start_together_share_one_authority() {
 }
 
 // Fault: a registration is paused while hosts boot its seed ISO.
-// Shown: the log; new hosts ask again, and known hosts go on.
+// Shown: host console; new hosts ask again, and known hosts go on.
 #[tokio::test]
 async fn paused_registration_admits_no_new_host() {
     let world = World::start().await;
@@ -437,6 +441,7 @@ async fn paused_registration_admits_no_new_host() {
     world.until(seen).await;
     let refused = world.connect(None).await.register(&new, "token").await.unwrap_err();
     assert_eq!((refused.code(), refusal(&refused)), (tonic::Code::Unavailable, None), "{refused:?}");
+    expect_console(&refused, "MachineRegistration token is paused");
     assert!(world.inventory("m-b").is_none());
     world.connect(None).await.register(&known, "token").await.unwrap();
     world.fake.edit(name, |registration| registration["metadata"]["annotations"] = json!({}));

@@ -192,7 +192,8 @@ fn classify(result: Result<(), tonic::Status>) -> Answer {
 
 // Fault: a host without certificate, of another role, of another host, expired, deleted, quarantined, not approved,
 // shut out, with the certificate of another CA or with a relayed handshake makes every call.
-// Shown: host console with the refusal; a host reports of itself alone.
+// Shown: host console: `RoleNotAllowed`, `InventoryGone`, `Quarantined`, `ApprovalPending`, `Revoked` or `BadProof`; a
+// host reports of itself alone.
 #[tokio::test]
 async fn every_caller_may_call_what_its_row_says() {
     for caller in Caller::VARIANTS.iter().copied() {
@@ -230,7 +231,7 @@ async fn live_system_may_not_attach() {
 
 /// The word of the live system alone never makes a host an installed one.
 // Fault: a live system claims to be installed.
-// Shown: it gets no certificate for plans.
+// Shown: host console: `RoleNotAllowed`, because it gets no certificate for plans.
 #[tokio::test]
 async fn installed_role_needs_the_install_and_another_boot() {
     use wire::install_report::Outcome;
@@ -254,6 +255,10 @@ async fn installed_role_needs_the_install_and_another_boot() {
         world.settled("m-a").await;
         let chain = live.renew(&host, boot_id).await.unwrap();
         assert_eq!(Host::peer(&chain).role, want, "{name}");
+        let answer =
+            world.connect(Some((&host, &chain))).await.report_step(wire::StepReport::default()).await;
+        let of_role = if want == Role::Live { Refusal::RoleNotAllowed } else { Refusal::StalePlan };
+        assert_eq!(refusal(&answer.unwrap_err()), Some(of_role), "{name}");
     }
     // The key that replaces the one shown: nothing is refused before it was used.
     let next = Host::peer(&live.renew(&Host::new("b"), "boot-1").await.unwrap());

@@ -7,7 +7,7 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
-use super::world::{Host, INVENTORIES, World, refusal, short};
+use super::world::{Host, INVENTORIES, World, expect_console, refusal, short};
 use super::{assert_refused, attach_to, attached, condition, installed, pair, requests, session};
 use crate::lease::replica::ReplicaLife;
 use crate::rpc::SessionTiming;
@@ -168,6 +168,7 @@ async fn dead_replica_holds_no_session() {
     let (host, chain, _link, _stream) = attached(&world).await;
     world.lives.lock().unwrap().insert("coordinator-0".into(), ReplicaLife::Dead);
     let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-2").await;
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 // Fault: a replica dies, and the API server that told so dies with it.
@@ -186,6 +187,7 @@ async fn unknown_replica_quarantines_no_host() {
     assert_eq!(world.spent().await.writes, 0, "neither a mark nor a session");
     world.lives.lock().unwrap().insert("coordinator-0".into(), ReplicaLife::Dead);
     let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-2").await;
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 // Fault: the watch of MachineInventories is silent while a host comes and goes.
@@ -206,6 +208,7 @@ async fn session_ends_beside_a_silent_watch() {
     let mut link = world.connect_to(1, Some((&host, &chain))).await;
     let _stream = link.attach(Host::hello("boot-2")).await.unwrap();
     world.until(|| session(&world)["bootId"] == "boot-2").await;
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 // Fault: the watch of MachineInventories is silent while a host gets a duty for a load balancer and reports it.
@@ -229,6 +232,7 @@ async fn duty_is_reported_beside_a_silent_watch() {
             host["loadBalancer"]["state"]["isHolder"] == true
         })
         .await;
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 // Fault: the end of a session was not recorded.
@@ -247,6 +251,7 @@ async fn open_session_without_stream_ends() {
     world.until(|| session(&world)["ended"].is_string()).await;
     let spent = world.spent().await;
     assert_eq!(requests(&spent), (1, 1), "the cache shows the session: {spent}");
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 #[tokio::test]
@@ -303,6 +308,7 @@ async fn session_end_is_retried_until_recorded() {
     world.until(|| session(&world)["ended"].is_string()).await;
     assert_eq!(fault.times_met(), 2);
     world.until(|| world.context().sessions.pending_ends() == 0).await;
+    world.expect_nothing("machineinventory/m-a").await;
 }
 
 #[tokio::test]
@@ -354,6 +360,7 @@ async fn expired_certificate_ends_the_stream() {
     freeze(not_after);
     let refused = link.report_observed(Host::network("192.0.2.1/24")).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unauthenticated, "a call on the open connection");
+    expect_console(&refused, "the client certificate has expired");
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ use registrations::create_registrations;
 
 pub(super) use host::Host;
 pub(super) use link::Link;
+pub(super) use seen::expect_console;
 
 /// What every replica serves to hosts.
 pub(super) const AGENT: &[u8] = b"baremetal-agent-version:0.2.0:x86_64;";

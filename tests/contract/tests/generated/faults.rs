@@ -7,7 +7,7 @@
 //! ```
 //!
 //! If a row of [`SOURCES`] demands so, a test looks at its fault as an operator does: the test, or a
-//! function of its file that the test calls, has an `expect_why`, `expect_nothing` or `expect_event`.
+//! function of its file that the test calls, has a call of [`LOOKS`] or of [`OTHER_LOOKS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,18 +22,16 @@ use proto::refusal::Refusal;
 use super::reference::{code, header, table};
 use super::{checkout, committed};
 
-/// The faults that a test has to look at through `why` and `describe`.
+/// The faults that a test has to look at as an operator does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Demand {
     Every,
-    /// Faults that a condition or an Event shows.
-    OfObjects,
     No,
 }
 
 /// Directories of tests that play faults, with a title and a demand.
 const SOURCES: [(&str, &str, Demand); 10] = [
-    ("coordinator/src/rpc/tests", "Hosts that call the coordinator", Demand::OfObjects),
+    ("coordinator/src/rpc/tests", "Hosts that call the coordinator", Demand::Every),
     ("coordinator/src/controllers/seed_image", "Replicas that serve seed images", Demand::No),
     ("tests/scenarios/tests", "The whole system, in one process", Demand::Every),
     ("tests/swtpm/tests", "Hosts with real TPMs in software", Demand::No),
@@ -56,6 +54,10 @@ const LOOKS: [(&str, &str, &str); 3] = [
     ("expect_event(", "describe", ""),
 ];
 
+/// Functions by which a test looks at what the API does not show.
+const OTHER_LOOKS: [(&str, &str); 3] =
+    [("expect_metric(", "metric"), ("expect_console(", "host console"), ("expect_404(", "HTTP status")];
+
 struct Fault {
     what: String,
     shown: String,
@@ -74,7 +76,7 @@ fn faults_are_documented() {
         assert!(!faults.is_empty(), "no fault in {directory}");
         let _ = write!(text, "\n## {title}\n\nTests in `{directory}`.\n");
         for fault in &faults {
-            let is_seen = !fault.seen.is_empty() || !is_demanded(fault, demand);
+            let is_seen = !fault.seen.is_empty() || demand == Demand::No;
             assert!(is_seen, "{} does not look at its fault as an operator does", fault.test);
         }
         if demand == Demand::No {
@@ -105,14 +107,6 @@ fn reasons_that_ask_for_action_are_looked_at() {
     let reasons = Reason::all().filter(is_asking).map(Reason::as_str);
     let missing: Vec<_> = reasons.filter(|reason| !words.contains(reason)).collect();
     assert!(missing.is_empty(), "no test looks at {missing:?} by `why`");
-}
-
-fn is_demanded(fault: &Fault, demand: Demand) -> bool {
-    match demand {
-        Demand::Every => true,
-        Demand::OfObjects => ["condition", "Event"].iter().any(|place| fault.shown.contains(place)),
-        Demand::No => false,
-    }
 }
 
 fn read_directory(directory: &Path, prefix: &str, demand: Demand, faults: &mut Vec<Fault>) {
@@ -183,6 +177,9 @@ fn list_looks(bodies: &[&str], shown: &str) -> String {
             looks.insert(format!("{}{answer}", code(&format!("{command} {kind}"))));
         }
     }
+    let is_called = |call: &str| bodies.iter().any(|body| body.contains(call));
+    looks
+        .extend(OTHER_LOOKS.iter().filter(|(call, _)| is_called(call)).map(|(_, place)| (*place).to_owned()));
     let codes = list_codes(shown);
     let refused = Refusal::ALL.iter().map(|refusal| refusal.code()).filter(|code| codes.contains(code));
     looks.extend(refused.map(|refusal| format!("answer {}", code(refusal))));

@@ -14,24 +14,20 @@ use crate::rpc::identity::Call;
 use crate::telemetry::chain;
 
 impl Attachment {
-    fn take_token(&self, call: Call) -> bool {
-        self.context.rate_limits.take_token(&self.peer().key, call, Instant::now())
-    }
-
-    fn take_report_token(&self) -> Result<(), RpcError> {
-        if self.take_token(Call::Acknowledge) { Ok(()) } else { Err(RpcError::RateLimited) }
+    fn take_token(&self, call: Call) -> Result<(), RpcError> {
+        self.context.take_token(&self.peer().key, call)
     }
 
     pub(super) async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
-        if !self.take_token(Call::Message) {
-            return Err(RpcError::RateLimited);
-        }
+        self.take_token(Call::Message)?;
         match message.message {
             Some(host_message::Message::Acknowledgement(acknowledgement)) => {
-                self.take_report_token()?;
+                self.take_token(Call::Acknowledge)?;
                 reports::record_acknowledgement(&self.context, &self.statement.peer, acknowledgement).await
             }
-            Some(host_message::Message::Progress(_)) if !self.take_token(Call::ReportProgress) => Ok(()),
+            Some(host_message::Message::Progress(_)) if self.take_token(Call::ReportProgress).is_err() => {
+                Ok(())
+            }
             Some(host_message::Message::Progress(progress)) => {
                 let key = &self.peer().key;
                 let plan = self.context.running_plans.find_plan(key, &progress.plan_id, progress.generation);
@@ -41,15 +37,15 @@ impl Attachment {
                 Ok(())
             }
             Some(host_message::Message::LoadBalancer(state)) => {
-                self.take_report_token()?;
+                self.take_token(Call::Acknowledge)?;
                 reports::record_load_balancer(&self.context, &self.statement.peer, &state).await
             }
             Some(host_message::Message::SettingsRefusal(refusal)) => {
-                self.take_report_token()?;
+                self.take_token(Call::Acknowledge)?;
                 settings::record_refusal(&self.context, &self.statement, refusal).await
             }
             Some(host_message::Message::AgentUpdate(state)) => {
-                self.take_report_token()?;
+                self.take_token(Call::Acknowledge)?;
                 self.agent_updates.note_state(state);
                 Ok(())
             }

@@ -117,6 +117,11 @@ impl Link {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// Asserts that the answer for a path is that nothing is there.
+    pub(in crate::rpc::tests) async fn expect_404(&mut self, path: &str) {
+        assert_eq!(self.get(path).await, (404, String::new()), "{path}");
+    }
+
     /// Starts a call and sends a part of its message. The message ends when the sender is dropped. The
     /// coordinator has the headers of the call afterwards, because it has answered a later request.
     pub(in crate::rpc::tests) async fn start_message(

@@ -1,9 +1,10 @@
-//! What an operator sees: the answer of `kubectl baremetal why`, and the Events that
-//! `kubectl describe` shows.
+//! What an operator sees: the answer of `kubectl baremetal why`, the Events that
+//! `kubectl describe` shows, metrics, and what the coordinator tells the host.
 
 use std::time::Duration;
 
 use coordinator_api::conditions::set_conditions;
+use coordinator_api::explain::Attention;
 use coordinator_api::registration::MachineRegistration;
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
@@ -60,6 +61,17 @@ impl World {
         }
     }
 
+    /// Waits until `why KIND/NAME` says that nothing is in the way.
+    pub(in crate::rpc::tests) async fn expect_nothing(&self, object: &str) {
+        self.until(|| self.why(object).attention == Attention::None).await;
+    }
+
+    /// Waits until a scrape of the metrics counts this reason.
+    pub(in crate::rpc::tests) async fn expect_metric(&self, name: &str, reason: &str) {
+        let counted = format!("_{name}_total{{reason=\"{reason}\"}}");
+        self.until(|| self.metrics().contains(&counted)).await;
+    }
+
     /// Asserts that `kubectl describe KIND NAME` shows an Event with this reason, and with
     /// these words of its cause and action.
     pub(in crate::rpc::tests) async fn expect_event(
@@ -76,6 +88,11 @@ impl World {
         };
         assert!(about.iter().any(is_it), "no Event {reason} of {kind} {name} with {words:?}: {about:#?}");
     }
+}
+
+/// Asserts that the agent has these words for the console of its host.
+pub(in crate::rpc::tests) fn expect_console(answer: &tonic::Status, words: &str) {
+    assert!(answer.message().contains(words), "no {words:?} in {answer:?}");
 }
 
 fn parse(object: Value) -> DynamicObject {
