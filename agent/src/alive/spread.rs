@@ -35,7 +35,7 @@ pub(super) const MARK: u32 = 0x1000;
 /// The priority is just before IPVS at the same hook (98 and 99).
 const BEFORE_IPVS: u32 = 97;
 
-/// The rules that the kernel has.
+/// Rules that the kernel was given.
 pub struct Applied {
     rules: String,
     at: Instant,
@@ -50,9 +50,9 @@ fn serves_alone(cause: &str) -> Failure {
     )
 }
 
-/// `applied` are the rules that this process gave the kernel. They are given again if they differ, if
-/// another program has removed their table, and each minute, because it may have changed the table; not at
-/// each call, because the kernel announces each address and link of the node.
+/// Makes the kernel spread connections. `applied` are the rules that this process gave it. They are given
+/// again if they differ, if another program has removed their table, and each minute, because it may have
+/// changed the table; not at each call, because the kernel announces each address and link of the node.
 pub async fn prepare_kernel(root: &Root, duty: &Duty, applied: &mut Option<Applied>) -> Result<(), Failure> {
     let table = root.join("/proc/net/ip_vs");
     if !table.exists() {

@@ -1,5 +1,5 @@
-//! What an installed host keeps beside its plans, written in one process and read in another after a
-//! power cut.
+//! Records that an installed host keeps beside its plans, written in one process and read in another after
+//! a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ const PROGRAM: &[u8] = b"this agent";
 
 /// Writes each record, and ends those that have an end.
 pub(crate) fn write(root: &Root) -> Result<()> {
-    // The first, because a damaged journal keeps the node from its start.
+    // The journal comes first, because a damaged one keeps the node from its start.
     forget_journal(root)?;
     write_duty(root)?;
     mark_node(root, "boot-1")?;

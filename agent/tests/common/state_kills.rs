@@ -15,7 +15,7 @@ use crate::{Death, scratch, start_child, state};
 
 /// Records that one life of the agent writes.
 pub(crate) struct Records {
-    /// Of that life, for `CRASH_PLAN`.
+    /// The value of `CRASH_PLAN` for that life.
     pub(crate) name: &'static str,
     /// Compares what is left with what was written.
     pub(crate) compare: fn(&Root) -> Result<()>,

@@ -50,14 +50,22 @@ fn name_defaults(schema: &mut JSONSchemaProps) {
             let description = field.description.get_or_insert_default();
             *description = format!("{description} Default: {text}.");
         }
-        name_defaults(field);
     }
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        name_defaults(items);
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        name_defaults(values);
-    }
+    parts(schema).for_each(name_defaults);
+}
+
+/// The schemas of fields, of elements of a list, and of values of a map.
+fn parts(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    let fields = schema.properties.iter_mut().flat_map(|fields| fields.values_mut());
+    let elements = match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(elements)) => Some(&mut **elements),
+        _ => None,
+    };
+    let values = match &mut schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(&mut **values),
+        _ => None,
+    };
+    fields.chain(elements).chain(values)
 }
 
 /// Adds the labels for Cluster API, and to descriptions the defaults. A kind has the description of its
@@ -143,10 +151,7 @@ fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
     if schema.type_.as_deref() == Some("object") && schema.additional_properties.is_none() {
         schema.x_kubernetes_preserve_unknown_fields = Some(true);
     }
-    schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).for_each(keep_unknown_fields);
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        keep_unknown_fields(items);
-    }
+    parts(schema).for_each(keep_unknown_fields);
 }
 
 /// A definition as YAML.

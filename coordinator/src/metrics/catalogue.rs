@@ -102,9 +102,9 @@ pub const CONNECTION_FAILURES: Entry = Entry {
     labels: &[(
         "reason",
         "`SourceConnections`, `SourceAnonymous`, `SourceHandshakes`, `SourceRate`, `AnonymousConnections`, \
-         `HostConnections`, `SourceRequests`, `SourceRegistrations`, `HostRequests`, `HostCalls`, `MessageTimeout`, `CallTimeout` (limits, \
-         [flags.md](flags.md)), `HelloTimeout`, `HandshakeTimeout`, `HandshakeFailed`, `NoRequest`, `Idle`, \
-         `Expired`",
+         `HostConnections`, `SourceRequests`, `SourceRegistrations`, `HostRequests`, `HostCalls`, \
+         `MessageTimeout`, `CallTimeout` (limits, [flags.md](flags.md)), `HelloTimeout`, `HandshakeTimeout`, \
+         `HandshakeFailed`, `NoRequest`, `Idle`, `Expired`",
     )],
     meaning: "connections that were rejected or closed, requests that were rejected",
 };

@@ -8,9 +8,9 @@ use crate::ca::CaError;
 use crate::store::{Class, StoreError};
 use crate::telemetry::chain;
 
-/// What the host is told of a failure of the API server, whose text is for the log alone.
+/// The answer to the host if the API server fails, because the text of the failure is for the log alone.
 const STORE_UNREACHABLE: &str = "the coordinator cannot reach its store: retry";
-/// The same where a quota, a policy or a missing right refuses a request.
+/// The answer if a quota, a policy or a missing right refuses a request.
 const STORE_REFUSES: &str =
     "the API server refuses a request of the coordinator, whose log has the reason: retry";
 

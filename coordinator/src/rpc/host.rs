@@ -104,8 +104,8 @@ impl wire::host_server::Host for HostService {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let context = &self.context;
         let peer = context.to_status(authenticate_peer(&request, Call::Attach, context.now()))?;
-        let is_taken = context.take_token(&peer.key, Call::Attach);
-        call_span(Call::Attach, &peer).in_scope(|| context.to_status(is_taken))?;
+        let span = call_span(Call::Attach, &peer);
+        span.in_scope(|| context.to_status(context.take_token(&peer.key, Call::Attach)))?;
         Ok(Response::new(stream::open_stream(context.clone(), peer, request.into_inner())))
     }
 

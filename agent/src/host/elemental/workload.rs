@@ -82,8 +82,8 @@ pub(super) async fn remove_workload(root: &Root) -> Result<Output, CommandError>
     Ok(Output(output))
 }
 
-/// One command deletes all tasks, and one all containers, because a command for each of some hundred takes
-/// the time of all.
+/// All tasks are deleted by one command, and all containers by another one, so that their number does not
+/// multiply the deadline of a runtime that hangs.
 async fn remove_by_ctr(client: &Client, output: &mut String) {
     for (list, delete) in [
         (&["tasks", "list", "--quiet"], &["tasks", "delete", "--force"][..]),

@@ -175,6 +175,7 @@ async fn half_a_message_is_waited_for_briefly() {
     expect_console(&refused, "the message did not arrive in time");
     assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
     world.expect_metric("connection_failures", "MessageTimeout").await;
+    assert!(world.metrics().contains("connection_failures_total{reason=\"MessageTimeout\"} 1"));
 }
 
 /// What cannot be replayed is left out, and the log names it.
