@@ -1,6 +1,7 @@
 //! Base images: fetched from servers that fail, redirect or are slow, compared
 //! with their digest, and evicted.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,32 +77,39 @@ async fn redirection_to_an_internal_address_is_refused() {
     assert!(!shown.contains("127.0.0") && shown.contains("coordinator's log"), "{shown}");
 }
 
+/// A server whose bases never end, and the number of requests that it has taken.
+async fn endless_server() -> (String, tokio::sync::watch::Receiver<usize>) {
+    let (taken, requests) = tokio::sync::watch::channel(0);
+    let drip = async move || {
+        taken.send_modify(|count| *count += 1);
+        axum::body::Body::from_stream(futures::stream::pending::<Result<axum::body::Bytes, Infallible>>())
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(drip)).await });
+    (format!("http://{address}"), requests)
+}
+
 #[tokio::test]
 async fn slow_bases_of_a_namespace_hold_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
-    let server = odd_server(by_hand()).await;
-    let fetch = async |namespace: &str, path: String| {
-        let base_image = Some(format!("{server}/{path}"));
-        let mut seed = SeedImage::new("hosts", SeedImageSpec { base_image, ..SeedImageSpec::default() });
+    let (server, (slow_server, mut requests)) = (odd_server(by_hand()).await, endless_server().await);
+    let fetch = async |namespace: &str, base: String| {
+        let mut seed =
+            SeedImage::new("hosts", SeedImageSpec { base_image: Some(base), ..SeedImageSpec::default() });
         seed.metadata.namespace = Some(namespace.to_owned());
         images.fetch_image(Wanted::of(&seed), Base::Kept, None).await
     };
-    let slow = async {
-        let dripping = (0..16).map(|number| fetch("a", format!("drip.iso?{number}")));
-        futures::future::join_all(dripping).await
-    };
-    let queued = async {
-        tokio::task::yield_now().await;
-        fetch("a", "moved.iso".to_owned()).await
-    };
-    let honest = async {
-        tokio::task::yield_now().await;
-        tokio::task::yield_now().await;
-        fetch("b", "moved.iso".to_owned()).await
-    };
+    let dripping = (0..16).map(|number| fetch("a", format!("{slow_server}/{number}.iso")));
+    let mut slow = std::pin::pin!(futures::future::join_all(dripping));
+    tokio::select! {
+        _ = &mut slow => panic!("a base that never ends has arrived"),
+        all = requests.wait_for(|taken| *taken == 16) => drop(all.unwrap()),
+    }
+    let queued = fetch("a", format!("{server}/moved.iso"));
+    let honest = fetch("b", format!("{server}/moved.iso"));
     let first = tokio::select! {
-        biased;
         _ = slow => "slow",
         _ = queued => "queued",
         fetched = honest => if fetched.is_ok() { "honest" } else { "refused" },
