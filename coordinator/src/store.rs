@@ -171,6 +171,19 @@ pub(crate) async fn patch<K: Object>(
     written.map_err(StoreError::request(verb, kind_name::<K>(), &name))
 }
 
+/// Asks the API server whether `object` is as it was read. A cache may be behind by any time, and no host
+/// is given or taken by what its owner wanted then.
+///
+/// # Errors
+/// [`StoreError::Changed`] if the object has changed, or is gone.
+pub(crate) async fn check_unchanged<K: Object>(client: &Client, object: &K) -> Result<(), StoreError> {
+    let (kind, name) = (kind_name::<K>(), object.name_any());
+    let api: Api<K> = open_api(client, object);
+    let found = api.get_opt(&name).await.map_err(StoreError::request("get", kind, &name))?;
+    let is_same = found.is_some_and(|found| found.resource_version() == object.resource_version());
+    if is_same { Ok(()) } else { Err(StoreError::Changed { kind, name }) }
+}
+
 fn with_finalizer(finalizers: &[String], name: &str) -> Vec<String> {
     let mut finalizers = without_finalizer(finalizers, name);
     finalizers.push(name.to_owned());

@@ -6,7 +6,8 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::SessionStatus;
 use coordinator_api::names::annotation;
 use fake_apiserver::{End, Matching};
-use scenarios::World;
+use scenarios::{NAMESPACE, World};
+use serde_json::json;
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
@@ -95,5 +96,96 @@ async fn leases_of_dead_replicas_are_collected() {
     world.advance_time(Duration::from_mins(10)).await;
     assert_eq!(leases(&world), [own]);
     world.expect_nothing("machineinventory/host-1").await;
+    world.check_invariants().await;
+}
+
+/// The watches of the replica `second` for `kind` stand still from now on.
+fn hold_back(world: &World, kind: &str) {
+    world.fake.faults().lag_of_kind("second", kind, Duration::from_hours(1));
+}
+
+/// The replica that is behind leads alone, for a while.
+async fn lead_behind(world: &World) {
+    world.kill_coordinator("coordinator");
+    world.advance_time(Duration::from_mins(10)).await;
+}
+
+/// A host of Metal3, and two replicas.
+async fn metal3_world() -> World {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.start_coordinator("second");
+    world.wait_idle().await;
+    world
+}
+
+// Fault: a replica that has not seen the `spec.image` of a BareMetalHost, nor its machine, becomes leader.
+// Shown: nothing: the API server is asked, and the host keeps its node.
+#[tokio::test(start_paused = true)]
+async fn leader_with_old_hosts_cleans_no_node() {
+    let world = metal3_world().await;
+    hold_back(&world, "baremetalhosts");
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    lead_behind(&world).await;
+    assert_eq!(world.plans().len(), 1, "{:?}", world.plans());
+    world.fake.faults().clear();
+    world.wait_idle().await;
+    assert_eq!(world.host_state("bmh-host-1"), "provisioned");
+    world.expect_nothing("metal3machine/m-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: a replica that has not seen the deletion of a BaremetalMachine becomes leader when its host is free.
+// Shown: nothing: the API server is asked, and the host stays free for others.
+#[tokio::test(start_paused = true)]
+async fn leader_with_old_machines_claims_for_no_ghost() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.start_coordinator("second");
+    world.apply_bare_machine("m-1", "pool", "v1").await;
+    let is_claimed = |world: &World| world.inventory("host-1").unwrap().claim().is_some();
+    world.wait_until("the host is claimed", is_claimed).await;
+    world.wait_idle().await;
+    hold_back(&world, "baremetalmachines");
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    lead_behind(&world).await;
+    assert!(world.is_available("host-1"), "{}", world.dump());
+    world.expect_nothing("machineinventory/host-1").await;
+    world.fake.faults().clear();
+    world.apply_machine("m-2").await;
+    world.wait_running("m-2").await;
+    world.check_invariants().await;
+}
+
+// Fault: a replica still sees a Metal3Machine in deletion, whose host another one of the same name has now.
+// Shown: nothing: the API server is asked, and the host keeps its node.
+#[tokio::test(start_paused = true)]
+async fn leader_with_old_deletions_takes_no_host() {
+    let mut world = metal3_world().await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    world.host_mut("host-1").power_off();
+    world.begin_metal3_deletion("m-1").await;
+    world.advance_time(Duration::from_mins(1)).await;
+    for kind in ["machines", "metal3machines"] {
+        hold_back(&world, kind);
+    }
+    world.host_mut("host-1").power_on();
+    world.wait_until("the machine is gone", |world| world.metal3_machine("m-1").is_none()).await;
+    world.fake.take_out("machines.cluster.x-k8s.io", NAMESPACE, "m-1");
+    world.delete_if_there("Secret", "m-1-bootstrap").await;
+    world.wait_idle().await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    let plans = world.plans().len();
+    lead_behind(&world).await;
+    assert_eq!(world.plans().len(), plans, "{:?}", world.plans());
+    world.fake.faults().clear();
+    world.wait_idle().await;
+    world.wait_metal3_ready("m-1").await;
+    assert_eq!(world.host_state("bmh-host-1"), "provisioned");
+    world.expect_nothing("metal3machine/m-1").await;
     world.check_invariants().await;
 }

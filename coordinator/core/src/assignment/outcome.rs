@@ -72,6 +72,17 @@ pub enum Effect {
     RemoveFinalizer,
 }
 
+impl Effect {
+    /// Tells whether the effect gives the host away, takes it, or has it executed something. The view of
+    /// the machine may be older than that of its host, so that the machine is read again before.
+    pub const fn needs_fresh_demand(&self) -> bool {
+        matches!(
+            self,
+            Self::Claim { .. } | Self::Adopt { .. } | Self::Assign(_) | Self::Release | Self::Abandon { .. }
+        )
+    }
+}
+
 /// A plan that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {

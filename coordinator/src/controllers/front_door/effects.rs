@@ -14,7 +14,7 @@ use super::{FrontDoor, Gathered, ReadSecrets};
 use crate::controllers::context::Context;
 use crate::controllers::plans::{describe_release, write_plan};
 use crate::key::Key;
-use crate::store::{StoreError, bootstrap_secret, host, machine};
+use crate::store::{StoreError, bootstrap_secret, check_unchanged, host, machine};
 use crate::telemetry::chain;
 
 /// Shows the allocation state of the host, then applies the effect. No decision has a state for the
@@ -44,6 +44,9 @@ async fn apply_effect<K: FrontDoor>(
     read: &ReadSecrets,
 ) -> Result<(), StoreError> {
     let client = &context.client;
+    if effect.needs_fresh_demand() {
+        check_unchanged(client, machine).await?;
+    }
     match (effect, gathered.inventory.as_deref()) {
         (Effect::Choose { host }, _) => machine::choose(client, machine, &gathered.demand, host).await,
         (Effect::ProtectMachine, _) => machine::protect(client, machine).await,

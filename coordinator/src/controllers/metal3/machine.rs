@@ -237,6 +237,7 @@ async fn apply_step(
         }
         Step::ChangeHost { change, event } => {
             let Some(host) = gathered.host.as_deref() else { return Ok(None) };
+            store::check_unchanged(client, machine).await?;
             store::patch(client, host, "change", change.clone()).await?;
             let note = format!("BareMetalHost {}", host.name_any());
             context.events.publish(machine, *event, &note);
