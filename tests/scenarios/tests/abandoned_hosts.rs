@@ -43,6 +43,26 @@ async fn abandoned_host_is_cleaned_when_it_returns() {
     world.check_invariants().await;
 }
 
+// Fault: an operator gives a host up by its own annotation, while its machine waits for its clean.
+// Shown: condition `Ready` of the MachineInventory: `Abandoned`; the machine is removed.
+#[tokio::test(start_paused = true)]
+async fn machine_of_a_host_given_up_goes() {
+    let mut world = running().await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    world.wait_for_reason("m-1", Type::PlanApplied, Reason::HostUnreachable, "release-without-clean").await;
+    let now = world.now().to_string();
+    let given_up = json!({ "metadata": { "annotations": { annotation::ABANDONED: now } } });
+    world.patch("MachineInventory", "host-1", given_up).await;
+    world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    world.wait_idle().await;
+    let action = "repair the host";
+    world.expect_why("machineinventory/host-1", Reason::Abandoned, "unreachable", action).await;
+    world.host_mut("host-1").power_on();
+    world.wait_until("the host is cleaned", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
 // Fault: the clean of an abandoned host fails.
 // Shown: condition `Ready` of the inventory: the failure, and the annotation that has the host cleaned again.
 #[tokio::test(start_paused = true)]

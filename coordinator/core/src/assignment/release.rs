@@ -21,7 +21,8 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
     let demand = situation.demand;
     match Release::of(record, was_used(situation, record)) {
         Release::Cleaned(clean) => link::remove_node(situation, record, clean),
-        _ if demand.release_without_clean || is_overdue(situation, record) => {
+        // An operator may have given the host up by its annotation alone.
+        _ if demand.release_without_clean || record.is_abandoned || is_overdue(situation, record) => {
             link::abandon_host(situation, record)
         }
         Release::Foreign | Release::Unused => Outcome::from_effect(Effect::Release),

@@ -126,6 +126,10 @@ fn dead_host_is_held_or_abandoned() {
     // Also where no clean can be rendered or was announced.
     let running = outcome(&by_hand, Some(&running_host()), &Secrets::default());
     assert_eq!(running.effect, Some(Effect::Abandon { node: None }));
+    samples::annotate(&mut inventory, annotation::ABANDONED, "x");
+    let demand = Demand { release_without_clean: false, ..by_hand };
+    let given_up = outcome_at(&demand, Some(&inventory), &Secrets::default(), seconds(1));
+    assert_eq!(given_up.effect, Some(Effect::Abandon { node: None }), "by the annotation of the host");
 }
 
 #[test]
