@@ -26,6 +26,7 @@ use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
 use coordinator_core::host::certified::{record_key, refuses_key};
+use coordinator_core::host::identity::KnownIdentity;
 use coordinator_core::inventory::shut_out;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -234,10 +235,9 @@ impl Context {
         peer: &Peer,
         inventory: Arc<MachineInventory>,
     ) -> Result<Arc<MachineInventory>, RpcError> {
-        let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
-        let known = host.and_then(|host| host.certified_key.as_ref());
+        let known = KnownIdentity::of(&inventory).certified_key;
         let taken = inventory.annotations().get(annotation::REPLACED_KEY);
-        if refuses_key(known, taken.map(String::as_str), peer.shown_key()) {
+        if refuses_key(known.as_ref(), taken.map(String::as_str), peer.shown_key()) {
             return Err(self.refuse_key_of(peer, &inventory));
         }
         Ok(inventory)

@@ -147,6 +147,9 @@ pub mod annotation {
     /// Ours: on a `MachineInventory`: a plan was written for its host, so that its labels stay as
     /// they are. The annotation survives a restore without status, and is never removed.
     pub const HAD_PLAN: &str = "baremetal.cluster.io/had-plan";
+    /// Ours: on a `MachineInventory` that a machine or a plan used: the key and the TPM of its host,
+    /// as in the status, in JSON. The annotation survives a restore without status.
+    pub const HOST_IDENTITY: &str = "baremetal.cluster.io/host-identity";
     /// Cluster API: another system manages the infrastructure cluster.
     pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
     /// Cluster API: the object is paused.

@@ -9,6 +9,7 @@ pub mod certified;
 pub mod conditions;
 pub mod facts;
 pub mod hardware;
+pub mod identity;
 mod problem;
 pub mod statement;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crate::pause::is_paused;
 use crate::problem::Problem;
 use crate::provider_id::ProviderId;
 use hardware::Capacity;
+use identity::KnownIdentity;
 
 /// A host without a session is unreachable after this long: longer than a
 /// server takes to restart.
@@ -156,6 +158,7 @@ impl HostRecord {
         let name = HostName::parse(inventory.metadata.name.as_deref()?)?;
         let announced = plan.and_then(|plan| AnnouncedPlan::parse(plan, &name));
         let annotated = |key| inventory.annotations().contains_key(key);
+        let identity = KnownIdentity::of(inventory);
         Some(Self {
             name,
             namespace: inventory.namespace().unwrap_or_default(),
@@ -173,8 +176,8 @@ impl HostRecord {
             install: host.and_then(|host| host.install.clone()),
             load_balancer: host.and_then(|host| host.load_balancer.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
-            live_tpm: host.and_then(|host| host.live_tpm.clone()),
-            certified_key: host.and_then(|host| host.certified_key.clone()),
+            live_tpm: identity.live_tpm,
+            certified_key: identity.certified_key,
             replaced_key: inventory.annotations().get(annotation::REPLACED_KEY).cloned(),
             accepted_key: inventory.annotations().get(annotation::ACCEPTED_KEY).cloned(),
             approval: inventory.approval(),

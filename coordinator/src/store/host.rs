@@ -6,6 +6,7 @@ use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory, MachineInventoryStatus};
 use coordinator_api::names::{annotation, finalizer, kind};
 use coordinator_core::host::conditions::{Told, project_conditions};
+use coordinator_core::host::identity::{KnownIdentity, recall_identity};
 use coordinator_core::ids::Uid;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
@@ -47,6 +48,7 @@ pub async fn claim(
     if let Some(group) = reuse_group {
         annotations[annotation::NODE_REUSE_GROUP] = json!(group);
     }
+    keep_identity(&mut annotations, inventory);
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
     patch(client, inventory, "claim", &annotations, Some(finalizers)).await.map(drop)
 }
@@ -64,6 +66,13 @@ pub async fn protect(client: &Client, inventory: &MachineInventory) -> Result<()
     patch(client, inventory, "protect", &json!({}), Some(finalizers)).await.map(drop)
 }
 
+/// Keeps the identity of the host beside the status, before a tenant has root on it.
+fn keep_identity(annotations: &mut Value, inventory: &MachineInventory) {
+    if let Some(text) = KnownIdentity::of(inventory).render() {
+        annotations[annotation::HOST_IDENTITY] = json!(text);
+    }
+}
+
 /// Removes the claim. The annotation of the pool stays, as in the systems that this one replaces.
 pub async fn release(
     client: &Client,
@@ -71,7 +80,7 @@ pub async fn release(
     state: AllocationState,
 ) -> Result<(), StoreError> {
     let state: &str = state.into();
-    let annotations = json!({
+    let mut annotations = json!({
         annotation::OWNER_BAREMETAL_MACHINE: null,
         annotation::OWNER_KIND: null,
         annotation::OWNER_UID: null,
@@ -83,6 +92,8 @@ pub async fn release(
         annotation::BLOCK_MOVE: null,
         annotation::ALLOCATION_STATE: state,
     });
+    // The clean has made a new key.
+    keep_identity(&mut annotations, inventory);
     let finalizers = without_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
     patch(client, inventory, "release", &annotations, Some(finalizers)).await.map(drop)
 }
@@ -137,6 +148,7 @@ pub async fn begin_plan(
     if let Some(state) = state {
         annotations[annotation::ALLOCATION_STATE] = json!(<&str>::from(state));
     }
+    keep_identity(&mut annotations, inventory);
     patch(client, inventory, "begin a plan on", &annotations, None).await
 }
 
@@ -298,6 +310,7 @@ fn project_status(
     change: impl FnOnce(&mut MachineInventoryStatus),
 ) -> MachineInventoryStatus {
     let mut changed = known.clone();
+    recall_identity(&mut changed);
     change(changed.status.get_or_insert_default());
     project_conditions(&mut changed, Told::Kept, now);
     changed.status.unwrap_or_default()

@@ -126,6 +126,28 @@ async fn a_restored_record_takes_the_newer_key() {
     world.check_invariants().await;
 }
 
+// Fault: an inventory is restored without status, and a former tenant uses the copied key before the host attaches.
+// Shown: Event of the MachineInventory: `KeyReplaced`; the thief gets no plan and no certificate.
+#[tokio::test(start_paused = true)]
+async fn a_lost_status_admits_no_former_key() {
+    let mut world = with_thief().await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let stolen = Stolen::copy_from(&world, "host-1");
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    let current = certified_key(&world, "host-1");
+    world.host_mut("host-1").power_off();
+    let object = ("machineinventories.elemental.cattle.io", NAMESPACE, "host-1");
+    world.fake.edit(object, |inventory| drop(inventory.as_object_mut().unwrap().remove("status")));
+    stolen.use_on(&mut world, "thief");
+    world.wait_until("the stolen key is refused", is_refused).await;
+    world.host_mut("host-1").power_on();
+    world.wait_until("its key is known again", |world| certified_key(world, "host-1") == current).await;
+    check_next_tenant(&mut world).await;
+    world.check_invariants().await;
+}
+
 // Fault: the key of a host without TPM was stolen: an operator takes it away, and accepts the key on the host's
 // console.
 // Shown: Event of the MachineInventory, host console: `KeyReplaced`, then nothing.

@@ -27,6 +27,8 @@ enum Caller {
     Pending,
     /// An operator shut it out.
     Revoked,
+    /// The host has used a later key.
+    FormerKey,
     /// Its certificate is signed by another authority.
     WrongAuthority,
     /// A relay between host and coordinator, which passes the proof of the host on.
@@ -53,6 +55,7 @@ fn expect_answer(call: Call, caller: Caller) -> Answer {
         Caller::Quarantined => Refused(Refusal::Quarantined),
         Caller::Pending => Refused(Refusal::ApprovalPending),
         Caller::Revoked => Refused(Refusal::Revoked),
+        Caller::FormerKey => Refused(Refusal::KeyReplaced),
         Caller::WrongAuthority => Answer::NoConnection,
     };
     match call {
@@ -64,6 +67,7 @@ fn expect_answer(call: Call, caller: Caller) -> Answer {
             Caller::Quarantined => Refused(Refusal::Quarantined),
             Caller::Pending => Refused(Refusal::ApprovalPending),
             Caller::Revoked => Refused(Refusal::Revoked),
+            Caller::FormerKey => Refused(Refusal::KeyReplaced),
             Caller::Anonymous
             | Caller::Live
             | Caller::Installed
@@ -120,6 +124,16 @@ async fn prepare(world: &World, caller: Caller) -> Prepared {
         Caller::Quarantined => annotated(world, "baremetal.cluster.io/quarantined", "b", chain).await,
         Caller::Pending => annotated(world, annotation::APPROVAL, "Pending", chain).await,
         Caller::Revoked => annotated(world, annotation::APPROVAL, "Revoked", chain).await,
+        Caller::FormerKey => {
+            world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+                let later = jiff::Timestamp::now() + Duration::from_hours(1);
+                let host = &mut inventory["status"]["host"];
+                host["certifiedKey"] = json!({ "hash": "00", "since": later });
+                host["install"]["state"] = json!("Installed");
+            });
+            world.settled("m-a").await;
+            Some(chain)
+        }
         Caller::WrongAuthority => {
             let other = Authority::generate(jiff::Timestamp::now()).unwrap();
             Some(host.certificate(&other, Role::Installed))
@@ -191,9 +205,9 @@ fn classify(result: Result<(), tonic::Status>) -> Answer {
 }
 
 // Fault: a host without certificate, of another role, of another host, expired, deleted, quarantined, not approved,
-// shut out, with the certificate of another CA or with a relayed handshake makes every call.
-// Shown: host console: `RoleNotAllowed`, `InventoryGone`, `Quarantined`, `ApprovalPending`, `Revoked` or `BadProof`; a
-// host reports of itself alone.
+// shut out, with a former key, with the certificate of another CA or with a relayed handshake makes every call.
+// Shown: host console: `RoleNotAllowed`, `InventoryGone`, `Quarantined`, `ApprovalPending`, `Revoked`, `KeyReplaced` or
+// `BadProof`; a host reports of itself alone.
 #[tokio::test]
 async fn every_caller_may_call_what_its_row_says() {
     for caller in Caller::VARIANTS.iter().copied() {
@@ -282,6 +296,14 @@ async fn renewals_need_the_quote_of_their_tpm() {
             assert_eq!(refused.as_ref().and_then(refusal), want, "provesRenewals: {proves_renewals}");
         }
     }
+    world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+        let host = inventory["status"]["host"].take();
+        let known = json!({ "certifiedKey": host["certifiedKey"], "liveTPM": host["liveTPM"] });
+        inventory["metadata"]["annotations"][annotation::HOST_IDENTITY] = json!(known.to_string());
+    });
+    world.settled("m-a").await;
+    let refused = link.renew(&host, "boot-1").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadProof), "the status was lost");
 }
 
 /// An inventory whose status was lost in a restore, or is older than the field.
