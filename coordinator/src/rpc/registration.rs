@@ -206,12 +206,13 @@ impl RegistrationService {
     /// The inventory with that key. An installed host names its namespace, also by a token that was
     /// rotated since, because anyone may create an inventory with its hash in another namespace.
     fn find_known(&self, token: &str, tpm_hash: &str) -> Option<Arc<MachineInventory>> {
-        let named = host_token::find_registration(token).and_then(|found| found.namespace);
-        let of_named = named.and_then(|namespace| {
-            let key = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: namespace.as_str().into() };
-            self.context.cached_inventory(&key)
-        });
-        of_named.or_else(|| self.context.find_known(tpm_hash))
+        match host_token::find_registration(token).and_then(|found| found.namespace) {
+            Some(namespace) => {
+                let key = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: namespace.as_str().into() };
+                self.context.cached_inventory(&key)
+            }
+            None => self.context.find_known(tpm_hash),
+        }
     }
 
     /// The registration with that token, or the registration of the inventory that has the key, because

@@ -6,7 +6,7 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::Value;
 
-use super::world::{Host, REGISTRATIONS, World, refusal};
+use super::world::{Host, INVENTORIES, REGISTRATIONS, World, refusal};
 use super::{assert_refused, attach_to, attached, condition, pair, requests};
 use crate::rpc::SessionTiming;
 
@@ -114,6 +114,9 @@ async fn a_copied_hash_shuts_no_host_out() {
     }
     assert_eq!(register(&world, 0, &host, &stale).await, None);
     world.expect_why("machineinventory/m-a", "Installing", "writes the system", "none").await;
+    world.fake.take_out(INVENTORIES, "fleet", "m-a");
+    world.until(|| world.context().cached_inventory(&host.host_key()).is_none()).await;
+    assert_eq!(register(&world, 0, &host, &stale).await, Some(Refusal::UnknownToken), "not the copy's host");
 }
 
 /// With another key it is another host to an operator.
@@ -145,7 +148,7 @@ async fn last_place_of_a_quota_is_given_once() {
     let taken = answers.iter().filter(|answer| answer.is_none()).count();
     assert_eq!(taken, 2, "{answers:?}");
     assert!(answers.iter().flatten().all(|refusal| *refusal == Refusal::QuotaExhausted), "{answers:?}");
-    let inventories = world.fake.look_at_all(super::world::INVENTORIES);
+    let inventories = world.fake.look_at_all(INVENTORIES);
     assert_eq!(inventories.len(), 2);
     let shown = &registration(&world, "token-of-two")["status"]["lastRefusal"];
     assert_eq!(shown["reason"], "QuotaExhausted", "{shown}");
