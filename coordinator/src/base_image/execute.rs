@@ -68,7 +68,8 @@ pub(super) enum Step {
 /// Executes orders, each as long as somebody waits for its next step.
 pub(super) struct Executor {
     pub(super) ledger: Arc<Ledger>,
-    /// For layers of an image, whose search takes a thread and the window of a decoder.
+    /// For layers of an image, whose search takes a thread, the window of a decoder and the names of the image:
+    /// eight of the worst fit into the container of the fetcher.
     searches: Permits<Namespace>,
 }
 

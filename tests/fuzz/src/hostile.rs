@@ -52,6 +52,7 @@ pub const CASES: &[Case] = &[
     Case::new("oci", "manifest with 512 layers", || manifest(512), read_document),
     Case::new("oci", "manifest with 30,000 layers", || manifest(30_000), read_document),
     Case::new("oci", "layer with the largest window", widest_layer, read_layer),
+    Case::new("oci", "layer of 520,000 names, with the largest window", layer_of_names, read_layer),
     Case::new("iso", "4 trees of the largest tables", || trees(4, 16_000, MIB), compose_image),
     Case::new("iso", "16 trees with 4 MiB each", || trees(16, 400_000, 4 * MIB), compose_image),
     Case::new(
@@ -147,6 +148,20 @@ fn widest_layer() -> Vec<u8> {
     encoder.window_log(25).unwrap();
     encoder.write_all(&zeros(48 * MIB)).unwrap();
     encoder.finish().unwrap()
+}
+
+/// One name less than an image may have, more or less.
+fn layer_of_names() -> Vec<u8> {
+    let mut encoder = zstd::stream::write::Encoder::new(vec![], 1).unwrap();
+    encoder.window_log(25).unwrap();
+    let mut archive = tar::Builder::new(encoder);
+    let mut header = tar::Header::new_ustar();
+    header.set_size(0);
+    for number in 0..520_000 {
+        let name = format!("{number:090}");
+        archive.append_data(&mut header, name, std::io::empty()).unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap()
 }
 
 fn read_layer(bytes: &[u8]) {
