@@ -16,6 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
 use super::BaseImageError;
+use super::shown_url;
 use crate::egress::{Targets, UnknownHost};
 use crate::telemetry::chain;
 
@@ -71,7 +72,8 @@ impl Fetcher {
     ) -> Result<Response<Incoming>, BaseImageError> {
         for _ in 0..=REDIRECTS {
             if !self.targets.allows_uri(&uri) {
-                let reason = format!("{uri} leads to an address that is not allowed");
+                let reason =
+                    format!("{} leads to an address that is not allowed", shown_url(&uri.to_string()));
                 return Err(BaseImageError::fetch(shown, reason));
             }
             let request = Request::get(uri.clone()).body(Empty::new());

@@ -65,14 +65,15 @@ async fn target_platform_is_that_of_the_agent() {
 async fn redirection_to_an_internal_address_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
-    let to = odd_server(by_hand()).await.replace("127.0.0.1", "127.0.0.2");
+    let to = odd_server(by_hand()).await.replace("http://127.0.0.1", "http://user:secret@127.0.0.2");
+    let to = format!("{to}/base.iso?token=secret");
     let router =
         axum::Router::new().fallback(move || async move { axum::response::Redirect::temporary(&to) });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/base.iso", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
     let error = images.fetch_image(&url, Base::Kept, None).await.unwrap_err();
-    assert!(error.to_string().contains("not allowed"), "{error}");
+    assert!(error.to_string().contains("not allowed") && !error.to_string().contains("secret"), "{error}");
     let shown = SeedIsoError::from(error).status_text();
     assert!(!shown.contains("127.0.0") && shown.contains("coordinator's log"), "{shown}");
 }
