@@ -12,7 +12,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::agent_file::{AgentFile, read_platform};
 use crate::base_image::{BaseImageError, BaseImages};
@@ -122,10 +122,10 @@ pub async fn run_coordinator(
     let health_port = bind_listener(config.health_listen).await?;
     let diagnostics_port = bind_listener(config.diagnostics_address).await?;
     let readiness = Readiness::default();
-    let mut tasks = JoinSet::new();
-    tasks.spawn(serve_port(health_port, None, health::router(readiness.clone())));
+    let mut ports = JoinSet::new();
+    ports.spawn(serve_port(health_port, None, health::router(readiness.clone())));
     let reviewer = (!config.insecure_diagnostics).then(|| client.clone());
-    tasks.spawn(serve_diagnostics(diagnostics_port, metrics.clone(), reviewer)?);
+    ports.spawn(serve_diagnostics(diagnostics_port, metrics.clone(), reviewer)?);
     readiness.set_unready("Cluster API is not installed");
     let Some(version) = unless_ended(&shutdown, cluster_api::wait_for_version(&client)).await else {
         return Ok(());
@@ -141,15 +141,15 @@ pub async fn run_coordinator(
     let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
     };
-    serve_tasks(setup, parts?, port, version, shutdown).await
+    serve_tasks(setup, parts?, (port, ports), version, shutdown).await
 }
 
-/// Serves hosts and takes part in the election until `shutdown`, or until Cluster API is served at
-/// another version.
+/// Serves hosts at the port and takes part in the election until `shutdown`, until a task ends, also one of
+/// the other `ports`, or until Cluster API is served at another version.
 async fn serve_tasks(
     setup: Setup,
     mut parts: Parts,
-    port: TcpListener,
+    (port, mut ports): (TcpListener, JoinSet<()>),
     version: &'static str,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
@@ -175,6 +175,7 @@ async fn serve_tasks(
         // Without one of its parts the process would serve hosts with old facts.
         Some(ended) = parts.tasks.join_next() => Err(ended),
         Some(ended) = tasks.join_next() => Err(ended),
+        Some(ended) = ports.join_next() => Err(ended),
     };
     readiness.set_unready("the coordinator stops");
     stop.send_replace(true);
@@ -186,9 +187,12 @@ async fn serve_tasks(
     match changed {
         Ok(None) => Ok(()),
         Ok(Some(new)) => Err(RunError::VersionChanged { old: version, new }),
-        Err(Ok(())) => Err(RunError::TaskEnded("it returned".to_owned())),
-        Err(Err(error)) => Err(RunError::TaskEnded(error.to_string())),
+        Err(ended) => Err(describe_end(ended)),
     }
+}
+
+fn describe_end(ended: Result<(), JoinError>) -> RunError {
+    RunError::TaskEnded(ended.map_or_else(|error| error.to_string(), |()| "it returned".to_owned()))
 }
 
 /// The Lease of this replica. While it cannot be renewed, hosts are sent to other replicas.
@@ -262,7 +266,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     };
     let mut tasks = JoinSet::new();
     let events = Events::start(client.clone(), replica.clone(), clock.clone(), metrics.clone(), &mut tasks);
-    let cache = fill_cache(setup, &handlers, &mut tasks).await;
+    let cache = fill_cache(setup, &handlers, &mut tasks).await?;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
     let acceptor = open_acceptor(setup, &authority, &mut tasks)?;
@@ -301,12 +305,27 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     })
 }
 
-/// Starts the watches, and waits until they have listed everything.
-async fn fill_cache(setup: &Setup, handlers: &ChangeHandlers, tasks: &mut JoinSet<()>) -> Cache {
+/// Starts the watches, and waits until they have listed everything. A watch that ends would never do so.
+async fn fill_cache(
+    setup: &Setup,
+    handlers: &ChangeHandlers,
+    tasks: &mut JoinSet<()>,
+) -> Result<Cache, RunError> {
     let cache = start_watches(&setup.client, &setup.config, &setup.versions, handlers, tasks);
     setup.readiness.set_unready("the watches have not listed every kind yet");
-    cache.wait_until_filled().await;
-    cache
+    unless_task_ends(cache.wait_until_filled(), tasks).await?;
+    Ok(cache)
+}
+
+/// Waits for what the tasks bring, as long as none of them ends.
+async fn unless_task_ends(
+    brought: impl Future<Output = ()>,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), RunError> {
+    tokio::select! {
+        () = brought => Ok(()),
+        Some(ended) = tasks.join_next() => Err(describe_end(ended)),
+    }
 }
 
 /// Opens the acceptor, whose certificate is renewed as long as the tasks run.

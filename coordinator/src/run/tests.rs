@@ -90,22 +90,36 @@ async fn process_without_policies_leads_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn process_ends_with_any_task() {
-    let (fake, cache) = (serve_kinds(), tempfile::tempdir().unwrap());
-    let setup = set_up(&fake, &cache);
-    let readiness = setup.readiness.clone();
-    let mut parts = assemble_parts(&setup).await.unwrap();
-    parts.tasks.spawn(async {
+    let dies = || async {
         tokio::time::sleep(Duration::from_mins(1)).await;
-        panic!("a watch of another kind");
-    });
-    let port = bind_listener("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let (_running, shutdown) = watch::channel(false);
-    let mut process = Box::pin(serve_tasks(setup, parts, port, VERSION, shutdown));
-    assert!(timeout(Duration::from_secs(30), &mut process).await.is_err(), "each task runs");
-    assert_eq!(readiness.reason(), None);
-    let ended = timeout(TIME_LIMIT, process).await.unwrap();
-    assert!(matches!(&ended, Err(RunError::TaskEnded(why)) if why.contains("panic")), "{ended:?}");
-    assert_eq!(readiness.reason().as_deref(), Some("the coordinator stops"));
+        panic!("a watch of another kind, or the port of the metrics");
+    };
+    for of_ports in [false, true] {
+        let (fake, cache) = (serve_kinds(), tempfile::tempdir().unwrap());
+        let setup = set_up(&fake, &cache);
+        let readiness = setup.readiness.clone();
+        let (mut parts, mut ports) = (assemble_parts(&setup).await.unwrap(), JoinSet::new());
+        ports.spawn(std::future::pending());
+        if of_ports { &mut ports } else { &mut parts.tasks }.spawn(dies());
+        let port = bind_listener("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (_running, shutdown) = watch::channel(false);
+        let mut process = Box::pin(serve_tasks(setup, parts, (port, ports), VERSION, shutdown));
+        assert!(timeout(Duration::from_secs(30), &mut process).await.is_err(), "each task runs");
+        assert_eq!(readiness.reason(), None);
+        let ended = timeout(TIME_LIMIT, process).await.unwrap();
+        assert!(matches!(&ended, Err(RunError::TaskEnded(why)) if why.contains("panic")), "{ended:?}");
+        assert_eq!(readiness.reason().as_deref(), Some("the coordinator stops"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_waits_for_no_dead_watch() {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(std::future::pending());
+    assert!(timeout(TIME_LIMIT, unless_task_ends(std::future::pending(), &mut tasks)).await.is_err());
+    tasks.spawn(async { panic!("a watch that has listed nothing") });
+    let ended = timeout(TIME_LIMIT, unless_task_ends(std::future::pending(), &mut tasks)).await.unwrap();
+    assert!(matches!(ended, Err(RunError::TaskEnded(_))));
 }
 
 #[tokio::test(start_paused = true)]
