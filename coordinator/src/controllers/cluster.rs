@@ -18,6 +18,7 @@ use super::balancer;
 use super::context::Context;
 use super::failures::describe_failure;
 use super::reconciled::{Failure, Reconciled};
+use super::spread;
 use crate::key::{Key, OfKind as _, find_owner};
 use crate::store::{self, Class, StoreError, status};
 use crate::telemetry::chain;
@@ -73,6 +74,7 @@ impl Reconciled for BaremetalCluster {
             return Err(if is_shown { Failure::Shown(error) } else { Failure::Unshown(error) });
         }
         let next = applied.next.into_iter().chain(refused.map(|_| HOLDER_RETRY)).min();
+        let next = next.map(|next| spread(next, &Key::of(&*cluster)));
         Ok(next.map_or_else(Action::await_change, Action::requeue))
     }
 

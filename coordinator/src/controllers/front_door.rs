@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::failures::{announce_blocker, describe_failure};
 use super::reconciled::Failure;
+use super::spread;
 use crate::clock::time_until;
 use crate::index::Wait;
 use crate::key::{Key, OfKind};
@@ -283,7 +284,7 @@ fn requeue_after<K: OfKind>(
     let is_exhausted = blocker.is_some_and(|blocker| blocker.problem.reason == Reason::PoolExhausted);
     match outcome.wake {
         Wake::At(at) => Action::requeue(time_until(at, now).max(retry::CONFLICT_RETRY_MIN)),
-        _ if is_exhausted => Action::requeue(EXHAUSTED_RECHECK),
+        _ if is_exhausted => Action::requeue(spread(EXHAUSTED_RECHECK, key)),
         _ => Action::await_change(),
     }
 }

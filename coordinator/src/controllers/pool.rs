@@ -30,7 +30,8 @@ impl Reconciled for MachineInventoryPool {
         let is_paused = pause::is_paused(&*pool, cluster.as_deref());
         let is_taking = !is_paused && pool.metadata.deletion_timestamp.is_none();
         let taken = if is_taking { take_members(&key, &context).await } else { Taken::default() };
-        if let Some(failed) = taken.failed {
+        // The others come first: a failure is retried after a growing pause.
+        if let Some(failed) = taken.failed.filter(|_| !taken.has_more) {
             return Err(failed.into());
         }
         if let Some(remaining) = context.pool_writes.remaining(&key) {
@@ -80,7 +81,8 @@ fn holds_endpoint(context: &Context, cluster: Option<&Cluster>) -> Option<bool> 
     Some(load_balancer::holds_endpoint(&infrastructure.spec))
 }
 
-/// Members that a pool takes in one reconcile, so that its counters are written soon.
+/// Members that a pool takes in one reconcile, so that its counters are written soon. Refused members are
+/// not counted, because they are the first ones again in each reconcile.
 const MEMBERS_AT_ONCE: usize = 50;
 
 /// The members that a pool took.
@@ -93,15 +95,15 @@ struct Taken {
 
 /// A member that changes meanwhile is decided again with its event.
 async fn take_members(pool: &Key, context: &Context) -> Taken {
-    let mut taken = Taken::default();
-    for (count, member) in context.index.unheld_members(pool).iter().enumerate() {
-        if count >= MEMBERS_AT_ONCE && taken.failed.is_none() {
+    let (mut taken, mut count) = (Taken::default(), 0);
+    for member in &context.index.unheld_members(pool) {
+        if count >= MEMBERS_AT_ONCE {
             taken.has_more = true;
             break;
         }
         match take_member(pool, member, context).await {
-            Ok(()) => {}
-            Err(error) if error.class() == Class::Conflict => {}
+            Ok(()) => count += 1,
+            Err(error) if error.class() == Class::Conflict => count += 1,
             Err(error) if error.class() == Class::Terminal => {
                 taken.failed.get_or_insert(error);
             }

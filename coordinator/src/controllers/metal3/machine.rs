@@ -33,6 +33,7 @@ use crate::controllers::failures::{announce_blocker, describe_failure};
 use crate::controllers::front_door::EXHAUSTED_RECHECK;
 use crate::controllers::metal3::host;
 use crate::controllers::reconciled::{Failure, Reconciled};
+use crate::controllers::spread;
 use crate::index::Wait;
 use crate::index::metal3::template_of_machine;
 use crate::key::{Key, Namespace, OfKind as _};
@@ -137,7 +138,7 @@ impl Reconciled for Metal3Machine {
         context.backoffs.reset_waits(Self::KIND, &key);
         let is_exhausted = blocker.is_some_and(|blocker| blocker.problem.reason == Reason::NoHostAvailable);
         Ok(match (is_exhausted, outcome.is_rechecked) {
-            (true, _) => Action::requeue(EXHAUSTED_RECHECK),
+            (true, _) => Action::requeue(spread(EXHAUSTED_RECHECK, &key)),
             (false, true) => Action::requeue(LABEL_INTERVAL),
             (false, false) => Action::await_change(),
         })

@@ -146,13 +146,24 @@ async fn refused_member_holds_up_no_other() {
     let writes = fake_apiserver::Matching::writes().user("coordinator").resource("machineinventories");
     let refused = fake_apiserver::Refusal::Forbidden;
     let refused = setting.fake.faults().fail(writes.name("h1").subresource(""), usize::MAX, refused);
-    let names: Vec<_> = (1..=2 * super::MEMBERS_AT_ONCE).map(|number| format!("h{number}")).collect();
+    let names: Vec<_> = (1..=4 * super::MEMBERS_AT_ONCE).map(|number| format!("h{number}")).collect();
     for name in &names {
         create_host(&setting, name, json!({})).await;
     }
+    // Requests take longer than changes of a pool are collected.
+    setting.fake.faults().latency(Duration::from_millis(20));
+    let mark = setting.fake.journal().mark();
     create_pool(&setting, "p1", &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     setting.settle().await;
     assert!(refused.times_met() > 0);
+    let writes = setting.fake.journal().since(mark).into_iter();
+    let writes = writes.filter(|entry| entry.changed && entry.request.verb == Verb::Patch);
+    let until_counters = writes.take_while(|entry| entry.request.resource != "machineinventorypools");
+    let held = until_counters.filter(|entry| {
+        entry.request.resource == "machineinventories" && entry.request.subresource.is_empty()
+    });
+    let held = held.count();
+    assert!(held > 0 && held <= 2 * super::MEMBERS_AT_ONCE, "{held} before the counters are written");
     assert_eq!(read_total(&setting, "p1"), names.len());
     for name in &names {
         assert_eq!(read_holder(&setting, name).is_some(), name != "h1", "{name}");
