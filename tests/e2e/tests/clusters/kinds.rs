@@ -406,7 +406,9 @@ const METAL3_STEPS: &[(&str, &str, Result<(), &str>)] = &[
     ("IPAddress/a", "{address: 10.0.0.1, claim: {name: i}, pool: {name: q}}", Err("cannot be modified")),
     ("Metal3Machine/m", "{image: {url: 'oci://r/os:v1'}}", Ok(())),
     ("Metal3Machine/m", "{image: {url: os}}", Err("image.url is an absolute URI")),
+    ("Metal3Machine/m", "{image: {url: 'oci://r/os:v1', checksum: ''}}", Ok(())),
     ("Metal3Machine/m", "{image: {url: 'oci://r/os:v1', checksum: a}}", Err("must be empty for OCI images")),
+    ("Metal3Machine/m", "{image: {url: 'OCI://r/os:v1', checksum: a}}", Err("must be empty for OCI images")),
     (
         "Metal3Machine/m",
         "{image: {url: 'oci://r/os:v1', checksumType: md5}}",
@@ -418,6 +420,7 @@ const METAL3_STEPS: &[(&str, &str, Result<(), &str>)] = &[
     ("Metal3Machine/m", "{userData: {name: s, namespace: other}}", Err("in the namespace of the object")),
     ("Metal3Machine/m", "{metaData: {name: s, namespace: other}}", Err("in the namespace of the object")),
     ("Metal3Machine/m", "{networkData: {name: s, namespace: other}}", Err("in the namespace of the object")),
+    ("Metal3Machine/m", "{dataTemplate: {name: t, namespace: other}}", Err("in the namespace of the object")),
     ("Metal3Machine/m", "{networkData: {name: s, namespace: default}, dataTemplate: {name: t}}", Ok(())),
     (
         "Metal3MachineTemplate/m",

@@ -69,9 +69,12 @@ fn find_unsupported(situation: &Situation<'_>) -> Option<Problem> {
         (&spec.user_data, "spec.userData"),
     ];
     let own = Namespace::of(situation.machine);
-    let (_, field) = references
-        .into_iter()
-        .find(|(reference, _)| reference.as_ref().is_some_and(|secret| secret.is_outside(&own)))?;
+    let references =
+        references.into_iter().filter_map(|(reference, field)| Some((reference.as_ref()?, field)));
+    let outside = references.filter(|(secret, _)| secret.is_outside(&own)).map(|(_, field)| field);
+    let template = spec.data_template.as_ref().and_then(|template| template.namespace.as_deref());
+    let template = template.filter(|namespace| !namespace.is_empty() && **namespace != *own);
+    let field = outside.chain(template.map(|_| "spec.dataTemplate")).next()?;
     let message = format!("{field}.namespace is not the namespace of this object");
     Some(Problem::new(Reason::FieldUnsupported, message, "remove the field"))
 }
