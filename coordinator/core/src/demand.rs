@@ -149,7 +149,7 @@ pub(crate) fn owner_mismatch(references: &[OwnerReference], owner: Option<&Machi
 
 /// The problem of an object without Machine. Cluster API sets the owner.
 pub(crate) fn owner_missing(references: &[OwnerReference]) -> Problem {
-    if let Some(reference) = references.iter().find(|reference| reference.kind == kind::MACHINE) {
+    if let Some(reference) = references.iter().find(|reference| capi::is_owner(reference, kind::MACHINE)) {
         let message = format!("Machine {}, which the owner reference names, does not exist", reference.name);
         return Problem::new(Reason::OwnerWaiting, message, "restore it, or delete this object");
     }

@@ -31,10 +31,14 @@ pub fn project_status(
     inventory: Option<&MachineInventory>,
     now: Timestamp,
 ) -> BaremetalMachineStatus {
-    let mut status = machine.status.clone().unwrap_or_default();
+    let before = machine.status.clone().unwrap_or_default();
+    let mut status = before.clone();
     let is_paused = state.blocker.as_ref().is_some_and(|blocker| blocker.condition == Type::Paused);
     let generation = machine.metadata.generation;
     let mut shown = vec![pause::paused_condition(is_paused)];
+    let cause = state.blocker.as_ref().filter(|_| is_paused);
+    let cause = cause.map(|blocker| blocker.problem.condition_false(Type::Ready));
+    shown.extend(pause::first_ready(&before.conditions, cause));
     if !is_paused {
         shown.extend(updates.iter().cloned());
         status.phase = Some(choose_phase(machine, state, status.phase));
@@ -92,4 +96,34 @@ fn list_addresses(inventory: &MachineInventory) -> Vec<MachineAddress> {
     ips.chain(names)
         .map(|(kind, address)| MachineAddress { kind: kind.to_owned(), address: address.clone() })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use coordinator_api::conditions::Reason;
+
+    use super::*;
+    use crate::problem::{Blocker, Problem};
+    use crate::samples;
+
+    #[test]
+    fn new_paused_machine_shows_its_pause_as_ready() {
+        let hold = Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, "paused"));
+        let state = State { blocker: Some(hold), ..State::default() };
+        let mut machine = samples::machine();
+        machine.status = None;
+        let project = |machine: &BaremetalMachine| {
+            let status = project_status(machine, &state, &[], None, Timestamp::UNIX_EPOCH);
+            let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
+            (ready.status.clone(), ready.reason.clone(), status.conditions)
+        };
+        let (status, reason, shown) = project(&machine);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", Reason::Paused.as_str()));
+        // A pause does not change what was shown before it.
+        let mut shown = shown;
+        let ready = shown.iter_mut().find(|shown| shown.type_ == Type::Ready.as_str()).unwrap();
+        ready.reason = Reason::Running.as_str().to_owned();
+        machine.status = Some(BaremetalMachineStatus { conditions: shown, ..Default::default() });
+        assert_eq!(project(&machine).1, Reason::Running.as_str());
+    }
 }

@@ -1,8 +1,11 @@
 //! The pause of an object, by its annotation or by its Cluster.
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{
+    ConditionUpdate, Reason, Type, condition_false, condition_true, find_condition,
+};
 use coordinator_api::names::annotation;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 pub const PAUSED_MESSAGE: &str =
@@ -23,6 +26,12 @@ pub fn paused_condition(is_paused: bool) -> ConditionUpdate {
     } else {
         condition_false(Type::Paused, Reason::NotPaused, "")
     }
+}
+
+/// `Ready` of a paused object that has no such condition yet; `shown` has its cause. Cluster API and
+/// `kubectl wait` read the condition of a new object too.
+pub fn first_ready(before: &[Condition], shown: Option<ConditionUpdate>) -> Option<ConditionUpdate> {
+    shown.filter(|_| find_condition(before, Type::Ready).is_none())
 }
 
 #[cfg(test)]

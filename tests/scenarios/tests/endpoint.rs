@@ -4,6 +4,7 @@ use agent::state::duty;
 use coordinator::workload::HOLDER_LEASE;
 use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions::{Reason, Type, find_condition};
+use coordinator_api::names::annotation;
 use fake_apiserver::Outage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proto::v1alpha1::LoadBalancerState;
@@ -105,6 +106,28 @@ async fn control_plane_host_has_the_duty_until_release() {
         .await;
     let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
     assert_eq!(host.load_balancer.unwrap().duty.address, "", "and is told so");
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_cluster_changes_no_duty() {
+    let world = with_control_plane().await;
+    world.wait_until("the host has its duty", |world| kept(world).is_some()).await;
+    world.wait_running("m-1").await;
+    let pause = |value| json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
+    world.patch("BaremetalCluster", "c1", pause(Some(""))).await;
+    wait_reason(&world, Type::Paused, Reason::Paused).await;
+    let (before, balancer) = (duty::kept_generation(&world.host("host-1").disk()), json!({ "vrid": 11 }));
+    world.patch("BaremetalCluster", "c1", json!({ "spec": { "controlPlaneLoadBalancer": balancer } })).await;
+    world.wait_idle().await;
+    assert_eq!(duty::kept_generation(&world.host("host-1").disk()), before);
+    assert_eq!(kept(&world).unwrap().router_id.get(), 9, "the duty that the host has goes on");
+    world.patch("BaremetalCluster", "c1", pause(None)).await;
+    world
+        .wait_until("the host has its new duty", |world| {
+            kept(world).is_some_and(|duty| duty.router_id.get() == 11)
+        })
+        .await;
     world.check_invariants().await;
 }
 

@@ -3,6 +3,7 @@
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
+use kube::ResourceExt as _;
 use scenarios::World;
 use serde_json::{Value, json};
 
@@ -178,13 +179,24 @@ async fn paused_machine_keeps_its_host() {
 /// A pool is paused while a machine waits for a host of it.
 #[tokio::test(start_paused = true)]
 async fn paused_pool_gives_no_host() {
-    let world = World::with_hosts(&["host-1"]).await;
+    let mut world = World::with_hosts(&["host-1", "host-2"]).await;
+    world.apply_machine("m-0").await;
+    let is_begun = |world: &World| world.phase("m-0") == Some(Phase::Reprovisioning);
+    world.wait_until("a host is installed", is_begun).await;
     set_paused(&world, "MachineInventoryPool", "pool", true).await;
-    world.wait_idle().await;
+    world.register_hosts(&["host-3"]).await;
+    let members: Vec<_> = ["host-1", "host-2", "host-3"].map(|name| json!({ "name": name })).into();
+    let members = json!({ "spec": { "machineInventories": members } });
+    world.patch("MachineInventoryPool", "pool", members).await;
     world.apply_machine("m-1").await;
     world.wait_for_reason("m-1", Type::InventoryAllocated, Reason::Paused, annotation::PAUSED).await;
+    world.wait_running("m-0").await;
+    let is_held =
+        |world: &World| world.inventory("host-3").unwrap().annotations().contains_key(annotation::POOL);
+    assert!(!is_held(&world), "it takes no member");
     set_paused(&world, "MachineInventoryPool", "pool", false).await;
     world.wait_running("m-1").await;
+    world.wait_until("it takes its member", is_held).await;
     world.check_invariants().await;
 }
 

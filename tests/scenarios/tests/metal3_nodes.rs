@@ -1,6 +1,8 @@
 //! The Node of a Metal3 machine: found, given its providerID, in the form that the
 //! bootstrap data asks for.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::Reason;
 use fake_apiserver::Outage;
 use scenarios::{World, bootstrap_data};
@@ -160,5 +162,28 @@ async fn missing_and_ambiguous_nodes_are_reasons() {
         )
         .await;
     assert_eq!(provider_id(&world), Value::Null);
+    world.check_invariants().await;
+}
+
+// Fault: the host of a running Metal3Machine has no connection for an hour.
+// Shown: condition `Ready` of the MachineInventory: `HostUnreachable`; the machine stays ready, so that no health check
+// deletes it.
+#[tokio::test(start_paused = true)]
+async fn machine_stays_ready_while_its_host_is_away() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    world.host_mut("host-1").power_off();
+    world.advance_time(Duration::from_hours(1)).await;
+    let machine = world.metal3_machine("m-1").unwrap();
+    let conditions = machine["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").unwrap();
+    assert!(ready["status"] == "True" && machine["status"]["ready"] == true, "{ready}");
+    let action = "check power, network and console";
+    world.expect_why("machineinventory/host-1", Reason::HostUnreachable, "no connection", action).await;
+    world.host_mut("host-1").power_on();
+    world.wait_idle().await;
     world.check_invariants().await;
 }

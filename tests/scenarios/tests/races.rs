@@ -323,7 +323,7 @@ async fn silent_watch_is_opened_again() {
     world.wait_until("the plan is applied", is_applied).await;
     let applied = world.now();
     world.wait_running("m-1").await;
-    assert!(world.now().duration_since(applied).as_secs() <= 90);
+    assert!(world.now().duration_since(applied).as_secs() <= 50);
     world.expect_nothing("baremetalmachine/m-1").await;
     world.check_invariants().await;
 }

@@ -99,6 +99,32 @@ async fn cluster_shows_refused_duties_until_they_are_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refused_duty_holds_up_no_other_host() {
+    let mut world = with_control_plane().await;
+    world.register_hosts(&["host-2"]).await;
+    let members = json!([{ "name": "host-1" }, { "name": "host-2" }]);
+    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": members } })).await;
+    let writes = Matching::any().user("coordinator").verb(Verb::Patch).resource("machineinventories");
+    let refused = writes.name("host-1").subresource("status");
+    let refused = world.fake.faults().fail(refused, usize::MAX, Rejection::Forbidden);
+    // The first host needs another duty, and the second one its first.
+    world.fake.edit((INVENTORIES, NAMESPACE, "host-1"), |object| {
+        object["status"]["host"].as_object_mut().unwrap().remove("loadBalancer");
+    });
+    world.apply_machine("m-2").await;
+    let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
+    world.patch("BaremetalMachine", "m-2", label).await;
+    world.wait_running("m-2").await;
+    let has_duty = |world: &World| duty::kept_generation(&world.host("host-2").disk()) > 0;
+    world.wait_until("the other host has its duty", has_duty).await;
+    wait_ready(&world, Reason::ApiRequestFailed).await;
+    assert!(refused.is_met() && cluster_condition(&world, Type::LoadBalancerReady).is_some());
+    world.fake.faults().clear();
+    wait_ready(&world, Reason::EndpointKnown).await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_lease_of_the_holder_is_an_event() {
     let world = with_control_plane().await;
     let leases = Matching::any().resource("leases");

@@ -1,6 +1,7 @@
 //! The whole coordinator on an API server in memory: the states of a seed
 //! image, in their order.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -391,6 +392,14 @@ async fn conditions_have_the_cause_beside_the_known_reason() {
         assert_eq!(reason, want);
         assert!(message.contains("--base-image-directory"), "{message}");
     }
+    // An Event is written beside the reconcile.
+    let mut noted = vec![];
+    while noted.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        noted = setting.fake.look_at_events("SeedImage", "seed");
+    }
+    let reasons: BTreeSet<_> = noted.iter().map(|event| text(event, "/reason")).collect();
+    assert_eq!(reasons, ["BaseImageInvalid", "SeedImageReady"].map(str::to_owned).into());
 }
 
 // Fault: `fetch-base-images` is away, and comes back.

@@ -33,7 +33,8 @@ impl Transport for Machine {
 }
 
 impl NetworkObserver for Machine {
-    /// An interface by DHCP, another with a static address and route, and what the cluster added.
+    /// An interface by DHCP, another with a static address and route, and what the cluster added. The address
+    /// of `host-1` is 10.9.0.5, that of `host-2` the next one.
     fn observe(&self) -> Result<ObservedNetwork, Failure> {
         let interface = |name: &str, mac: &str| Interface {
             name: name.into(),
@@ -44,7 +45,9 @@ impl NetworkObserver for Machine {
         };
         let dynamic = Interface { dhcp4: true, ..interface("ens3", "52:54:00:00:00:01") };
         let added = SimulatedSystem::new(self.files.disk());
-        let addresses = [vec!["10.9.0.5/20".to_owned()], added.added_addresses()].concat();
+        let number = self.name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(1_u16);
+        let [high, low] = number.saturating_add(4).to_be_bytes();
+        let addresses = [vec![format!("10.9.{high}.{low}/20")], added.added_addresses()].concat();
         let fixed = Interface { addresses, ..interface("ens4", "52:54:00:00:00:02") };
         let own = ("10.10.0.0/16".to_owned(), "10.9.0.1".to_owned());
         let route = |(destination, gateway)| Route {

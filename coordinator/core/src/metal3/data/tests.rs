@@ -366,6 +366,15 @@ fn data_claim_steps_from_index_to_release() {
         let find = |name: &str| existing.as_ref().filter(|data| data.name_any() == name);
         assert_eq!(describe(&decide_claim(&claim(metadata), template, None, find)), want, "{what}");
     }
+    // An object of before the policy that compares names and indexes.
+    let mut misnamed = data("nodepool-1-2", "other");
+    misnamed.spec.index = 7;
+    let find = |name: &str| Some(&misnamed).filter(|data| data.name_any() == name);
+    let chosen = claim(json!({ "annotations": note }));
+    assert_eq!(
+        describe(&decide_claim(&chosen, Some(&template), None, find)),
+        "Metal3Data nodepool-1-2 has the index 7, which does not fit its name: delete it"
+    );
 }
 
 #[test]

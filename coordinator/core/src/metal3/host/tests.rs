@@ -65,6 +65,9 @@ fn a_host_takes_the_inventory_that_it_names() {
         Some(coordinator_api::metal3::host::Bmc { address: "redfish://x".into(), ..Default::default() });
     let mut with_raid = host();
     with_raid.spec.raid = Some(json!({}));
+    let mut with_foreign_data = host();
+    with_foreign_data.spec.user_data =
+        serde_json::from_value(json!({ "name": "s", "namespace": "other" })).unwrap();
     for (name, host, inventory, want) in [
         ("another manager's", &foreign, Some(&free), "Ignore"),
         ("its annotation was removed", &unnamed, None, "InventoryUnnamed"),
@@ -76,6 +79,7 @@ fn a_host_takes_the_inventory_that_it_names() {
         ("no inventory", &host(), None, "InventoryMissing"),
         ("with a BMC", &with_bmc, Some(&free), "FieldUnsupported"),
         ("with RAID", &with_raid, Some(&free), "FieldUnsupported"),
+        ("with data of another namespace", &with_foreign_data, Some(&free), "FieldUnsupported"),
         ("deleted, owner", &deleted, Some(&owned("bmh-1")), "ReleaseInventory"),
         ("deleted, given back", &deleted, Some(&free), "RemoveFinalizer"),
         ("deleted, owned by another", &deleted, Some(&owned("bmh-2")), "RemoveFinalizer"),
@@ -389,6 +393,8 @@ fn requests_needing_bmc_are_reported_as_ignored() {
         let mut changed = json!({ "online": true });
         changed.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         host.spec = serde_json::from_value(changed).unwrap();
+        let hardware = json!({ "cpu": { "arch": "x86_64" }, "nics": [{ "mac": "52:54:00:00:00:0a" }] });
+        host.status.get_or_insert_default().hardware = serde_json::from_value(hardware).unwrap();
         host.annotations_mut().insert(annotation.to_owned(), "oci://registry.example/os:v1".into());
         let status = project_status(&host, None, &[], Some(&owned("bmh-1")), Timestamp::UNIX_EPOCH);
         let found = status.conditions.into_iter().find(|found| found.type_ == "FieldsIgnored").unwrap();
@@ -399,6 +405,9 @@ fn requests_needing_bmc_are_reported_as_ignored() {
         (json!({}), "none"),
         (json!({}), "reboot.metal3.io"),
         (json!({ "disablePowerOff": true }), "none"),
+        (json!({ "architecture": "x86_64", "bootMACAddress": "52:54:00:00:00:0A" }), "none"),
+        (json!({ "architecture": "", "bootMACAddress": "", "hardwareProfile": "" }), "none"),
+        (json!({ "userData": { "name": "s", "namespace": "" }, "bmc": {} }), "none"),
         (image.clone(), "not-provisioned"),
     ] {
         assert_eq!(named(spec.clone(), annotation), None, "{spec} {annotation}");
@@ -413,6 +422,22 @@ fn requests_needing_bmc_are_reported_as_ignored() {
         ),
         (json!({ "raid": {}, "taints": [{}] }), "none", "spec.raid, spec.taints;"),
         (json!({ "networkInterfaces": [{}] }), "none", "spec.networkInterfaces;"),
+        (json!({ "bmc": { "credentialsName": "s" } }), "none", "spec.bmc;"),
+        (
+            json!({ "hardwareProfile": "dell", "architecture": "aarch64", "bootMACAddress": "52:54:00:00:00:0b" }),
+            "none",
+            "spec.hardwareProfile, spec.architecture (the host is x86_64), \
+             spec.bootMACAddress (no card of the host has 52:54:00:00:00:0b);",
+        ),
+        (
+            json!({
+                "userData": { "name": "s", "namespace": "other" },
+                "metaData": { "name": "s", "namespace": "other" },
+                "networkData": { "name": "s", "namespace": "other" },
+            }),
+            "none",
+            "spec.userData.namespace, spec.metaData.namespace, spec.networkData.namespace;",
+        ),
         (image, names::PROVISIONED_IMAGE, "the image (spec.image.url: only oci://"),
     ] {
         let message = named(spec, annotation).unwrap();

@@ -30,13 +30,8 @@ pub fn project_status(
     let mut status = before.clone();
     let is_paused = blocker.is_some_and(|blocker| blocker.condition == Type::Paused);
     let mut shown = vec![pause::paused_condition(is_paused)];
-    let has_ready = conditions::find_condition(&before.conditions, Type::Ready).is_some();
-    // Cluster API and `kubectl wait` read the condition of a new object too.
-    shown.extend(
-        blocker
-            .filter(|_| is_paused && !has_ready)
-            .map(|blocker| blocker.problem.condition_false(Type::Ready)),
-    );
+    let cause = blocker.filter(|_| is_paused).map(|blocker| blocker.problem.condition_false(Type::Ready));
+    shown.extend(pause::first_ready(&before.conditions, cause));
     if !is_paused {
         project_machine(&mut status, situation);
         if asked_prefixes(situation.infrastructure).is_none() {

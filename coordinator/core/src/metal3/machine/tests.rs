@@ -377,6 +377,24 @@ fn a9_the_status_shows_the_host() {
 }
 
 #[test]
+fn conditions_of_a_new_machine_have_the_cause() {
+    let world = world(machine(), None);
+    let shown = |blocker: &Blocker, kind: Type| {
+        let status = project_status(&world.situation(), Some(blocker), None, Timestamp::UNIX_EPOCH);
+        let found = status.conditions.into_iter().find(|found| found.type_ == kind.as_str());
+        found.map(|found| format!("{} {}", found.status, found.reason))
+    };
+    let paused = Blocker::waiting_for(Type::Paused, Problem::of_cause(Reason::Paused, "paused"));
+    assert_eq!(shown(&paused, Type::Ready).as_deref(), Some("False Paused"));
+    assert_eq!(shown(&paused, Type::AssociateBareMetalHost), None);
+    let waiting = Problem::of_cause(Reason::WaitingForBootstrapData, "no data yet");
+    let waiting = Blocker::waiting_for(Type::Ready, waiting);
+    for kind in [Type::Ready, Type::AssociateBareMetalHost] {
+        assert_eq!(shown(&waiting, kind).as_deref(), Some("False WaitingForBootstrapData"));
+    }
+}
+
+#[test]
 fn c1_data_comes_before_the_image() {
     let mut world = world(chosen(), Some(used(false, "available")));
     world.machine.spec.data_template = Some(ObjectRef { name: "t".into(), ..ObjectRef::default() });
