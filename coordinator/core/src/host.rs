@@ -90,6 +90,8 @@ pub struct HostRecord {
     pub has_finalizer: bool,
     /// Its claim was given up without a clean.
     pub is_abandoned: bool,
+    /// A machine claimed it, or a plan was written for it.
+    pub was_claimed: bool,
     /// An operator wants another clean after one that failed; of an abandoned host.
     pub retries_clean: bool,
     /// `clusterctl move` waits for it.
@@ -187,6 +189,7 @@ impl HostRecord {
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             has_finalizer: inventory.finalizers().iter().any(|name| name == finalizer::MACHINE_INVENTORY),
             is_abandoned: annotated(annotation::ABANDONED),
+            was_claimed: [annotation::HOST_IDENTITY, annotation::HAD_PLAN].into_iter().any(annotated),
             retries_clean: annotated(annotation::RETRY_PLAN),
             blocks_move: annotated(annotation::BLOCK_MOVE),
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),

@@ -4,6 +4,7 @@
 use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::{AllocationState, Claim};
 use coordinator_api::machine::Phase;
+use coordinator_api::names::kind;
 use jiff::Timestamp;
 use proto::plan::{Checksum, Plan, Secret};
 
@@ -73,13 +74,18 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Tells whether the effect gives the host away, takes it, or has it executed something. The view of
-    /// the machine may be older than that of its host, so that the machine is read again before.
-    pub const fn needs_fresh_demand(&self) -> bool {
-        matches!(
-            self,
-            Self::Claim { .. } | Self::Adopt { .. } | Self::Assign(_) | Self::Release | Self::Abandon { .. }
-        )
+    /// Tells whether the machine is read again before the effect, because the view of the machine may be older
+    /// than that of its host. The image and the consumer of a `BareMetalHost` come and go. Another machine
+    /// wants a node until its deletion, which is final for its UID: such a machine can only claim, or adopt,
+    /// in the name of one that is gone, and only a host that was claimed before.
+    pub fn needs_fresh_demand(&self, demand: &Demand, host: Option<&HostRecord>) -> bool {
+        let is_changeable = demand.machine.kind == kind::BARE_METAL_HOST;
+        match self {
+            Self::Claim { .. } => is_changeable || host.is_none_or(|host| host.was_claimed),
+            Self::Adopt { .. } => true,
+            Self::Assign(_) | Self::Release | Self::Abandon { .. } => is_changeable,
+            _ => false,
+        }
     }
 }
 

@@ -44,7 +44,7 @@ async fn apply_effect<K: FrontDoor>(
     read: &ReadSecrets,
 ) -> Result<(), StoreError> {
     let client = &context.client;
-    if effect.needs_fresh_demand() {
+    if effect.needs_fresh_demand(&gathered.demand, gathered.host.as_ref()) {
         check_unchanged(client, machine).await?;
     }
     match (effect, gathered.inventory.as_deref()) {

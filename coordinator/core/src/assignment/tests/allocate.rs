@@ -4,7 +4,7 @@ use super::*;
 use crate::host::owner_text;
 use crate::ids::HostName;
 use coordinator_api::inventory::{CarriedStatus, Claim};
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, kind};
 
 #[test]
 fn machine_chooses_then_claims() {
@@ -187,4 +187,34 @@ fn paused_host_is_not_changed() {
         let outcome = outcome(&demand, Some(&inventory), &read());
         assert_eq!((outcome.effect.as_ref(), reason(&outcome)), (None, Some(Reason::Paused)));
     }
+}
+
+#[test]
+fn demands_of_the_past_are_read_again() {
+    let free = samples::inventory("host-1");
+    let mut used = free.clone();
+    samples::annotate(&mut used, annotation::HAD_PLAN, "true");
+    let machine = samples::demand();
+    let mut bare_metal_host = machine.clone();
+    bare_metal_host.machine.kind = kind::BARE_METAL_HOST;
+    let claim = used_claim();
+    let claim = Effect::Claim { claim, reuse_group: None };
+    let adopt = Effect::Adopt { uid: Uid::parse("u").unwrap() };
+    for (name, effect, demand, inventory, want) in [
+        ("first claim of a host", &claim, &machine, &free, false),
+        ("later claim", &claim, &machine, &used, true),
+        ("claim of a host whose demand changes", &claim, &bare_metal_host, &free, true),
+        ("another UID", &adopt, &machine, &used, true),
+        ("release, which is final", &Effect::Release, &machine, &used, false),
+        ("release that may be taken back", &Effect::Release, &bare_metal_host, &used, true),
+        ("end of the machine", &Effect::RemoveFinalizer, &bare_metal_host, &used, false),
+    ] {
+        assert_eq!(effect.needs_fresh_demand(demand, Some(&samples::record(inventory))), want, "{name}");
+    }
+}
+
+fn used_claim() -> Claim {
+    let mut inventory = samples::inventory("host-1");
+    samples::claim(&mut inventory, AllocationState::Allocated, 1);
+    inventory.claim().unwrap()
 }
