@@ -58,8 +58,8 @@ impl Costs {
         let named = |what: &str| format!("registration: {what} at {hosts} hosts");
         let cpu = median(&self.rounds);
         vec![
-            Figure::at_most(named("CPU"), cpu, 2.0, "ms").with_range(&self.rounds),
-            Figure::at_most(named("API requests"), self.requests, 4.0, "per host").with_note(self.details),
+            Figure::at_most(named("CPU"), cpu, 1.2, "ms").with_range(&self.rounds),
+            Figure::at_most(named("API requests"), self.requests, 3.0, "per host").with_note(self.details),
             Figure::at_most(named("API writes"), self.writes, 3.0, "per host"),
             Figure::at_most(named("LISTs"), self.lists, 0.0, "per host"),
             Figure::measured(named("CPU with TPM"), self.tpm.cpu, "ms"),
