@@ -187,7 +187,7 @@ impl WorkloadClients {
         verb: &'static str,
         patch: &Value,
     ) -> Result<(), StoreError> {
-        let client = self.open_node_client(management, namespace, node).await?;
+        let (client, _turn) = self.open_node_client(management, namespace, node).await?;
         let request = node_request().patch(&node.name, &PatchParams::default(), &Patch::Merge(patch));
         let written = send_request(&client, request).await;
         written.map(drop).map_err(StoreError::request(verb, "Node", &node.name))
@@ -200,7 +200,7 @@ impl WorkloadClients {
         namespace: &str,
         node: &NodeRef,
     ) -> Result<(), StoreError> {
-        let client = self.open_node_client(management, namespace, node).await?;
+        let (client, _turn) = self.open_node_client(management, namespace, node).await?;
         let preconditions = Preconditions { uid: node.uid.clone(), resource_version: None };
         let deletion = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match send_request(&client, node_request().delete(&node.name, &deletion)).await {
@@ -218,19 +218,19 @@ impl WorkloadClients {
         self.lock_holders().remove(cluster);
     }
 
+    /// The client for a write, with a place among all requests to workload clusters.
     async fn open_node_client(
         &self,
         management: &Client,
         namespace: &str,
         node: &NodeRef,
-    ) -> Result<Client, StoreError> {
-        let opened = self.open_client(management, &Key::new(namespace, &*node.cluster)).await?;
-        let unusable = |problem: Problem| StoreError::Unusable {
-            kind: "Cluster",
-            name: node.cluster.clone(),
-            why: problem.text(),
-        };
-        opened.map_err(unusable)
+    ) -> Result<(Client, Turn), StoreError> {
+        let cluster = Key::new(namespace, &*node.cluster);
+        let opened = self.open_client(management, &cluster).await?;
+        let client = opened.map_err(|problem| unusable(&cluster, &problem))?;
+        let turn =
+            self.take_turn(&cluster).await.ok_or_else(|| unusable(&cluster, &busy_problem(&cluster)))?;
+        Ok((client, turn))
     }
 
     /// The client of the present kubeconfig.
@@ -302,7 +302,7 @@ impl WorkloadClients {
 
     /// Waits for the turn of a question to this cluster, and for a place among the questions to all; `None` if
     /// it does not come soon.
-    async fn take_turn(&self, cluster: &Key) -> Option<(Permit<Key>, Permit<Namespace>)> {
+    async fn take_turn(&self, cluster: &Key) -> Option<Turn> {
         let has_answered = self.lock_known().get(cluster).is_some_and(|known| known.has_answered);
         let wait = if has_answered { TURN } else { Duration::ZERO };
         let turn = timeout(wait, self.0.questions.acquire(cluster)).await.ok().flatten()?;
@@ -335,6 +335,13 @@ impl WorkloadClients {
             known.has_answered = false;
         }
     }
+}
+
+/// The turn of a request to a cluster, and its place among those to all.
+type Turn = (Permit<Key>, Permit<Namespace>);
+
+fn unusable(cluster: &Key, problem: &Problem) -> StoreError {
+    StoreError::Unusable { kind: "Cluster", name: cluster.name.to_string(), why: problem.text() }
 }
 
 fn node_request() -> Request {

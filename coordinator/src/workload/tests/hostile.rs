@@ -1,5 +1,7 @@
 //! A workload cluster whose API server answers as it likes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -162,6 +164,45 @@ async fn silent_cluster_takes_one_place_for_seconds() {
     assert!(silent.iter().all(|(is_read, at)| !is_read && *at < start + Duration::from_secs(6)));
     let again = Instant::now();
     assert!(ask("silent").await.1 < again + Duration::from_secs(1), "it is not asked again soon");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_to_a_silent_cluster_take_one_place() {
+    let setting = Setting::new();
+    let (most, running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, left) = (most.clone(), running.clone());
+    let clients = WorkloadClients::new(Arc::new(move |_| {
+        let (most, running) = (counted.clone(), left.clone());
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let now = running.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(now, Ordering::Relaxed);
+            let running = running.clone();
+            async move {
+                // The deadline of a client of the coordinator.
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                running.fetch_sub(1, Ordering::Relaxed);
+                let answer = Response::builder().status(StatusCode::GATEWAY_TIMEOUT);
+                Ok::<_, std::convert::Infallible>(answer.body(Full::new(Bytes::new())).unwrap())
+            }
+        });
+        std::future::ready(Ok(Client::new(service, "default"))).boxed()
+    }));
+    setting.write_kubeconfig("silent", "silent").await;
+    let management = setting.management.client("coordinator");
+    let node = NodeRef { cluster: "silent".to_owned(), name: "n".to_owned(), uid: None };
+    let key = Key::new("fleet", "silent");
+    let start = Instant::now();
+    let write = async |number: usize| {
+        let written = match number % 3 {
+            0 => clients.set_provider_id(&management, "fleet", &node, "p").await,
+            1 => clients.delete_node(&management, "fleet", &node).await,
+            _ => clients.show_holder(&management, &key, "h", Timestamp::UNIX_EPOCH).await,
+        };
+        assert!(written.is_err(), "{number}");
+    };
+    futures::future::join_all((0..3 * QUESTIONS).map(write)).await;
+    assert_eq!(most.load(Ordering::Relaxed), 1, "the others are refused and come again");
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
