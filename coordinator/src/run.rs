@@ -122,10 +122,10 @@ pub async fn run_coordinator(
     let health_port = bind_listener(config.health_listen).await?;
     let diagnostics_port = bind_listener(config.diagnostics_address).await?;
     let readiness = Readiness::default();
-    let mut ports = JoinSet::new();
-    ports.spawn(serve_port(health_port, None, health::router(readiness.clone())));
+    let mut others = JoinSet::new();
+    others.spawn(serve_port(health_port, None, health::router(readiness.clone())));
     let reviewer = (!config.insecure_diagnostics).then(|| client.clone());
-    ports.spawn(serve_diagnostics(diagnostics_port, metrics.clone(), reviewer)?);
+    others.spawn(serve_diagnostics(diagnostics_port, metrics.clone(), reviewer)?);
     readiness.set_unready("Cluster API is not installed");
     let Some(version) = unless_ended(&shutdown, cluster_api::wait_for_version(&client)).await else {
         return Ok(());
@@ -141,15 +141,15 @@ pub async fn run_coordinator(
     let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
     };
-    serve_tasks(setup, parts?, (port, ports), version, shutdown).await
+    serve_tasks(setup, parts?, (port, others), version, shutdown).await
 }
 
 /// Serves hosts at the port and takes part in the election until `shutdown`, until a task ends, also one of
-/// the other `ports`, or until Cluster API is served at another version.
+/// of `others`, or until Cluster API is served at another version.
 async fn serve_tasks(
     setup: Setup,
     mut parts: Parts,
-    (port, mut ports): (TcpListener, JoinSet<()>),
+    (port, mut others): (TcpListener, JoinSet<()>),
     version: &'static str,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
@@ -175,7 +175,7 @@ async fn serve_tasks(
         // Without one of its parts the process would serve hosts with old facts.
         Some(ended) = parts.tasks.join_next() => Err(ended),
         Some(ended) = tasks.join_next() => Err(ended),
-        Some(ended) = ports.join_next() => Err(ended),
+        Some(ended) = others.join_next() => Err(ended),
     };
     readiness.set_unready("the coordinator stops");
     stop.send_replace(true);

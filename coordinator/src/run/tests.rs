@@ -98,12 +98,12 @@ async fn process_ends_with_any_task() {
         let (fake, cache) = (serve_kinds(), tempfile::tempdir().unwrap());
         let setup = set_up(&fake, &cache);
         let readiness = setup.readiness.clone();
-        let (mut parts, mut ports) = (assemble_parts(&setup).await.unwrap(), JoinSet::new());
-        ports.spawn(std::future::pending());
-        if of_ports { &mut ports } else { &mut parts.tasks }.spawn(dies());
+        let (mut parts, mut others) = (assemble_parts(&setup).await.unwrap(), JoinSet::new());
+        others.spawn(std::future::pending());
+        if of_ports { &mut others } else { &mut parts.tasks }.spawn(dies());
         let port = bind_listener("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (_running, shutdown) = watch::channel(false);
-        let mut process = Box::pin(serve_tasks(setup, parts, (port, ports), VERSION, shutdown));
+        let mut process = Box::pin(serve_tasks(setup, parts, (port, others), VERSION, shutdown));
         assert!(timeout(Duration::from_secs(30), &mut process).await.is_err(), "each task runs");
         assert_eq!(readiness.reason(), None);
         let ended = timeout(TIME_LIMIT, process).await.unwrap();
