@@ -72,7 +72,7 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
             registered.certificate = certificate;
         }
     }
-    let installed = choose_installed_config(&config, &registered.installed_url, &registered.next)?;
+    let installed = choose_installed_config(&config, &registered.installed_url)?;
     let live = Live {
         root,
         system,
@@ -94,14 +94,10 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
 }
 
 /// The configuration for the installed disk, which must not admit another host.
-fn choose_installed_config(config: &Config, installed_url: &str, next: &Next) -> Result<Config, Failure> {
-    match (installed_url, next) {
-        ("", Next::Install(_)) => Err(Failure::refused(
-            "the coordinator names no address for the installed system, so its disk would keep the token of the ISO",
-            "update the coordinator to the release of this agent or a later one",
-        )),
-        ("", Next::BootDisk(_)) => Ok(config.clone()),
-        (url, _) => config.moved_to(url, &config.authority),
+fn choose_installed_config(config: &Config, installed_url: &str) -> Result<Config, Failure> {
+    match installed_url {
+        "" => Ok(config.clone()),
+        url => config.moved_to(url, &config.authority),
     }
 }
 
