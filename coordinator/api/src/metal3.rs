@@ -119,6 +119,15 @@ impl ObjectRef {
     pub fn within(namespace: &str, name: &str) -> Self {
         Self { name: name.to_owned(), namespace: Some(namespace.to_owned()), ..Self::default() }
     }
+
+    /// The object is in another namespace than `own`, where no reference leads.
+    pub fn is_outside(&self, own: &Namespace) -> bool {
+        is_outside(self.namespace.as_deref(), own)
+    }
+}
+
+fn is_outside(named: Option<&str>, own: &Namespace) -> bool {
+    named.is_some_and(|namespace| !namespace.is_empty() && *own != namespace)
 }
 
 /// A reference to a Secret.
@@ -135,7 +144,7 @@ pub struct SecretRef {
 impl SecretRef {
     /// The Secret is in another namespace than `own`, where the coordinator reads none.
     pub fn is_outside(&self, own: &Namespace) -> bool {
-        self.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty() && *own != namespace)
+        is_outside(self.namespace.as_deref(), own)
     }
 }
 

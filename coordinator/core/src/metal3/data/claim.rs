@@ -65,8 +65,7 @@ pub fn decide_claim<'a>(
         };
     }
     let name = &claim.spec.template.name;
-    let foreign = claim.spec.template.namespace.as_ref().filter(|namespace| !namespace.is_empty());
-    if foreign.is_some_and(|namespace| Some(namespace) != claim.metadata.namespace.as_ref()) {
+    if claim.spec.template.is_outside(&Namespace::of(claim)) {
         return refuse(claim, "the template is not in this namespace: name one that is".to_owned());
     }
     let Some(template) = template else {

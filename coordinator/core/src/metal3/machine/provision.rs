@@ -63,18 +63,17 @@ fn find_unsupported(situation: &Situation<'_>) -> Option<Problem> {
         let message = "spec.customDeploy is not supported, because there is no agent of Ironic";
         return Some(Problem::new(Reason::FieldUnsupported, message, "name spec.image in the template"));
     }
-    let references = [
-        (&spec.meta_data, "spec.metaData"),
-        (&spec.network_data, "spec.networkData"),
-        (&spec.user_data, "spec.userData"),
-    ];
     let own = Namespace::of(situation.machine);
-    let references =
-        references.into_iter().filter_map(|(reference, field)| Some((reference.as_ref()?, field)));
-    let outside = references.filter(|(secret, _)| secret.is_outside(&own)).map(|(_, field)| field);
-    let template = spec.data_template.as_ref().and_then(|template| template.namespace.as_deref());
-    let template = template.filter(|namespace| !namespace.is_empty() && **namespace != *own);
-    let field = outside.chain(template.map(|_| "spec.dataTemplate")).next()?;
+    let is_secret_outside =
+        |reference: &Option<SecretRef>| reference.as_ref().is_some_and(|secret| secret.is_outside(&own));
+    let (_, field) = [
+        (is_secret_outside(&spec.meta_data), "spec.metaData"),
+        (is_secret_outside(&spec.network_data), "spec.networkData"),
+        (is_secret_outside(&spec.user_data), "spec.userData"),
+        (spec.data_template.as_ref().is_some_and(|template| template.is_outside(&own)), "spec.dataTemplate"),
+    ]
+    .into_iter()
+    .find(|(is_outside, _)| *is_outside)?;
     let message = format!("{field}.namespace is not the namespace of this object");
     Some(Problem::new(Reason::FieldUnsupported, message, "remove the field"))
 }
