@@ -145,7 +145,7 @@ pub async fn run_coordinator(
 }
 
 /// Serves hosts at the port and takes part in the election until `shutdown`, until a task ends, also one of
-/// of `others`, or until Cluster API is served at another version.
+/// `others`, or until Cluster API is served at another version.
 async fn serve_tasks(
     setup: Setup,
     mut parts: Parts,

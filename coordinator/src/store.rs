@@ -179,7 +179,7 @@ pub(crate) async fn patch<K: Object>(
 pub(crate) async fn check_unchanged<K: Object>(client: &Client, object: &K) -> Result<(), StoreError> {
     let (kind, name) = (kind_name::<K>(), object.name_any());
     let api: Api<K> = open_api(client, object);
-    let found = api.get_opt(&name).await.map_err(StoreError::request("get", kind, &name))?;
+    let found = api.get_metadata_opt(&name).await.map_err(StoreError::request("get", kind, &name))?;
     let is_same = found.is_some_and(|found| found.resource_version() == object.resource_version());
     if is_same { Ok(()) } else { Err(StoreError::Changed { kind, name }) }
 }

@@ -228,9 +228,7 @@ impl WorkloadClients {
         let cluster = Key::new(namespace, &*node.cluster);
         let opened = self.open_client(management, &cluster).await?;
         let client = opened.map_err(|problem| unusable(&cluster, &problem))?;
-        let turn =
-            self.take_turn(&cluster).await.ok_or_else(|| unusable(&cluster, &busy_problem(&cluster)))?;
-        Ok((client, turn))
+        Ok((client, self.take_turn_to_write(&cluster).await?))
     }
 
     /// The client of the present kubeconfig.
@@ -308,6 +306,11 @@ impl WorkloadClients {
         let turn = timeout(wait, self.0.questions.acquire(cluster)).await.ok().flatten()?;
         let place = timeout(TURN, self.0.places.acquire(&cluster.namespace)).await.ok().flatten()?;
         Some((turn, place))
+    }
+
+    /// As [`Self::take_turn`], for a write, which is tried again later.
+    async fn take_turn_to_write(&self, cluster: &Key) -> Result<Turn, StoreError> {
+        self.take_turn(cluster).await.ok_or_else(|| unusable(cluster, &busy_problem(cluster)))
     }
 
     fn note_answer(&self, cluster: &Key) {

@@ -31,14 +31,14 @@ pub fn project_status(
     inventory: Option<&MachineInventory>,
     now: Timestamp,
 ) -> BaremetalMachineStatus {
-    let before = machine.status.clone().unwrap_or_default();
-    let mut status = before.clone();
+    let mut status = machine.status.clone().unwrap_or_default();
     let is_paused = state.blocker.as_ref().is_some_and(|blocker| blocker.condition == Type::Paused);
     let generation = machine.metadata.generation;
     let mut shown = vec![pause::paused_condition(is_paused)];
     let cause = state.blocker.as_ref().filter(|_| is_paused);
     let cause = cause.map(|blocker| blocker.problem.condition_false(Type::Ready));
-    shown.extend(pause::first_ready(&before.conditions, cause));
+    let before = machine.status.as_ref().map_or(&[][..], |before| &before.conditions);
+    shown.extend(pause::first_ready(before, cause));
     if !is_paused {
         shown.extend(updates.iter().cloned());
         status.phase = Some(choose_phase(machine, state, status.phase));

@@ -11,8 +11,8 @@ use kube::{Client, Resource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::WorkloadClients;
 use super::answer::{read_answer, send_request};
-use super::{WorkloadClients, busy_problem, unusable};
 use crate::bounded::Text;
 use crate::key::Key;
 use crate::store::{StoreError, is_not_found};
@@ -40,8 +40,7 @@ impl WorkloadClients {
         }
         // If there is no client, the condition of the endpoint shows the cause.
         let Ok(client) = self.open_client(management, cluster).await? else { return Ok(()) };
-        let turn = self.take_turn(cluster).await;
-        let _turn = turn.ok_or_else(|| unusable(cluster, &busy_problem(cluster)))?;
+        let _turn = self.take_turn_to_write(cluster).await?;
         let known = read_lease(&client).await.map_err(StoreError::request("get", "Lease", LEASE))?;
         if let Some(change) = change_holder(known.as_ref(), holder, now) {
             let request = match known {

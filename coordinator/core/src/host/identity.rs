@@ -44,8 +44,10 @@ impl KnownIdentity {
 
 /// Writes into the status what it has lost.
 pub fn recall_identity(inventory: &mut MachineInventory) {
-    let known = KnownIdentity::of(inventory);
-    if known != KnownIdentity::default() {
+    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+    let is_lost = host.is_none_or(|host| host.certified_key.is_none());
+    if is_lost && inventory.annotations().contains_key(annotation::HOST_IDENTITY) {
+        let known = KnownIdentity::of(inventory);
         let host = inventory.status.get_or_insert_default().host.get_or_insert_default();
         (host.certified_key, host.live_tpm) = (known.certified_key, known.live_tpm);
     }
