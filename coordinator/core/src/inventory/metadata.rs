@@ -152,7 +152,7 @@ pub fn refresh_inventory(
     let spec = &registration.spec;
     // Pools select by labels. Root on a host that was given to a tenant could state the facts of another
     // pool, so that its labels are the operator's from then on.
-    let labels = if was_claimed(inventory) { Texts::new() } else { now.labels };
+    let labels = if keeps_labels(inventory) { Texts::new() } else { now.labels };
     let refresh = Refresh {
         labels: select_changed(labels, inventory.labels(), &spec.machine_inventory_labels),
         annotations: select_changed(
@@ -171,7 +171,7 @@ pub fn stale_labels(
     inventory: &MachineInventory,
     facts: &HostFacts,
 ) -> BTreeMap<String, String> {
-    if !was_claimed(inventory) {
+    if !keeps_labels(inventory) {
         return Texts::new();
     }
     let now = draft_again(registration, inventory, facts);
@@ -210,9 +210,9 @@ pub fn foresee_labels(registration: &MachineRegistration) -> ForeseenLabels {
 
 type Texts = BTreeMap<String, String>;
 
-/// A plan was written for the host. The status tells so of hosts whose plans are older than the
+/// The host is claimed, or a plan was written for it. The status tells so of hosts whose plans are older than the
 /// annotation, and the annotation tells so after a restore without status.
-fn was_claimed(inventory: &MachineInventory) -> bool {
+fn keeps_labels(inventory: &MachineInventory) -> bool {
     inventory.claim().is_some()
         || inventory.annotations().contains_key(annotation::HAD_PLAN)
         || inventory.plan().is_some_and(|plan| plan.generation.is_some())
