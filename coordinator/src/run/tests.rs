@@ -90,17 +90,16 @@ async fn process_without_policies_leads_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn process_ends_with_any_task() {
-    let dies = || async {
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        panic!("a watch of another kind, or the port of the metrics");
-    };
     for of_ports in [false, true] {
         let (fake, cache) = (serve_kinds(), tempfile::tempdir().unwrap());
         let setup = set_up(&fake, &cache);
         let readiness = setup.readiness.clone();
         let (mut parts, mut others) = (assemble_parts(&setup).await.unwrap(), JoinSet::new());
         others.spawn(std::future::pending());
-        if of_ports { &mut others } else { &mut parts.tasks }.spawn(dies());
+        if of_ports { &mut others } else { &mut parts.tasks }.spawn(async {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            panic!("a watch of another kind, or the port of the metrics");
+        });
         let port = bind_listener("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (_running, shutdown) = watch::channel(false);
         let mut process = Box::pin(serve_tasks(setup, parts, (port, others), VERSION, shutdown));

@@ -150,7 +150,7 @@ fn widest_layer() -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// One name less than an image may have, more or less.
+/// Nearly as many names as an image may have.
 fn layer_of_names() -> Vec<u8> {
     let mut encoder = zstd::stream::write::Encoder::new(vec![], 1).unwrap();
     encoder.window_log(25).unwrap();

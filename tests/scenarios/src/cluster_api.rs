@@ -185,6 +185,13 @@ impl World {
         self.apply_bare_machine(name, pool, version).await;
     }
 
+    /// As [`World::apply_machine`], for a machine of the control plane.
+    pub async fn apply_control_plane_machine(&self, name: &str) {
+        self.apply_machine(name).await;
+        let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
+        self.patch("BaremetalMachine", name, label).await;
+    }
+
     /// The bootstrap Secret of a machine.
     pub async fn apply_bootstrap(&self, machine: &str, data: &str) {
         let secret = json!({ "type": "cluster.x-k8s.io/secret", "stringData": { "value": data } });

@@ -42,15 +42,8 @@ async fn initialize_control_plane(world: &World) {
 async fn with_control_plane() -> World {
     let world = World::with_internal_endpoint().await;
     wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
-    apply_control_plane(&world).await;
+    world.apply_control_plane_machine("m-1").await;
     world
-}
-
-/// The first machine of the control plane.
-async fn apply_control_plane(world: &World) {
-    world.apply_machine("m-1").await;
-    let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
-    world.patch("BaremetalMachine", "m-1", label).await;
 }
 
 fn kept(world: &World) -> Option<proto::balancer::Duty> {
@@ -143,7 +136,7 @@ impl Scenario for Endpoint {
     }
 
     async fn play(world: &mut World) {
-        apply_control_plane(world).await;
+        world.apply_control_plane_machine("m-1").await;
         world.wait_running("m-1").await;
         world.wait_until("the host has its duty", |world| kept(world).is_some()).await;
         do_duty(world, true);

@@ -181,8 +181,7 @@ async fn paused_machine_keeps_its_host() {
 async fn paused_pool_gives_no_host() {
     let mut world = World::with_hosts(&["host-1", "host-2"]).await;
     world.apply_machine("m-0").await;
-    let is_begun = |world: &World| world.phase("m-0") == Some(Phase::Reprovisioning);
-    world.wait_until("a host is installed", is_begun).await;
+    world.wait_until("a host is installed", |world| world.phase("m-0") == Some(Phase::Reprovisioning)).await;
     set_paused(&world, "MachineInventoryPool", "pool", true).await;
     world.register_hosts(&["host-3"]).await;
     let members: Vec<_> = ["host-1", "host-2", "host-3"].map(|name| json!({ "name": name })).into();

@@ -52,9 +52,7 @@ async fn wait_ready(world: &World, reason: Reason) -> String {
 /// A cluster whose endpoint is an address of its hosts, with a control-plane machine that runs.
 async fn with_control_plane() -> World {
     let world = World::with_internal_endpoint().await;
-    world.apply_machine("m-1").await;
-    let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
-    world.patch("BaremetalMachine", "m-1", label).await;
+    world.apply_control_plane_machine("m-1").await;
     world.wait_running("m-1").await;
     world.wait_until("the host has its duty", |world| kept_generation(world) > 0).await;
     world.wait_idle().await;
@@ -111,12 +109,13 @@ async fn refused_duty_holds_up_no_other_host() {
     world.fake.edit((INVENTORIES, NAMESPACE, "host-1"), |object| {
         object["status"]["host"].as_object_mut().unwrap().remove("loadBalancer");
     });
-    world.apply_machine("m-2").await;
-    let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
-    world.patch("BaremetalMachine", "m-2", label).await;
+    world.apply_control_plane_machine("m-2").await;
     world.wait_running("m-2").await;
-    let has_duty = |world: &World| duty::kept_generation(&world.host("host-2").disk()) > 0;
-    world.wait_until("the other host has its duty", has_duty).await;
+    world
+        .wait_until("the other host has its duty", |world| {
+            duty::kept_generation(&world.host("host-2").disk()) > 0
+        })
+        .await;
     wait_ready(&world, Reason::ApiRequestFailed).await;
     assert!(refused.is_met() && cluster_condition(&world, Type::LoadBalancerReady).is_some());
     world.fake.faults().clear();

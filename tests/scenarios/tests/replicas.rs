@@ -144,8 +144,9 @@ async fn leader_with_old_machines_claims_for_no_ghost() {
     let world = World::with_hosts(&["host-1"]).await;
     world.start_coordinator("second");
     world.apply_bare_machine("m-1", "pool", "v1").await;
-    let is_claimed = |world: &World| world.inventory("host-1").unwrap().claim().is_some();
-    world.wait_until("the host is claimed", is_claimed).await;
+    world
+        .wait_until("the host is claimed", |world| world.inventory("host-1").unwrap().claim().is_some())
+        .await;
     world.wait_idle().await;
     hold_back(&world, "baremetalmachines");
     world.delete_machine("m-1").await;

@@ -103,8 +103,8 @@ impl Setting {
                 if noted.last() != Some(&read_shown(object)) {
                     noted.push(read_shown(object));
                 }
-                tell.send_replace(());
             }
+            tell.send_replace(());
         });
         let directory = tempfile::tempdir().unwrap();
         let setup = setup(&fake, directory.path(), "leader", flags);
@@ -393,11 +393,14 @@ async fn conditions_have_the_cause_beside_the_known_reason() {
         assert!(message.contains("--base-image-directory"), "{message}");
     }
     // An Event is written beside the reconcile.
-    let mut noted = vec![];
-    while noted.len() < 2 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        noted = setting.fake.look_at_events("SeedImage", "seed");
-    }
+    let fake = setting.fake.clone();
+    let noted = async {
+        while fake.look_at_events("SeedImage", "seed").len() < 2 {
+            setting.changes.changed().await.unwrap();
+        }
+        fake.look_at_events("SeedImage", "seed")
+    };
+    let noted = tokio::time::timeout(Duration::from_mins(1), noted).await.unwrap();
     let reasons: BTreeSet<_> = noted.iter().map(|event| text(event, "/reason")).collect();
     assert_eq!(reasons, ["BaseImageInvalid", "SeedImageReady"].map(str::to_owned).into());
 }

@@ -369,10 +369,12 @@ fn data_claim_steps_from_index_to_release() {
     // An object of before the policy that compares names and indexes.
     let mut misnamed = data("nodepool-1-2", "other");
     misnamed.spec.index = 7;
-    let find = |name: &str| Some(&misnamed).filter(|data| data.name_any() == name);
     let chosen = claim(json!({ "annotations": note }));
+    let step = decide_claim(&chosen, Some(&template), None, |name| {
+        Some(&misnamed).filter(|data| data.name_any() == name)
+    });
     assert_eq!(
-        describe(&decide_claim(&chosen, Some(&template), None, find)),
+        describe(&step),
         "Metal3Data nodepool-1-2 has the index 7, which does not fit its name: delete it"
     );
 }
