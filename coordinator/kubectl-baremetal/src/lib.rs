@@ -26,7 +26,7 @@ use clap::{CommandFactory as _, Parser as _};
 
 use crate::arguments::{Arguments, Command};
 
-pub use crate::explanation::{Explanation, explain, list_kinds};
+pub use crate::explanation::{Explanation, annotations_of_clean, explain, list_kinds};
 
 /// The name by which kubectl asks for completions.
 const COMPLETER: &str = "kubectl_complete-baremetal";

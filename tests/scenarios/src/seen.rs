@@ -1,10 +1,10 @@
-//! What an operator sees: the answer of `kubectl baremetal why`, and the Events that
-//! `kubectl describe` shows.
+//! What an operator sees and does: the answer of `kubectl baremetal why`, the Events that
+//! `kubectl describe` shows, and `kubectl baremetal clean`.
 
 use coordinator_api::explain::Attention;
-use kube::core::{ApiResource, GroupVersionKind};
-use kubectl_baremetal::{Explanation, explain, list_kinds};
-use serde_json::Value;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kubectl_baremetal::{Explanation, annotations_of_clean, explain, list_kinds};
+use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use crate::cluster_api::NAMESPACE;
@@ -26,10 +26,26 @@ fn is_here(object: &Value) -> bool {
 impl World {
     /// What `kubectl baremetal why KIND/NAME` answers now.
     pub fn why(&self, object: &str) -> Explanation {
+        explain(object, NAMESPACE, self.list_served(), self.now()).unwrap()
+    }
+
+    /// Runs `kubectl baremetal clean HOST --owner OWNER`.
+    pub async fn clean_by_owner(&self, host: &str, owner: &str) {
+        let annotations = annotations_of_clean((host, owner), NAMESPACE, self.list_served(), self.now());
+        for (key, value) in annotations.unwrap() {
+            let change = json!({ "metadata": { "annotations": { (key): value } } });
+            self.patch("MachineInventory", host, change).await;
+        }
+    }
+
+    /// All objects of the kinds that the plugin reads.
+    fn list_served(&self) -> impl Iterator<Item = (GroupVersionKind, Vec<DynamicObject>)> {
         let parse = |object| serde_json::from_value(object).unwrap();
-        let lists = list_kinds().filter(|kind| kind.group != NOT_SERVED);
-        let lists = lists.map(|kind| (kind.clone(), self.list_kind(&kind).into_iter().map(parse).collect()));
-        explain(object, NAMESPACE, lists, self.now()).unwrap()
+        let kinds = list_kinds().filter(|kind| kind.group != NOT_SERVED);
+        kinds.map(move |kind| {
+            let objects = self.list_kind(&kind).into_iter().map(parse).collect();
+            (kind, objects)
+        })
     }
 
     /// The objects that `why` looks at, without those of Cluster API, and all Events.

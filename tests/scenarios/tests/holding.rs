@@ -36,7 +36,7 @@ async fn forget_host(world: &World) {
     world.patch("BaremetalMachine", "m-1", lost).await;
 }
 
-async fn forget_owner(world: &World, host: &str) {
+pub(super) async fn forget_owner(world: &World, host: &str) {
     let lost: serde_json::Map<_, _> = OWNERS.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
     world.patch("MachineInventory", host, json!({ "metadata": { "annotations": lost } })).await;
 }
@@ -226,10 +226,34 @@ async fn orphan_is_shown_and_cleaned_by_its_owner() {
     world
         .expect_why("machineinventory/host-1", Reason::OwnerMissing, "the host was not cleaned", action)
         .await;
-    // The command writes this annotation.
-    let clean = json!({ "metadata": { "annotations": { annotation::ABANDONED: world.now().to_string() } } });
-    world.patch("MachineInventory", "host-1", clean).await;
+    expect_clean_by_owner(world, "m-1").await;
+}
+
+/// The host `host-1` that states this owner is cleaned by the command, and free.
+pub(super) async fn expect_clean_by_owner(world: World, owner: &str) {
+    world.clean_by_owner("host-1", owner).await;
     world.wait_until("the host is free", |world| world.is_available("host-1")).await;
-    assert!(world.inventory("host-1").unwrap().claim().is_none());
+    let plans: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(plans, ["reprovision", "clean"], "{}", world.dump());
+    assert!(!world.host("host-1").disk().state().node_identity().exists());
+    world.expect_nothing("machineinventory/host-1").await;
     world.check_invariants().await;
+}
+
+// Fault: the machine of a host is removed by force, and its host has lost every annotation of its owner.
+// Shown: condition `Ready` of the inventory: what the host states, and the command that cleans it.
+#[tokio::test(start_paused = true)]
+async fn orphan_without_claim_is_cleaned_by_its_owner() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let machines = "baremetalmachines.infrastructure.cluster.x-k8s.io";
+    world.fake.take_out(machines, scenarios::NAMESPACE, "m-1");
+    forget_owner(&world, "host-1").await;
+    world.wait_idle().await;
+    let cause = "--owner BaremetalMachine/m-1`";
+    let action = "kubectl baremetal clean host-1 --owner OWNER";
+    world.expect_why("machineinventory/host-1", Reason::HostCarriesNode, cause, action).await;
+    assert!(world.inventory("host-1").unwrap().claim().is_none());
+    expect_clean_by_owner(world, "BaremetalMachine/m-1").await;
 }

@@ -7,6 +7,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use scenarios::{NAMESPACE, World, bootstrap_data};
 use serde_json::{Value, json};
 
+use crate::holding::{expect_clean_by_owner, forget_owner};
+
 const HOST: &str = "bmh-host-1";
 const DIGEST: &str = "5555555555555555555555555555555555555555555555555555555555555555";
 
@@ -106,6 +108,31 @@ async fn copy_of_the_status_ends_with_the_pause() {
     assert_eq!((annotation(pause), annotation(copy)), (Value::Null, Value::Null));
     assert_eq!(plans(&world), ["reprovision"]);
     world.check_invariants().await;
+}
+
+// Fault: the BareMetalHost of a host with a node is removed by force, with and without the annotations of its owner.
+// Shown: reason `OwnerMissing` or `HostCarriesNode` of the inventory, and the command that cleans it.
+#[tokio::test(start_paused = true)]
+async fn host_of_a_lost_object_is_cleaned() {
+    for has_claim in [true, false] {
+        let mut world = World::with_bare_metal_hosts().await;
+        world.register_bare_metal_hosts(&["host-1"]).await;
+        world.apply_metal3_cluster("c1").await;
+        world.apply_bootstrap("m-1", &bootstrap_data()).await;
+        provision(&world, json!({ "url": "oci://registry.example/os:v1" })).await;
+        wait_state(&world, "provisioned").await;
+        world.fake.take_out("baremetalhosts.metal3.io", NAMESPACE, HOST);
+        if !has_claim {
+            forget_owner(&world, "host-1").await;
+        }
+        let reason = if has_claim { Reason::OwnerMissing } else { Reason::HostCarriesNode };
+        let action = "kubectl baremetal clean host-1 --owner OWNER";
+        world
+            .expect_why("machineinventory/host-1", reason, "--owner BareMetalHost/bmh-host-1`", action)
+            .await;
+        assert_eq!(world.inventory("host-1").unwrap().claim().is_some(), has_claim);
+        expect_clean_by_owner(world, "BareMetalHost/bmh-host-1").await;
+    }
 }
 
 // Fault: the template of another manager names a whole-disk image, which hosts with a BMC need.

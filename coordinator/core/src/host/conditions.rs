@@ -146,14 +146,14 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
 /// The parts of a former node on a free host.
 fn left_condition(record: &HostRecord) -> Option<ConditionUpdate> {
     if record.claim.is_none() && record.carried_node().is_some() {
-        let condition = condition_false(
-            Type::Ready,
-            Reason::HostCarriesNode,
-            "the host carries a node and no machine holds it",
-        );
+        let message = "the host carries a node and no machine holds it";
+        let owner = record.stated_owner();
+        let of_owner = owner.map_or_else(String::new, |owner| format!(": it states the node of {owner}"));
+        let condition = condition_false(Type::Ready, Reason::HostCarriesNode, format!("{message}{of_owner}"));
         return Some(condition.with_next_action(format!(
-            "restore the machine and the owner annotations, or have the host cleaned by `kubectl baremetal clean {} --owner NAME`, with the machine of the node as NAME",
-            record.name
+            "restore the machine and the owner annotations, or have the host cleaned by `kubectl baremetal clean {} --owner {}`",
+            record.name,
+            owner.unwrap_or("OWNER")
         )));
     }
     record.needs_fresh_kernel().then(|| {
