@@ -12,6 +12,9 @@ pub const NAMESPACE: &str = "fleet";
 /// Part of all bootstrap data: must never be seen outside of Secrets.
 pub const BOOTSTRAP_CANARY: &str = "canary.0123456789abcdef";
 
+/// The kubeconfig of a workload cluster that never answers.
+pub const SILENT: &str = "silent";
+
 /// Cluster API holds a Machine with it until its infrastructure is gone.
 pub(crate) const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
 const CLUSTER_FINALIZER: &str = "cluster.cluster.x-k8s.io";
@@ -166,10 +169,15 @@ impl World {
         self.create("BaremetalMachineTemplate", name, json!({ "spec": spec })).await;
     }
 
-    /// A pool of these hosts, and a catalog with `v1` and `v2`.
+    /// A pool of these hosts for Cluster `c1`.
     pub async fn apply_pool(&self, name: &str, hosts: &[&str]) {
+        self.apply_pool_of(name, "c1", hosts).await;
+    }
+
+    /// A pool of these hosts for a Cluster.
+    pub async fn apply_pool_of(&self, name: &str, cluster: &str, hosts: &[&str]) {
         let members: Vec<_> = hosts.iter().map(|host| json!({ "name": host })).collect();
-        let spec = json!({ "clusterName": "c1", "machineInventories": members });
+        let spec = json!({ "clusterName": cluster, "machineInventories": members });
         self.create("MachineInventoryPool", name, json!({ "spec": spec })).await;
     }
 
@@ -198,10 +206,12 @@ impl World {
         self.create("Secret", &format!("{machine}-bootstrap"), secret).await;
     }
 
-    /// A machine without its bootstrap Secret.
+    /// A machine of the Cluster of its pool, without its bootstrap Secret.
     pub async fn apply_bare_machine(&self, name: &str, pool: &str, version: &str) {
+        let known = self.get_object("machineinventorypools.infrastructure.cluster.x-k8s.io", pool);
+        let cluster = known.map_or_else(|| json!("c1"), |pool| pool["spec"]["clusterName"].clone());
         let spec = json!({
-            "clusterName": "c1",
+            "clusterName": cluster,
             "version": version,
             "bootstrap": { "dataSecretName": format!("{name}-bootstrap") },
             "infrastructureRef": self.reference("BaremetalMachine", name),
@@ -209,7 +219,7 @@ impl World {
         let held = json!({ "finalizers": [MACHINE_FINALIZER] });
         let uid = self.create("Machine", name, json!({ "metadata": held, "spec": spec })).await;
         let metadata = json!({
-            "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
+            "labels": { "cluster.x-k8s.io/cluster-name": cluster },
             "ownerReferences": [self.owner("Machine", name, &uid)],
         });
         let spec = json!({ "machineInventoryPoolRef": { "name": pool } });
@@ -262,7 +272,13 @@ impl World {
 
     /// The Secret by which the workload cluster is reached.
     pub async fn apply_kubeconfig(&self) {
-        self.create("Secret", "c1-kubeconfig", json!({ "stringData": { "value": "workload" } })).await;
+        self.apply_kubeconfig_of("c1", "workload").await;
+    }
+
+    /// A kubeconfig of a Cluster: of the workload cluster, or [`SILENT`].
+    pub async fn apply_kubeconfig_of(&self, cluster: &str, value: &str) {
+        let secret = json!({ "stringData": { "value": value } });
+        self.create("Secret", &format!("{cluster}-kubeconfig"), secret).await;
     }
 
     /// Removes the finalizers of Cluster API from what is in deletion and has

@@ -16,11 +16,14 @@ use coordinator::workload::WorkloadClients;
 use coordinator::{cluster_api, controllers, listener};
 use fake_apiserver::FakeApi;
 use futures::FutureExt as _;
+use http::{Request, Response};
 use jiff::Timestamp;
+use kube::client::Body;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::cluster_api::SILENT;
 use crate::killable_client::{Liveness, killable_client};
 use crate::network::Network;
 
@@ -57,10 +60,22 @@ pub(crate) struct Site {
     pub(crate) clock: Clock,
 }
 
-/// The kubeconfig of every cluster leads to the one workload cluster.
+/// Every kubeconfig but [`SILENT`] leads to the one workload cluster.
 fn connect_workloads(workload: &FakeApi) -> WorkloadClients {
     let workload = workload.clone();
-    WorkloadClients::new(Arc::new(move |_| std::future::ready(Ok(workload.client("coordinator"))).boxed()))
+    WorkloadClients::new(Arc::new(move |kubeconfig| {
+        let is_silent = kubeconfig.expose() == SILENT.as_bytes();
+        let client = if is_silent { silent_client() } else { workload.client("coordinator") };
+        std::future::ready(Ok(client)).boxed()
+    }))
+}
+
+/// A client whose requests have no answer.
+fn silent_client() -> kube::Client {
+    let service = tower::service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, tower::BoxError>>()
+    });
+    kube::Client::new(service, "default")
 }
 
 /// Virtual time: it moves with tokio's.

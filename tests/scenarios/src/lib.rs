@@ -33,7 +33,7 @@ mod table;
 mod token_search;
 mod world;
 
-pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
+pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, SILENT, bootstrap_data};
 pub use fault_injection::{Call, Fault, Side};
 pub use history::{EDITED, Violation, WrittenPlan};
 pub use host::{FittedTpm, Host, STRANDED_ADDRESS, UNREACHABLE_COORDINATOR};

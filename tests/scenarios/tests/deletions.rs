@@ -3,7 +3,7 @@
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, finalizer};
 use scenarios::World;
 use serde_json::{Value, json};
 
@@ -354,6 +354,19 @@ async fn unseen_claim_is_released_with_its_machine() {
 
 fn fake_api_lag(fake: &fake_apiserver::FakeApi) {
     fake.faults().lag(std::time::Duration::from_secs(2));
+}
+
+/// The finalizer of this name is also that of the upstream operator, which writes it into every inventory.
+#[tokio::test(start_paused = true)]
+async fn free_inventory_with_a_finalizer_goes() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let held = json!({ "metadata": { "finalizers": [finalizer::MACHINE_INVENTORY] } });
+    world.patch("MachineInventory", "host-1", held).await;
+    world.wait_idle().await;
+    world.delete("MachineInventory", "host-1").await;
+    world.wait_until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;
+    assert!(world.plans().is_empty(), "nothing is done to the host");
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]

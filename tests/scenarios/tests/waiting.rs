@@ -4,7 +4,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 use fake_apiserver::Verb;
-use scenarios::World;
+use scenarios::{SILENT, World};
 use serde_json::{Value, json};
 
 /// Machines that wait beside the one that has a host.
@@ -99,6 +99,89 @@ async fn metal3_machines_that_wait_write_nothing() {
     }
     assert_eq!(count_events(&world, "Metal3Machine"), before, "no other one");
     world.expect_why("Metal3Machine/waits-7", "NoHostAvailable", "no BareMetalHost can be", "free").await;
+    world.check_invariants().await;
+}
+
+/// Workload clusters that never answer, as many as reconciles of a kind run at a time.
+const SILENT_CLUSTERS: usize = 16;
+
+/// Machines whose hosts have joined clusters that never answer, a host for `m-1`, and another leader.
+async fn beside_silent_clusters() -> World {
+    let names: Vec<_> = (0..=SILENT_CLUSTERS).map(|number| format!("host-{number}")).collect();
+    let mut world = World::new().await;
+    world.stop_finding_nodes();
+    world.apply_registration().await;
+    world.apply_catalog().await;
+    world.register_hosts(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    world.apply_cluster("c1").await;
+    world.apply_kubeconfig().await;
+    world.apply_pool("pool", &["host-0"]).await;
+    for (number, host) in names.iter().enumerate().skip(1) {
+        let (cluster, machine) = (format!("silent-{number}"), format!("joins-{number}"));
+        world.apply_cluster(&cluster).await;
+        world.apply_kubeconfig_of(&cluster, SILENT).await;
+        world.apply_pool_of(&cluster, &cluster, &[host]).await;
+        world.apply_machine_of(&machine, &cluster, "v1").await;
+    }
+    for number in 1..=SILENT_CLUSTERS {
+        let machine = format!("joins-{number}");
+        let asks = |world: &World| {
+            let condition = world.machine_condition(&machine, Type::NodeLinked);
+            condition.is_some_and(|found| found.reason == Reason::WorkloadUnreachable.as_str())
+        };
+        world.wait_until("its cluster was asked", asks).await;
+    }
+    world.restart_coordinator();
+    world
+}
+
+// Fault: as many workload clusters as reconciles run at a time never answer, and all their machines wait for Nodes
+// when a leader begins.
+// Shown: reason `WorkloadUnreachable` of their machines; a machine of another cluster has its host within seconds.
+#[tokio::test(start_paused = true)]
+async fn silent_clusters_hold_up_no_claim() {
+    let world = beside_silent_clusters().await;
+    let pool = |world: &World| {
+        let pool = world.get_object("machineinventorypools.infrastructure.cluster.x-k8s.io", "pool");
+        pool.unwrap()["status"]["conditions"].is_array()
+    };
+    world.wait_until("it leads", pool).await;
+    let begin = tokio::time::Instant::now();
+    world.apply_machine("m-1").await;
+    let has_host = |world: &World| world.inventory("host-0").unwrap().claim().is_some();
+    world.wait_until("the host is claimed", has_host).await;
+    assert!(begin.elapsed() < std::time::Duration::from_secs(3), "{:?}", begin.elapsed());
+    world.wait_running("m-1").await;
+    world.expect_why("baremetalmachine/joins-1", Reason::WorkloadUnreachable, "silent-1", "kubeconfig").await;
+    world.check_invariants().await;
+}
+
+// Fault: a BareMetalHost gets an image and loses it while its host is installed, again and again.
+// Shown: Event `DeletedDuringPlan` of the BareMetalHost, once.
+#[tokio::test(start_paused = true)]
+async fn images_taken_during_plans_are_said_once() {
+    let mut world = World::with_bare_metal_hosts().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.apply_bootstrap("h", &scenarios::bootstrap_data()).await;
+    let labels = json!({ "cluster.x-k8s.io/cluster-name": "c1" });
+    let user_data = json!({ "name": "h-bootstrap" });
+    let said = |world: &World| -> usize {
+        let events = world.fake.look_at_events("BareMetalHost", "bmh-host-1");
+        events.iter().filter(|event| event["reason"] == "DeletedDuringPlan").count()
+    };
+    for times in 1..=3 {
+        let spec = json!({ "image": { "url": "oci://registry.example/os:v1" }, "userData": user_data });
+        let change = json!({ "metadata": { "labels": labels }, "spec": spec });
+        world.patch("BareMetalHost", "bmh-host-1", change).await;
+        world.wait_until("it is installed", |world| world.host_state("bmh-host-1") == "provisioning").await;
+        let none = json!({ "spec": { "image": null, "userData": null } });
+        world.patch("BareMetalHost", "bmh-host-1", none).await;
+        world.wait_until("it is free", |world| world.host_state("bmh-host-1") == "available").await;
+        assert_eq!(said(&world), usize::from(times > 1), "after {times} times");
+    }
+    let action = "give the MachineHealthCheck more time";
+    world.expect_event("BareMetalHost", "bmh-host-1", "DeletedDuringPlan", action);
     world.check_invariants().await;
 }
 
