@@ -13,7 +13,7 @@ pub mod remediation;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::crds;
 use crate::names::annotation;
@@ -23,7 +23,6 @@ use crate::object::Namespace;
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut host = host::BareMetalHost::crd();
     crds::make_spec_optional(&mut host);
-    crds::keep_foreign_status(&mut host);
     let mut crds = vec![
         host,
         cluster::Metal3Cluster::crd(),
@@ -40,6 +39,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         ipam::IPAddress::crd(),
     ];
     for crd in &mut crds {
+        crds::keep_foreign_status(crd);
         crds::complete_definition(crd);
         // The plural is that of the project, and `clusterctl init` would refuse it.
         if crd.spec.names.plural == "metal3datas" {
@@ -48,6 +48,13 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         }
     }
     crds
+}
+
+/// Reads an empty text as absent: the older version of an object that CAPM3 stores has empty texts where nothing was
+/// written.
+pub(crate) fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.is_empty()))
 }
 
 /// An IPv4 address.

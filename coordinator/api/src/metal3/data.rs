@@ -73,7 +73,7 @@ pub struct Metal3DataSpec {
     #[schemars(range(min = 0))]
     pub index: i64,
     /// Reference of the template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub template_reference: Option<String>,
     /// The Secret with the meta-data.
     #[serde(default, skip_serializing_if = "Option::is_none")]

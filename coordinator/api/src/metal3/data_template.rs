@@ -47,10 +47,10 @@ pub use network_data::{
 #[x_kube(validation = Rule::new("has(self.templateReference) == has(oldSelf.templateReference) && (!has(self.templateReference) || self.templateReference == oldSelf.templateReference)").message("templateReference is immutable: indexes are given by it"))]
 pub struct Metal3DataTemplateSpec {
     /// The Cluster that the template belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
     /// Name of a replaced template, with which this template shares its indexes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub template_reference: Option<String>,
     /// Meta-data.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -150,23 +150,23 @@ pub struct Image {
     /// `oci://` and the reference of an OS image.
     pub url: String,
     /// SHA-256 digest of the OCI image: 64 hexadecimal digits, with or without `sha256:`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// `sha256`, `auto` or absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `sha256`, `auto`, empty or absent.
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "checksum_type")]
     pub checksum_type: Option<String>,
     /// Format of a disk image. No format is supported; an empty text stands for no format.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "image_format")]
     pub format: Option<String>,
     /// Rejected, because an annotation names the Secret for the registry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub oci_auth_secret_name: Option<String>,
 }
 
 fn checksum_type(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "string", "enum": ["md5", "sha256", "sha512", "auto"] })
+    schemars::json_schema!({ "type": "string", "enum": ["", "md5", "sha256", "sha512", "auto"] })
 }
 
 fn image_format(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

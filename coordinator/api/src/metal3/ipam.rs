@@ -44,7 +44,7 @@ use super::{IP_ADDRESS, NETWORK, ObjectRef, ip_rules};
 #[x_kube(validation = Rule::new(ip_rules::POOL_PREFIX).message("prefix is longer than an IPv4 address"))]
 pub struct IPPoolSpec {
     /// The Cluster that the pool belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
     /// Ranges in the order of their use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

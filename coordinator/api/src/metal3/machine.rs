@@ -40,7 +40,7 @@ use crate::machine::{Initialization, MachineAddress};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || self.image.url.contains(':')").message("image.url is an absolute URI"))]
-#[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || !self.image.url.matches('^(?i)oci://') || (!has(self.image.checksum) || self.image.checksum == '') && !has(self.image.checksumType)").message("image.checksum and image.checksumType must be empty for OCI images"))]
+#[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || !self.image.url.matches('^(?i)oci://') || (!has(self.image.checksum) || self.image.checksum == '') && (!has(self.image.checksumType) || self.image.checksumType == '')").message("image.checksum and image.checksumType must be empty for OCI images"))]
 #[x_kube(validation = Rule::new("has(self.customDeploy) || !has(self.image) || self.image.url.matches('^(?i)oci://') || has(self.image.checksum) && self.image.checksum != '' || has(self.image.format) && self.image.format == 'live-iso'").message("image.checksum is required for images that are not OCI images"))]
 pub struct Metal3MachineSpec {
     /// `metal3://NAMESPACE/HOST/MACHINE`, or the older `metal3://UID`.
@@ -72,7 +72,7 @@ pub struct Metal3MachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automated_cleaning_mode: Option<CleaningMode>,
     /// Preferred failure domain, unless the Machine has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub struct Metal3MachineStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<MachineAddress>,
     /// Failure domain of the host by its label, which may differ from the requested one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
     /// State of the host.
     #[serde(skip_serializing_if = "Option::is_none")]

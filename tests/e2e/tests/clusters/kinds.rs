@@ -341,6 +341,11 @@ const METAL3_STEPS: &[(&str, &str, Result<(), &str>)] = &[
         "{index: 0, claim: {name: c}, template: {name: u}}",
         Err("index, template and claim are immutable"),
     ),
+    (
+        "Metal3DataTemplate/no-pool",
+        "{networkData: {networks: {ipv4: [{id: a, link: b, ipAddressFromIPPool: '', fromPoolRef: {name: ''}}]}}}",
+        Err("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation"),
+    ),
     ("Metal3Data/t-1", "{index: -1, claim: {name: c}, template: {name: t}}", Err("index")),
     ("IPPool/p", "{namePrefix: p, pools: [{subnet: 10.0.0.0/24}], gateway: 10.0.0.1}", Ok(())),
     ("IPPool/p", "{namePrefix: q, pools: [{subnet: 10.0.0.0/24}]}", Err("namePrefix cannot be modified")),

@@ -125,7 +125,7 @@ pub struct KeyInterface {
     /// Key in the meta-data.
     pub key: String,
     /// Name of the interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// `spec.bootMACAddress` of the host.
     #[serde(default, rename = "fromBootMAC", skip_serializing_if = "std::ops::Not::not")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::{FromAnnotation, POOL_KIND};
@@ -49,7 +49,7 @@ pub struct Ethernet {
     /// Name within this document.
     pub id: String,
     /// Name on the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
     pub name: Option<String>,
     /// MTU in bytes.
@@ -72,7 +72,7 @@ fn bond_mode(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 fn hash_policy(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "string", "enum": ["layer2", "layer3+4", "layer2+3"] })
+    schemars::json_schema!({ "type": "string", "enum": ["", "layer2", "layer3+4", "layer2+3"] })
 }
 
 fn bond_parameters(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -92,10 +92,10 @@ fn default_mtu() -> i64 {
 #[serde(rename_all = "camelCase", default)]
 pub struct MacAddress {
     /// The address.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub string: Option<String>,
     /// Name of an interface of the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub from_host_interface: Option<String>,
     /// An annotation with the address.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,13 +111,13 @@ pub struct Bond {
     #[schemars(schema_with = "bond_mode")]
     pub bond_mode: String,
     /// Hash policy of balance-xor and 802.3ad.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "hash_policy")]
     pub bond_xmit_hash_policy: Option<String>,
     /// Name within this document.
     pub id: String,
     /// Name on the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
     pub name: Option<String>,
     /// MTU in bytes.
@@ -147,7 +147,7 @@ pub struct Vlan {
     /// Name within this document.
     pub id: String,
     /// Name on the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
     pub name: Option<String>,
     /// MTU in bytes.
@@ -196,17 +196,22 @@ fn ipv4_networks<N: JsonSchema>(generator: &mut schemars::SchemaGenerator) -> sc
 /// An address of a pool on a link.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.ipAddressFromIPPool) || has(self.fromPoolRef) || has(self.fromPoolAnnotation)").message("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation is required"))]
+#[x_kube(validation = Rule::new("has(self.ipAddressFromIPPool) && self.ipAddressFromIPPool != '' || has(self.fromPoolRef) && self.fromPoolRef.name != '' || has(self.fromPoolAnnotation)").message("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation is required"))]
 pub struct StaticNetwork {
     /// Name within this document.
     pub id: String,
     /// Id of the link.
     pub link: String,
     /// Name of the `IPPool`.
-    #[serde(default, rename = "ipAddressFromIPPool", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "ipAddressFromIPPool",
+        deserialize_with = "crate::metal3::filled",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ip_address_from_ip_pool: Option<String>,
     /// The pool, which takes precedence over the name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "named", skip_serializing_if = "Option::is_none")]
     pub from_pool_ref: Option<PoolRef>,
     /// An annotation with the name of the pool, which takes precedence over both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,6 +248,12 @@ pub struct PoolRef {
     pub kind: Option<String>,
 }
 
+/// Reads a reference without a name as absent, as [`crate::metal3::filled`] does with texts.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PoolRef>, D::Error> {
+    let reference = Option::<PoolRef>::deserialize(deserializer)?;
+    Ok(reference.filter(|reference| !reference.name.is_empty()))
+}
+
 /// A route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteSpec {
@@ -266,17 +277,21 @@ pub struct RouteSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
     /// The address.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = IP_ADDRESS))]
     pub string: Option<String>,
     /// An annotation with the name of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_pool_annotation: Option<FromAnnotation>,
     /// A pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "named", skip_serializing_if = "Option::is_none")]
     pub from_pool_ref: Option<PoolRef>,
     /// Name of the `IPPool`.
-    #[serde(rename = "fromIPPool", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "fromIPPool",
+        deserialize_with = "crate::metal3::filled",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub from_ip_pool: Option<String>,
 }
 
@@ -289,6 +304,10 @@ pub struct Services {
     #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns: Vec<String>,
     /// Name of the `IPPool` whose DNS servers are added.
-    #[serde(rename = "dnsFromIPPool", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "dnsFromIPPool",
+        deserialize_with = "crate::metal3::filled",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub dns_from_ip_pool: Option<String>,
 }

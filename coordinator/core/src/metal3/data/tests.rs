@@ -143,6 +143,42 @@ fn every_documented_item_of_meta_data_is_rendered() {
     assert_eq!(json!(data), want);
 }
 
+/// CAPM3 1.13 and later read their objects at v1beta1 with a value for each source, empty where nobody wrote one.
+#[test]
+fn empty_sources_of_a_dump_are_absent() {
+    let fill = |place: &mut Value, empty: Value| {
+        for (key, value) in empty.as_object().unwrap() {
+            place.as_object_mut().unwrap().entry(key).or_insert_with(|| value.clone());
+        }
+    };
+    let known = documented();
+    let mut dump = json!(known.spec);
+    let network = &mut dump["networkData"];
+    for kind in ["ethernets", "bonds", "vlans"] {
+        for link in network["links"][kind].as_array_mut().unwrap() {
+            fill(&mut link["macAddress"], json!({ "string": "", "fromHostInterface": "" }));
+            fill(link, json!({ "name": "" }));
+        }
+    }
+    for family in ["ipv4", "ipv6"] {
+        for layer in network["networks"][family].as_array_mut().unwrap() {
+            fill(layer, json!({ "ipAddressFromIPPool": "", "fromPoolRef": { "kind": "", "name": "" } }));
+            let routes = layer.get_mut("routes").and_then(Value::as_array_mut);
+            for route in routes.into_iter().flatten() {
+                let empty = json!({ "fromIPPool": "", "fromPoolRef": { "kind": "", "name": "" } });
+                fill(&mut route["gateway"], empty);
+                fill(&mut route["services"], json!({ "dnsFromIPPool": "" }));
+            }
+        }
+    }
+    fill(&mut network["services"], json!({ "dnsFromIPPool": "" }));
+    let dump = template(dump);
+    assert_eq!(dump.spec, known.spec);
+    let [dump, known] = [dump, known].map(|template| template.spec.network_data.unwrap());
+    let render = |spec| with_sources(&host(), |sources| render_network_data(spec, sources)).unwrap();
+    assert_eq!(render(&dump), render(&known));
+}
+
 #[test]
 fn user_defined_key_replaces_provider_id() {
     let spec: coordinator_api::metal3::data_template::MetaDataSpec =
