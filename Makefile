@@ -41,6 +41,7 @@ AGENT_UPDATE_TRUST ?=
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
 PARTS := cargo run --quiet --package control-plane --bin parts
+BUILDING_PARTS := [ -e $(CARGO_TARGET_DIR)/debug/parts ] || echo 'building the program that builds Kubernetes (once, about 4 min)…' >&2
 # TIMED: test programs get a deadline each, and `slowest` prints the ten slowest tests.
 RUNNER = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_RUNNER
 TIMES := $(CARGO_TARGET_DIR)/test-times
@@ -74,14 +75,18 @@ help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-15s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: packages parts agent ## Show the lifecycle live: a host from seed ISO to Node and back (HOST=uml runs it in User Mode Linux in place of QEMU, KEEP=1 leaves it running, TPM=0 takes its TPM away, METAL3=1 uses the kinds of Metal3)
-	@$(INPUTS)
+demo: packages agent ## Show the lifecycle live: a host from seed ISO to Node and back (HOST=uml runs it in User Mode Linux in place of QEMU, KEEP=1 leaves it running, TPM=0 takes its TPM away, METAL3=1 uses the kinds of Metal3)
+	@$(BUILDING_PARTS)
+	# The others are for tests.
+	$(PARTS) -- path kube-apiserver kube-controller-manager etcd kubectl kubeadm cluster-api-core >/dev/null
+	$(INPUTS)
 	$(call IMAGES,$(or $(HOST),qemu),os)
+	echo 'building the coordinator and the demo (about 6 min at first)…' >&2
 	cargo build --quiet --package coordinator --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/demo --host $(or $(HOST),qemu) $(if $(KEEP),--keep) $(if $(filter 0,$(TPM)),--software-key) $(if $(METAL3),--metal3)
 
 .PHONY: test
-test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
+test: test-packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
 	@$(INPUTS)
 	# A test that lacks root or a tool fails, where it would else be left out.
 	export NO_SKIPS=1
@@ -100,17 +105,18 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	exit $$code
 
 .PHONY: test-lab
-test-lab: packages parts release iso ## Run the slow tests: a release, with the image of the coordinator; faults, disks, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min; power cuts at flushes: make test-flushes)
+test-lab: test-packages parts release iso ## Run the slow tests: a release, with the image of the coordinator; faults, disks, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min; power cuts at flushes: make test-flushes)
 	@$(INPUTS)
 	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_faults --test qemu_disks --test qemu_bond --test qemu_keyfiles --test qemu_update
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
 	cargo test --package uml --features slow --test life_of_a_host
+	cargo test --package e2e --features slow --test uml_disks
 	cargo test --package vip --features slow --test spread
 
 .PHONY: test-flushes
-test-flushes: packages parts iso ## Cut the power at 30 to 50 flushes of an OS switch and of the wipe after it, of a QEMU host (a boot for each)
+test-flushes: test-packages parts iso ## Cut the power at 30 to 50 flushes of an OS switch and of the wipe after it, of a QEMU host (a boot for each)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_flushes -- --nocapture
@@ -326,11 +332,16 @@ iso: packages parts agent ## Build the base ISO and the OS images of the lab (KE
 
 .PHONY: parts
 parts: ## Build the real Kubernetes parts and a registry (once, about 20 min) and print their directories
-	@$(PARTS)
+	@$(BUILDING_PARTS)
+	$(PARTS)
 
 .PHONY: packages
 packages: ## Install the Debian packages that the lab needs
 	@iso/packages.sh
+
+.PHONY: test-packages
+test-packages: ## Install the Debian packages that the lab and the tests need
+	@iso/packages.sh tests
 
 .PHONY: generate
 generate: ## Regenerate the agent contract, CRDs and docs/reference

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Installs the missing packages of packages.host; prints nothing if none is missing.
+# Installs the missing packages of packages.host, and of packages.NAME for each argument NAME; prints nothing if none
+# is missing.
 set -eu
-list=$(dirname "$0")/packages.host
-wanted=$(sed 's/#.*//' "$list" | xargs)
+cd "$(dirname "$0")"
 missing=
-for package in $wanted; do
-	status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) || status=
-	[ "$status" = 'install ok installed' ] || missing="$missing $package"
+for list in host "$@"; do
+	for package in $(sed 's/#.*//' "packages.$list" | xargs); do
+		status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) || status=
+		[ "$status" = 'install ok installed' ] || missing="$missing $package"
+	done
 done
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ]; then
