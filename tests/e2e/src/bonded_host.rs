@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::guest::{Image, ImageInputs, Network};
+use ::guest::{ImageInputs, Network};
 use anyhow::{Context as _, ensure};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
@@ -11,9 +11,10 @@ use coordinator_api::seed_image::SeedImage;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use crate::environment::{Environment, Reach};
+use crate::guest_site::enter_with_images;
 use crate::host::{GuestHost, Host as _};
 use crate::lifecycle::{Lifecycle, NAMESPACE};
 use crate::manifests::{self, fill};
@@ -33,13 +34,7 @@ pub fn run(network: Network) -> anyhow::Result<()> {
         "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
     )?;
     let inputs = ImageInputs { network, ..inputs };
-    // Their packages are downloaded, which the namespace does not allow.
-    let base = Builder::new_current_thread().enable_all().build()?.block_on(async {
-        ::guest::build(Image::Os, &inputs).await?;
-        ::guest::build(Image::Iso, &inputs).await
-    })?;
-    // Replaces this process by one in a network namespace of its own.
-    switch::enter()?;
+    let base = enter_with_images(&inputs)?;
     Runtime::new()?.block_on(play(&inputs, base))
 }
 

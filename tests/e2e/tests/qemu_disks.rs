@@ -6,23 +6,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use ::qemu::{Bus, DataDisk};
-use coordinator_api::conditions::{Reason, Type, find_condition};
-use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
-use coordinator_api::registration::MachineRegistration;
-use e2e::environment::Environment;
+use e2e::guest_site::GuestSite;
 use e2e::host::Host as _;
-use e2e::host::disk_hash::{Hash, hash_disk};
-use e2e::lifecycle::{Lifecycle, NAMESPACE, await_attached};
-use e2e::qemu_site::QemuSite;
-use e2e::watching::until;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use e2e::installing::{Installing, hash_disks, make_disk, make_file_system};
+use serde_json::json;
 
 const LONG: Duration = Duration::from_mins(12);
 /// Of every disk but that of the system.
@@ -51,23 +42,14 @@ udevadm settle";
 fn make_disks(directory: &Path) -> Vec<DataDisk> {
     let make = |serial: &str, bus| {
         let path = directory.join(serial);
-        make_disk(&path, DISK_BYTES);
+        make_disk(&path, DISK_BYTES).unwrap();
         DataDisk { serial: serial.to_owned(), path, bus }
     };
     let mut disks: Vec<_> = TWINS.iter().map(|serial| make(serial, Bus::NvmeTwoPaths)).collect();
     disks.extend([PART, DATA].map(|serial| make(serial, Bus::Virtio)));
     write_superblock(&directory.join(PART));
-    make_file_system(&directory.join(DATA));
+    make_file_system(&directory.join(DATA)).unwrap();
     disks
-}
-
-fn make_disk(path: &Path, bytes: u64) {
-    File::create_new(path).unwrap().set_len(bytes).unwrap();
-}
-
-fn make_file_system(disk: &Path) {
-    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk).status();
-    assert!(made.unwrap().success(), "{} has no file system", disk.display());
 }
 
 /// What a part of an array of Linux begins with, in version 1.2 of its format: without it no array can be
@@ -95,56 +77,15 @@ fn write_superblock(disk: &Path) {
     File::options().write(true).open(disk).unwrap().write_all_at(&block, AT).unwrap();
 }
 
-fn hash_disks(disks: &[DataDisk]) -> Vec<(&str, Hash)> {
-    disks.iter().map(|disk| (disk.serial.as_str(), hash_disk(&disk.path).unwrap())).collect()
-}
-
-struct Site<'a> {
-    environment: &'a Environment,
-    lifecycle: Lifecycle<'a>,
-    name: String,
-}
+struct Site<'a>(Installing<'a>);
 
 impl Site<'_> {
-    fn inventories(&self) -> Api<MachineInventory> {
-        Api::namespaced(self.environment.management.admin.clone(), NAMESPACE)
-    }
-
-    async fn set_install(&self, install: Value) {
-        let registrations: Api<MachineRegistration> =
-            Api::namespaced(self.environment.management.admin.clone(), NAMESPACE);
-        let patch = json!({ "spec": { "config": { "elemental": { "install": install } } } });
-        registrations.patch("lab", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    }
-
-    async fn name_device(&self, path: &str) {
-        let change = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: path } } });
-        let params = PatchParams::default();
-        self.inventories().patch(&self.name, &params, &Patch::Merge(change)).await.unwrap();
-    }
-
-    /// What the host waits for, once that says `text`.
-    async fn await_waiting(&self, text: &str) -> String {
-        let message = |inventory: &MachineInventory| {
-            let condition = find_condition(inventory.conditions(), Type::Installed)?;
-            let is_waiting = condition.reason == Reason::InstallWaiting.as_str();
-            (is_waiting && condition.message.contains(text)).then(|| condition.message.clone())
-        };
-        let is_waiting = |inventory: &MachineInventory| message(inventory).is_some();
-        let seen = until(&self.inventories(), &self.name, LONG, is_waiting).await.unwrap();
-        message(&seen).unwrap()
-    }
-
-    async fn inside(&mut self, script: &str) -> String {
-        self.lifecycle.guest().unwrap().inside(script).await.unwrap().trim().to_owned()
-    }
-
     /// Several fit where none is named: each once, whatever paths lead to it, and the part of an array among them.
     async fn boot_without_a_device(&mut self, iso: &Path) {
-        self.set_install(json!({ "device": null })).await;
-        self.lifecycle.guest().unwrap().boot(iso).await.unwrap();
-        let message = self.await_waiting("4 disks fit the device selector").await;
-        let paths = self.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await;
+        self.0.set_install(json!({ "device": null })).await.unwrap();
+        self.0.lifecycle.guest().unwrap().boot(iso).await.unwrap();
+        let message = self.0.await_waiting("4 disks fit the device selector").await.unwrap();
+        let paths = self.0.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await.unwrap();
         assert_eq!(paths, "4", "the kernel hides two paths to each");
         for serial in TWINS {
             let listed = format!("model QEMU NVMe Ctrl, serial {serial}");
@@ -160,37 +101,38 @@ impl Site<'_> {
     /// The only one that is selected has a foreign file system.
     async fn select_a_disk_with_data(&mut self) {
         let selector = json!([{ "key": "Serial", "operator": "In", "values": [DATA] }]);
-        self.set_install(json!({ "device-selector": selector })).await;
-        self.inside("systemctl restart baremetal-agent-register").await;
-        self.await_waiting("is not empty: ext4 on the whole disk").await;
+        self.0.set_install(json!({ "device-selector": selector })).await.unwrap();
+        self.0.inside("systemctl restart baremetal-agent-register").await.unwrap();
+        self.0.await_waiting("is not empty: ext4 on the whole disk").await.unwrap();
     }
 
     async fn select_a_part_of_an_array(&mut self) {
         let selector = json!([{ "key": "Serial", "operator": "In", "values": [PART] }]);
-        self.set_install(json!({ "device-selector": selector, "allow-erase": true })).await;
-        self.inside("systemctl restart baremetal-agent-register").await;
-        self.await_waiting("vda, is never taken by a selector").await;
+        self.0.set_install(json!({ "device-selector": selector, "allow-erase": true })).await.unwrap();
+        self.0.inside("systemctl restart baremetal-agent-register").await.unwrap();
+        self.0.await_waiting("vda, is never taken by a selector").await.unwrap();
     }
 
     /// The disk that is named is plugged in late, and carries LVM on an array: its path alone is no permission.
     async fn plug_the_used_disk_late(&mut self) {
-        self.set_install(json!({ "device": SYSTEM, "device-selector": null, "allow-erase": false })).await;
-        self.inside("systemctl restart baremetal-agent-register").await;
-        self.await_waiting("is not there yet").await;
-        self.inside("systemctl stop baremetal-agent-register").await;
-        self.lifecycle.guest().unwrap().qemu().unwrap().plug_system_disk().await.unwrap();
-        self.inside(LVM_ON_MD).await;
-        self.inside("systemctl start --no-block baremetal-agent-register").await;
-        self.await_waiting("is not taken by its path alone: in use by md").await;
+        self.0
+            .set_install(json!({ "device": SYSTEM, "device-selector": null, "allow-erase": false }))
+            .await
+            .unwrap();
+        self.0.inside("systemctl restart baremetal-agent-register").await.unwrap();
+        self.0.await_waiting("is not there yet").await.unwrap();
+        self.0.inside("systemctl stop baremetal-agent-register").await.unwrap();
+        self.0.lifecycle.guest().unwrap().qemu().unwrap().plug_system_disk().await.unwrap();
+        self.0.inside(LVM_ON_MD).await.unwrap();
+        self.0.inside("systemctl start --no-block baremetal-agent-register").await.unwrap();
+        self.0.await_waiting("is not taken by its path alone: in use by md").await.unwrap();
     }
 
     /// The annotation of this host is the permission.
     async fn name_the_used_disk(&mut self) {
-        self.name_device(SYSTEM).await;
-        let attached = await_attached(&self.inventories(), &self.name, LONG).await.unwrap();
-        let host = attached.status.and_then(|status| status.host).unwrap();
-        assert_eq!(host.install.unwrap().device, SYSTEM);
-        let left = self.inside("lsblk -rno TYPE; cat /proc/mdstat").await;
+        self.0.name_device(SYSTEM).await.unwrap();
+        assert_eq!(self.0.await_installed(LONG).await.unwrap(), SYSTEM);
+        let left = self.0.inside("lsblk -rno TYPE; cat /proc/mdstat").await.unwrap();
         assert!(!left.contains("lvm") && !left.contains("raid1"), "{left}");
     }
 }
@@ -205,19 +147,17 @@ impl Site<'_> {
 // Shown: condition `Installed`: `InstallWaiting`; the annotation of the host has it taken apart and installed on.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_installs_on_its_named_disk_alone() {
-    let site = QemuSite::start().await.unwrap();
-    let QemuSite { environment, host, base, progress, watching: _watching, .. } = site;
+    let site = GuestSite::start().await.unwrap();
+    let GuestSite { environment, host, base, progress, watching: _watching, .. } = site;
     let disks = make_disks(environment.directory.path());
     let config = host.qemu_config().unwrap();
     std::fs::create_dir_all(&config.directory).unwrap();
-    make_disk(&config.system_disk(), u64::from(config.disk_gib) << 30);
-    make_file_system(&config.system_disk());
-    let before = hash_disks(&disks);
-    let mut host = host.with_data_disks(disks.clone()).unwrap();
-    let name = host.inventory();
-    let lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
-    let mut site = Site { environment: &environment, lifecycle, name };
-    let iso = site.lifecycle.create_seed(&base).await.unwrap();
+    make_disk(&config.system_disk(), u64::from(config.disk_gib) << 30).unwrap();
+    make_file_system(&config.system_disk()).unwrap();
+    let before = hash_disks(&disks).unwrap();
+    let mut host = host.with_data_disks(disks.clone());
+    let mut site = Site(Installing::new(&environment, &mut host, progress.clone()));
+    let iso = site.0.lifecycle.create_seed(&base).await.unwrap();
     progress.step("fault: several disks fit, two of them alike");
     site.boot_without_a_device(&iso).await;
     progress.step("fault: the disk that is selected is not empty");
@@ -228,7 +168,7 @@ async fn real_host_installs_on_its_named_disk_alone() {
     site.plug_the_used_disk_late().await;
     progress.step("the used disk is named for this host");
     site.name_the_used_disk().await;
-    site.lifecycle.guest().unwrap().running_mut().unwrap().power_cut().await;
-    assert!(hash_disks(&disks) == before, "another disk than the named one was written to");
+    site.0.lifecycle.guest().unwrap().running_mut().unwrap().power_cut().await;
+    assert!(hash_disks(&disks).unwrap() == before, "another disk than the named one was written to");
     progress.end();
 }

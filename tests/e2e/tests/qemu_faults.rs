@@ -11,10 +11,10 @@ use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use e2e::environment::Environment;
+use e2e::guest_site::GuestSite;
 use e2e::host::disk_hash::hash_around;
 use e2e::host::{GuestHost, Host as _};
 use e2e::lifecycle::Lifecycle;
-use e2e::qemu_site::QemuSite;
 use e2e::watching::until;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -198,8 +198,8 @@ async fn fail_upgrade(
 // Shown: the plan stays failed; nothing is wiped, no unit of a node starts, the host is attached.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_survives_faults() {
-    let site = QemuSite::start().await.unwrap();
-    let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
+    let site = GuestSite::start().await.unwrap();
+    let GuestSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let iso = lifecycle.create_seed(&base).await.unwrap();
     progress.step("fault: a power cut while the system is installed");
@@ -220,8 +220,8 @@ async fn real_host_survives_faults() {
 // Shown: `PlanApplied`: `NetworkReverted`; the host is attached with its former network.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_returns_from_a_silent_network() {
-    let site = QemuSite::start().await.unwrap();
-    let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
+    let site = GuestSite::start().await.unwrap();
+    let GuestSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let inventory = install_host(&mut lifecycle, &base).await;
     progress.step("fault: the network of a plan does not reach the coordinator");

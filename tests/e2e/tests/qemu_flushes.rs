@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use ::guest::{PowerState, Stop};
 use ::qemu::{HostConfig, Qemu, WriteLog};
+use e2e::guest_site::GuestSite;
 use e2e::host::GuestHost;
 use e2e::lifecycle::Lifecycle;
-use e2e::qemu_site::QemuSite;
 use kube::ResourceExt as _;
 
 const LONG: Duration = Duration::from_mins(12);
@@ -99,8 +99,8 @@ fn copy(from: &Path, to: &Path) {
 
 /// Powers off an installed host, copies it to `directory`, and records the boot in which it switches
 /// to another image, and the one after it; the host as it was before, with the logs beside it.
-async fn record_boots(site: QemuSite, directory: &Path) -> HostConfig {
-    let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
+async fn record_boots(site: GuestSite, directory: &Path) -> HostConfig {
+    let GuestSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let iso = lifecycle.create_seed(&base).await.unwrap();
     let inventory = lifecycle.register(&iso).await.unwrap();
@@ -191,7 +191,7 @@ fn choose_flushes(flushes: &[usize], ends: usize) -> Vec<usize> {
 #[tokio::test(flavor = "multi_thread")]
 async fn os_switch_survives_power_cuts_at_flushes() {
     let directory = tempfile::tempdir().unwrap();
-    let config = Box::pin(record_boots(QemuSite::start().await.unwrap(), directory.path())).await;
+    let config = Box::pin(record_boots(GuestSite::start().await.unwrap(), directory.path())).await;
     let read = |name: &str| WriteLog::read(&directory.path().join(name)).unwrap();
     let (switch, wipe) = (read(SWITCH), read(WIPE));
     let find = |word: &str| switch.find(format!("{MARKER} {word}").as_bytes()).unwrap().unwrap();

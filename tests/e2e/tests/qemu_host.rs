@@ -3,14 +3,14 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use e2e::guest_site::GuestSite;
 use e2e::host::Host as _;
 use e2e::lifecycle::Lifecycle;
-use e2e::qemu_site::QemuSite;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn qemu_host_becomes_node_and_returns() {
-    let site = QemuSite::start().await.unwrap();
-    let QemuSite { environment, mut host, base, progress, watching, .. } = site;
+    let site = GuestSite::start().await.unwrap();
+    let GuestSite { environment, mut host, base, progress, watching, .. } = site;
     let result = Lifecycle::new(&environment, &mut host, progress.clone()).run(&base).await;
     drop(watching);
     if let Err(error) = result {

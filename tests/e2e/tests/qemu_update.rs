@@ -12,9 +12,9 @@ use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::names::annotation;
 use e2e::agents;
 use e2e::environment::Environment;
+use e2e::guest_site::GuestSite;
 use e2e::host::GuestHost;
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
-use e2e::qemu_site::QemuSite;
 use e2e::watching::until;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -97,8 +97,8 @@ async fn run_an_operators_plan(environment: &Environment, host: &GuestHost, name
 // Shown: condition `AgentUpdated`: `AgentUpdateFailed`, and an Event; the agent of before runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_runs_the_agent_that_attaches() {
-    let site = QemuSite::start().await.unwrap();
-    let QemuSite { inputs, mut environment, mut host, base, progress, watching: _watching } = site;
+    let site = GuestSite::start().await.unwrap();
+    let GuestSite { inputs, mut environment, mut host, base, progress, watching: _watching, .. } = site;
     let file = std::fs::read(&inputs.agent).unwrap();
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let iso = lifecycle.create_seed(&base).await.unwrap();

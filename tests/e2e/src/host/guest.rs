@@ -140,16 +140,19 @@ impl GuestHost {
         self
     }
 
-    /// The same host in QEMU with these disks and no OS images: its system disk is plugged in later.
-    ///
-    /// # Errors
-    /// When it is not in QEMU.
-    pub fn with_data_disks(mut self, disks: Vec<DataDisk>) -> anyhow::Result<Self> {
-        let Hardware::Qemu(config) = &mut self.hardware else { bail!("the host is not in QEMU") };
-        config.images.clear();
-        config.has_system_disk = false;
-        config.data_disks = disks;
-        Ok(self)
+    /// The same host with these disks. One in QEMU has no OS images, and its system disk is plugged in later.
+    pub fn with_data_disks(mut self, disks: Vec<DataDisk>) -> Self {
+        match &mut self.hardware {
+            Hardware::Qemu(config) => {
+                config.images.clear();
+                config.has_system_disk = false;
+                config.data_disks = disks;
+            }
+            Hardware::Uml(config) => {
+                config.data_disks = disks.into_iter().map(|disk| disk.path).collect();
+            }
+        }
+        self
     }
 
     /// What it is made of.
