@@ -74,7 +74,7 @@ pub fn create_segments(directory: &Path) -> anyhow::Result<DhcpServer> {
 /// When the command fails.
 pub fn set_plugged(tap: &str, is_plugged: bool) -> anyhow::Result<()> {
     let change = if is_plugged { "master br0" } else { "nomaster" };
-    run_ip(&format!("link set {tap} {change}")).map(drop)
+    run_ip(&format!("link set dev {tap} {change}")).map(drop)
 }
 
 fn begin() -> anyhow::Result<()> {
@@ -85,12 +85,12 @@ fn begin() -> anyhow::Result<()> {
 
 fn add_bridge(name: &str) -> anyhow::Result<()> {
     run_ip(&format!("link add {name} type bridge"))?;
-    run_ip(&format!("link set {name} up")).map(drop)
+    run_ip(&format!("link set dev {name} up")).map(drop)
 }
 
 fn add_tap(tap: &str, bridge: &str) -> anyhow::Result<()> {
     run_ip(&format!("tuntap add {tap} mode tap"))?;
-    run_ip(&format!("link set {tap} master {bridge} up")).map(drop)
+    run_ip(&format!("link set dev {tap} master {bridge} up")).map(drop)
 }
 
 fn run_ip(arguments: &str) -> anyhow::Result<String> {
