@@ -87,11 +87,22 @@ pub(super) fn settle_host(situation: &Situation<'_>) -> Option<Outcome> {
         (Some(named), [host]) if is_deleted && !situation.owns(named) => {
             return Some(Outcome::of_step(Step::NameHost((*host).clone())));
         }
+        (Some(named), [host]) if is_late_choice(situation, named) => {
+            return Some(Outcome::of_step(Step::NameHost((*host).clone())));
+        }
         (named, others) => return Some(Outcome::of_blocker(several_hosts(named, others))),
     }
     let host = situation.host.filter(|host| host.spec.consumer_ref.is_none())?;
     let is_lost = situation.owns(&host.name_any()) || has_data_of(situation, host);
     is_lost.then(|| change_host(consumer_change(situation), EventReason::HostAssociated))
+}
+
+/// A replica that had not seen the claim of another host chose this one, and nothing was done with it.
+fn is_late_choice(situation: &Situation<'_>, named: &str) -> bool {
+    let machine = situation.machine;
+    let is_free = |host: &BareMetalHost| host.spec.consumer_ref.is_none() && !has_data_of(situation, host);
+    let is_chosen = !is_pinned(machine) && machine.spec.provider_id.is_none();
+    is_chosen && !situation.owns(named) && situation.host.is_none_or(is_free)
 }
 
 /// The host was given the bootstrap data of the machine, which chose it. Its manager may be another one,

@@ -83,7 +83,16 @@ fn lost_names_come_back() {
 fn no_second_host_is_taken() {
     check(
         [
-            ("a free one is named", chosen(), Some(free()), &["bmh-2"], "SeveralHosts"),
+            ("an operator named a free one", pinned(), Some(free()), &["bmh-2"], "SeveralHosts"),
+            ("a replica chose a free one late", chosen(), Some(free()), &["bmh-2"], "NameHost(\"bmh-2\")"),
+            (
+                "it runs, and a free one is named",
+                provided(chosen()),
+                Some(free()),
+                &["bmh-2"],
+                "SeveralHosts",
+            ),
+            ("the chosen one has its data", chosen(), Some(orphan("data")), &["bmh-2"], "SeveralHosts"),
             ("another machine uses it", chosen(), Some(of_another()), &["bmh-1"], "HostCarriesNode"),
             ("it never was its own", chosen(), Some(of_another()), &[], "Unchoose"),
             ("provisioned by hand", chosen(), Some(orphan("x")), &[], "Unchoose"),
