@@ -2,7 +2,7 @@
 //!
 //! - `parts` builds all that are missing, but for what a single target needs; the last line of its
 //!   output is the list of directories, as `PATH` wants it.
-//! - `parts path NAME…` prints the path of each named binary.
+//! - `parts path NAME…` builds each named binary, a manager with its components, and prints its path.
 //! - `parts directory MODULE` builds all binaries of a module and prints its directory in the cache.
 //!
 //! Progress goes to standard error.
@@ -58,6 +58,10 @@ fn paths(names: &[&str]) -> Result<String, String> {
     let wanted = names.iter().map(known).collect::<Result<Vec<Part>, _>>()?;
     let parts = Parts::from_environment().map_err(|error| explain(&error))?;
     parts.ensure(&wanted, &to_stderr).map_err(|error| explain(&error))?;
+    // A manager is started with its components, also where no module can be downloaded any more.
+    for provider in Provider::ALL.into_iter().filter(|provider| wanted.contains(&provider.part())) {
+        parts.cluster_api_components(provider).map_err(|error| explain(&error))?;
+    }
     let paths = wanted.into_iter().map(|part| parts.path(part));
     let paths = paths.map(|path| path.map(|path| path.display().to_string()));
     let lines = paths.collect::<Result<Vec<String>, _>>();
