@@ -110,10 +110,10 @@ pub struct KeyPool {
     /// Name of the pool.
     pub name: String,
     /// Group of the pool. Absent: `ipam.metal3.io`. Pools of other groups are claimed by `IPAddressClaim`s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
     /// Kind of the pool. Absent: `IPPool`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::metal3::filled", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 }
 

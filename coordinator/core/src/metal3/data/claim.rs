@@ -30,14 +30,12 @@ pub enum ClaimStep {
 
 /// Name of the template with which a template shares its indexes, because it replaces it.
 pub fn group_of_template(template: &Metal3DataTemplate) -> String {
-    let reference = template.spec.template_reference.clone().filter(|name| !name.is_empty());
-    reference.unwrap_or_else(|| template.name_any())
+    template.spec.template_reference.clone().unwrap_or_else(|| template.name_any())
 }
 
 /// Group of the template from which data was rendered.
 pub fn group_of_data(data: &Metal3Data) -> String {
-    let reference = data.spec.template_reference.clone().filter(|name| !name.is_empty());
-    reference.unwrap_or_else(|| data.spec.template.name.clone())
+    data.spec.template_reference.clone().unwrap_or_else(|| data.spec.template.name.clone())
 }
 
 /// Name of the data with an index.
@@ -128,7 +126,7 @@ fn report(claim: &Metal3DataClaim, status: Metal3DataClaimStatus) -> ClaimStep {
 
 /// Labels of a template that belongs to a Cluster.
 pub fn labels_of_template(template: &Metal3DataTemplate) -> BTreeMap<&'static str, &str> {
-    let cluster = template.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
+    let cluster = template.spec.cluster_name.as_deref();
     cluster.map(|name| (label::CLUSTER_NAME, name)).into_iter().collect()
 }
 

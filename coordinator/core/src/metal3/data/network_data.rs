@@ -46,7 +46,7 @@ fn render_links(links: &Links, sources: &Sources<'_>) -> Result<Vec<Value>, Data
 }
 
 fn set_name(link: &mut Value, name: Option<&String>) {
-    if let Some(name) = name.filter(|name| !name.is_empty()) {
+    if let Some(name) = name {
         link["name"] = json!(name);
     }
 }

@@ -18,8 +18,7 @@ pub struct PoolId {
 impl PoolId {
     /// A pool whose group and kind are those of Metal3 if the reference leaves them out.
     pub fn new(name: &str, group: Option<&str>, kind: Option<&str>) -> Self {
-        let group = group.filter(|group| !group.is_empty()).unwrap_or(METAL3);
-        let kind = kind.filter(|kind| !kind.is_empty()).unwrap_or(kind::IP_POOL);
+        let (group, kind) = (group.unwrap_or(METAL3), kind.unwrap_or(kind::IP_POOL));
         Self { group: group.to_owned(), kind: kind.to_owned(), name: name.to_owned() }
     }
 

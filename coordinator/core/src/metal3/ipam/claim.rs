@@ -78,7 +78,7 @@ fn report(claim: &IPClaim, status: IPClaimStatus) -> ClaimStep {
 
 /// Labels of a pool that belongs to a Cluster.
 pub fn labels_of_pool(pool: &IPPool) -> BTreeMap<&'static str, &str> {
-    let cluster = pool.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
+    let cluster = pool.spec.cluster_name.as_deref();
     cluster.map_or_else(BTreeMap::new, |name| [(label::CLUSTER_NAME, name), names::PROVIDER].into())
 }
 
