@@ -22,6 +22,12 @@ fn count_events(world: &World, kind: &str) -> usize {
     events.map(|event| event["count"].as_u64().map_or(1, |count| usize::try_from(count).unwrap())).sum()
 }
 
+/// Events `DeletedDuringPlan` of an object.
+fn count_interruptions(world: &World, kind: &str, name: &str) -> usize {
+    let events = world.fake.look_at_events(kind, name);
+    events.iter().filter(|event| event["reason"] == "DeletedDuringPlan").count()
+}
+
 /// Changes the host of `kind` again and again so that other causes are counted, and looks after the
 /// time after which each machine looks again.
 async fn change_counts(world: &World, kind: &str, host: &str, paused: &str) {
@@ -125,11 +131,12 @@ async fn beside_silent_clusters() -> World {
     }
     for number in 1..=SILENT_CLUSTERS {
         let machine = format!("joins-{number}");
-        let asks = |world: &World| {
-            let condition = world.machine_condition(&machine, Type::NodeLinked);
-            condition.is_some_and(|found| found.reason == Reason::WorkloadUnreachable.as_str())
-        };
-        world.wait_until("its cluster was asked", asks).await;
+        world
+            .wait_until("its cluster was asked", |world| {
+                let condition = world.machine_condition(&machine, Type::NodeLinked);
+                condition.is_some_and(|found| found.reason == Reason::WorkloadUnreachable.as_str())
+            })
+            .await;
     }
     world.restart_coordinator();
     world
@@ -141,15 +148,11 @@ async fn beside_silent_clusters() -> World {
 #[tokio::test(start_paused = true)]
 async fn silent_clusters_hold_up_no_claim() {
     let world = beside_silent_clusters().await;
-    let pool = |world: &World| {
-        let pool = world.get_object("machineinventorypools.infrastructure.cluster.x-k8s.io", "pool");
-        pool.unwrap()["status"]["conditions"].is_array()
-    };
-    world.wait_until("it leads", pool).await;
     let begin = tokio::time::Instant::now();
     world.apply_machine("m-1").await;
-    let has_host = |world: &World| world.inventory("host-0").unwrap().claim().is_some();
-    world.wait_until("the host is claimed", has_host).await;
+    world
+        .wait_until("the host is claimed", |world| world.inventory("host-0").unwrap().claim().is_some())
+        .await;
     assert!(begin.elapsed() < std::time::Duration::from_secs(3), "{:?}", begin.elapsed());
     world.wait_running("m-1").await;
     world.expect_why("baremetalmachine/joins-1", Reason::WorkloadUnreachable, "silent-1", "kubeconfig").await;
@@ -166,10 +169,6 @@ async fn images_taken_during_plans_are_said_once() {
     world.apply_bootstrap("h", &scenarios::bootstrap_data()).await;
     let labels = json!({ "cluster.x-k8s.io/cluster-name": "c1" });
     let user_data = json!({ "name": "h-bootstrap" });
-    let said = |world: &World| -> usize {
-        let events = world.fake.look_at_events("BareMetalHost", "bmh-host-1");
-        events.iter().filter(|event| event["reason"] == "DeletedDuringPlan").count()
-    };
     for times in 1..=3 {
         let spec = json!({ "image": { "url": "oci://registry.example/os:v1" }, "userData": user_data });
         let change = json!({ "metadata": { "labels": labels }, "spec": spec });
@@ -178,7 +177,8 @@ async fn images_taken_during_plans_are_said_once() {
         let none = json!({ "spec": { "image": null, "userData": null } });
         world.patch("BareMetalHost", "bmh-host-1", none).await;
         world.wait_until("it is free", |world| world.host_state("bmh-host-1") == "available").await;
-        assert_eq!(said(&world), usize::from(times > 1), "after {times} times");
+        let said = count_interruptions(&world, "BareMetalHost", "bmh-host-1");
+        assert_eq!(said, usize::from(times > 1), "after {times} times");
     }
     let action = "give the MachineHealthCheck more time";
     world.expect_event("BareMetalHost", "bmh-host-1", "DeletedDuringPlan", action);
@@ -198,11 +198,8 @@ async fn deletions_during_plans_are_said_once() {
         world.delete_machine(machine).await;
         world.wait_released(machine, "host-1").await;
     }
-    let said = |machine: &str| -> usize {
-        let events = world.fake.look_at_events("BaremetalMachine", machine);
-        events.iter().filter(|event| event["reason"] == "DeletedDuringPlan").count()
-    };
-    assert_eq!(machines.map(said), [0, 1, 0, 0]);
+    let said = machines.map(|machine| count_interruptions(&world, "BaremetalMachine", machine));
+    assert_eq!(said, [0, 1, 0, 0]);
     world.expect_event(
         "BaremetalMachine",
         "m-2",

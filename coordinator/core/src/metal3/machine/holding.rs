@@ -100,9 +100,10 @@ pub(super) fn settle_host(situation: &Situation<'_>) -> Option<Outcome> {
 /// A replica that had not seen the claim of another host chose this one, and nothing was done with it.
 fn is_late_choice(situation: &Situation<'_>, named: &str) -> bool {
     let machine = situation.machine;
-    let is_free = |host: &BareMetalHost| host.spec.consumer_ref.is_none() && !has_data_of(situation, host);
     let is_chosen = !is_pinned(machine) && machine.spec.provider_id.is_none();
-    is_chosen && !situation.owns(named) && situation.host.is_none_or(is_free)
+    let is_used =
+        situation.host.is_some_and(|host| host.spec.consumer_ref.is_some() || has_data_of(situation, host));
+    is_chosen && !situation.owns(named) && !is_used
 }
 
 /// The host was given the bootstrap data of the machine, which chose it. Its manager may be another one,
