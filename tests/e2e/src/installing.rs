@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::qemu::DataDisk;
+use ::qemu::{Bus, DataDisk};
 use anyhow::{Context as _, ensure};
 use coordinator_api::conditions::{Reason, Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
@@ -25,6 +25,8 @@ use crate::watching::until;
 
 /// The longest wait for what a live system says.
 const PATIENCE: Duration = Duration::from_mins(12);
+/// Size of a data disk.
+const DISK_BYTES: u64 = 1 << 30;
 
 /// A host that is to be installed.
 pub struct Installing<'a> {
@@ -59,15 +61,15 @@ impl<'a> Installing<'a> {
         Ok(())
     }
 
-    /// What the host waits for, once that says `text`.
+    /// The cause for which the host waits, once it says `text`.
     pub async fn await_waiting(&self, text: &str) -> anyhow::Result<String> {
         let message = |inventory: &MachineInventory| {
             let condition = find_condition(inventory.conditions(), Type::Installed)?;
             let is_waiting = condition.reason == Reason::InstallWaiting.as_str();
             (is_waiting && condition.message.contains(text)).then(|| condition.message.clone())
         };
-        let is_waiting = |inventory: &MachineInventory| message(inventory).is_some();
-        let seen = until(&self.inventories(), &self.name, PATIENCE, is_waiting).await;
+        let inventories = self.inventories();
+        let seen = until(&inventories, &self.name, PATIENCE, |inventory| message(inventory).is_some()).await;
         message(&seen.with_context(|| format!("wait for {text:?}"))?).context("the condition is gone")
     }
 
@@ -78,10 +80,31 @@ impl<'a> Installing<'a> {
         Ok(install.context("it states no install")?.device)
     }
 
+    /// Has the agent look at the disks again.
+    pub async fn look_again(&mut self) -> anyhow::Result<()> {
+        self.inside("systemctl restart baremetal-agent-register").await.map(drop)
+    }
+
     /// The trimmed output of a command inside.
     pub async fn inside(&mut self, script: &str) -> anyhow::Result<String> {
         Ok(self.lifecycle.guest()?.inside(script).await?.trim().to_owned())
     }
+}
+
+/// Makes LVM with a file system on an array of the first two partitions of `$disk`, as installers do.
+pub const LVM_ON_MD: &str =
+    "mdadm --create /dev/md100 --quiet --run --level=1 --metadata=1.2 --raid-devices=2 ${disk}1 ${disk}2
+pvcreate -qy /dev/md100
+vgcreate -q vg_old /dev/md100
+lvcreate -qy -L 64M -n root vg_old
+mkfs.ext4 -q /dev/vg_old/root
+udevadm settle";
+
+/// A disk of zeros beside that of the system.
+pub fn make_data_disk(directory: &Path, serial: &str, bus: Bus) -> anyhow::Result<DataDisk> {
+    let path = directory.join(serial);
+    make_disk(&path, DISK_BYTES)?;
+    Ok(DataDisk { serial: serial.to_owned(), path, bus })
 }
 
 /// A new file of zeros.

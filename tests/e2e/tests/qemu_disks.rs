@@ -12,41 +12,30 @@ use ::qemu::{Bus, DataDisk};
 use coordinator_api::names::annotation;
 use e2e::guest_site::GuestSite;
 use e2e::host::Host as _;
-use e2e::installing::{Installing, hash_disks, make_disk, make_file_system};
+use e2e::installing::{Installing, LVM_ON_MD, hash_disks, make_data_disk, make_disk, make_file_system};
 use serde_json::json;
 
 const LONG: Duration = Duration::from_mins(12);
-/// Of every disk but that of the system.
-const DISK_BYTES: u64 = 1 << 30;
 const TWINS: [&str; 2] = ["twin-1", "twin-2"];
 const PART: &str = "part";
 const DATA: &str = "data";
 /// The disk that is missing at first.
 const SYSTEM: &str = "/dev/disk/by-id/virtio-system";
 
-/// Makes LVM on an array on two partitions of the system disk, as an installer of another system does.
-const LVM_ON_MD: &str = "set -e
+/// Two partitions of the system disk.
+const TWO_PARTITIONS: &str = "set -e
 udevadm settle
 disk=$(readlink -f /dev/disk/by-id/virtio-system)
 wipefs -aq $disk
 printf 'label: gpt\n,2GiB\n,2GiB\n' | sfdisk -q $disk
-udevadm settle
-mdadm --create /dev/md100 --quiet --run --level=1 --metadata=1.2 --raid-devices=2 ${disk}1 ${disk}2
-pvcreate -qy /dev/md100
-vgcreate -q vg_old /dev/md100
-lvcreate -qy -L 64M -n root vg_old
-mkfs.ext4 -q /dev/vg_old/root
 udevadm settle";
 
 /// Two disks of one model and size with two paths to each, a part of an array, and one with a file system.
 fn make_disks(directory: &Path) -> Vec<DataDisk> {
-    let make = |serial: &str, bus| {
-        let path = directory.join(serial);
-        make_disk(&path, DISK_BYTES).unwrap();
-        DataDisk { serial: serial.to_owned(), path, bus }
-    };
-    let mut disks: Vec<_> = TWINS.iter().map(|serial| make(serial, Bus::NvmeTwoPaths)).collect();
-    disks.extend([PART, DATA].map(|serial| make(serial, Bus::Virtio)));
+    let twins = TWINS.map(|serial| (serial, Bus::NvmeTwoPaths));
+    let others = [PART, DATA].map(|serial| (serial, Bus::Virtio));
+    let all = twins.into_iter().chain(others);
+    let disks = all.map(|(serial, bus)| make_data_disk(directory, serial, bus).unwrap()).collect();
     write_superblock(&directory.join(PART));
     make_file_system(&directory.join(DATA)).unwrap();
     disks
@@ -77,64 +66,59 @@ fn write_superblock(disk: &Path) {
     File::options().write(true).open(disk).unwrap().write_all_at(&block, AT).unwrap();
 }
 
-struct Site<'a>(Installing<'a>);
-
-impl Site<'_> {
-    /// Several fit where none is named: each once, whatever paths lead to it, and the part of an array among them.
-    async fn boot_without_a_device(&mut self, iso: &Path) {
-        self.0.set_install(json!({ "device": null })).await.unwrap();
-        self.0.lifecycle.guest().unwrap().boot(iso).await.unwrap();
-        let message = self.0.await_waiting("4 disks fit the device selector").await.unwrap();
-        let paths = self.0.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await.unwrap();
-        assert_eq!(paths, "4", "the kernel hides two paths to each");
-        for serial in TWINS {
-            let listed = format!("model QEMU NVMe Ctrl, serial {serial}");
-            assert_eq!(message.matches(&listed).count(), 1, "{message}");
-        }
-        // mdadm may have begun to assemble the array.
-        let part = ["(but vda is a part of something larger (linux_raid_member))", "vda (but in use by md"];
-        assert!(part.iter().any(|part| message.contains(part)), "{message}");
-        assert!(message.contains("[ext4 on the whole disk]"), "{message}");
-        assert!(message.contains(annotation::INSTALL_DEVICE), "{message}");
+/// Several fit where none is named: each once, whatever paths lead to it, and the part of an array among them.
+async fn boot_without_a_device(site: &mut Installing<'_>, iso: &Path) {
+    site.set_install(json!({ "device": null })).await.unwrap();
+    site.lifecycle.guest().unwrap().boot(iso).await.unwrap();
+    let message = site.await_waiting("4 disks fit the device selector").await.unwrap();
+    let paths = site.inside("grep -lx 1 /sys/block/nvme*/hidden | wc -l").await.unwrap();
+    assert_eq!(paths, "4", "the kernel hides two paths to each");
+    for serial in TWINS {
+        let listed = format!("model QEMU NVMe Ctrl, serial {serial}");
+        assert_eq!(message.matches(&listed).count(), 1, "{message}");
     }
+    // mdadm may have begun to assemble the array.
+    let part = ["(but vda is a part of something larger (linux_raid_member))", "vda (but in use by md"];
+    assert!(part.iter().any(|part| message.contains(part)), "{message}");
+    assert!(message.contains("[ext4 on the whole disk]"), "{message}");
+    assert!(message.contains(annotation::INSTALL_DEVICE), "{message}");
+}
 
-    /// The only one that is selected has a foreign file system.
-    async fn select_a_disk_with_data(&mut self) {
-        let selector = json!([{ "key": "Serial", "operator": "In", "values": [DATA] }]);
-        self.0.set_install(json!({ "device-selector": selector })).await.unwrap();
-        self.0.inside("systemctl restart baremetal-agent-register").await.unwrap();
-        self.0.await_waiting("is not empty: ext4 on the whole disk").await.unwrap();
-    }
+/// The only one that is selected has a foreign file system.
+async fn select_a_disk_with_data(site: &mut Installing<'_>) {
+    let selector = json!([{ "key": "Serial", "operator": "In", "values": [DATA] }]);
+    site.set_install(json!({ "device-selector": selector })).await.unwrap();
+    site.look_again().await.unwrap();
+    site.await_waiting("is not empty: ext4 on the whole disk").await.unwrap();
+}
 
-    async fn select_a_part_of_an_array(&mut self) {
-        let selector = json!([{ "key": "Serial", "operator": "In", "values": [PART] }]);
-        self.0.set_install(json!({ "device-selector": selector, "allow-erase": true })).await.unwrap();
-        self.0.inside("systemctl restart baremetal-agent-register").await.unwrap();
-        self.0.await_waiting("vda, is never taken by a selector").await.unwrap();
-    }
+async fn select_a_part_of_an_array(site: &mut Installing<'_>) {
+    let selector = json!([{ "key": "Serial", "operator": "In", "values": [PART] }]);
+    site.set_install(json!({ "device-selector": selector, "allow-erase": true })).await.unwrap();
+    site.look_again().await.unwrap();
+    site.await_waiting("vda, is never taken by a selector").await.unwrap();
+}
 
-    /// The disk that is named is plugged in late, and carries LVM on an array: its path alone is no permission.
-    async fn plug_the_used_disk_late(&mut self) {
-        self.0
-            .set_install(json!({ "device": SYSTEM, "device-selector": null, "allow-erase": false }))
-            .await
-            .unwrap();
-        self.0.inside("systemctl restart baremetal-agent-register").await.unwrap();
-        self.0.await_waiting("is not there yet").await.unwrap();
-        self.0.inside("systemctl stop baremetal-agent-register").await.unwrap();
-        self.0.lifecycle.guest().unwrap().qemu().unwrap().plug_system_disk().await.unwrap();
-        self.0.inside(LVM_ON_MD).await.unwrap();
-        self.0.inside("systemctl start --no-block baremetal-agent-register").await.unwrap();
-        self.0.await_waiting("is not taken by its path alone: in use by md").await.unwrap();
-    }
+/// The disk that is named is plugged in late, and carries LVM on an array: its path alone is no permission.
+async fn plug_the_used_disk_late(site: &mut Installing<'_>) {
+    site.set_install(json!({ "device": SYSTEM, "device-selector": null, "allow-erase": false }))
+        .await
+        .unwrap();
+    site.look_again().await.unwrap();
+    site.await_waiting("is not there yet").await.unwrap();
+    site.inside("systemctl stop baremetal-agent-register").await.unwrap();
+    site.lifecycle.guest().unwrap().qemu().unwrap().plug_system_disk().await.unwrap();
+    site.inside(&[TWO_PARTITIONS, LVM_ON_MD].join("\n")).await.unwrap();
+    site.look_again().await.unwrap();
+    site.await_waiting("is not taken by its path alone: in use by md").await.unwrap();
+}
 
-    /// The annotation of this host is the permission.
-    async fn name_the_used_disk(&mut self) {
-        self.0.name_device(SYSTEM).await.unwrap();
-        assert_eq!(self.0.await_installed(LONG).await.unwrap(), SYSTEM);
-        let left = self.0.inside("lsblk -rno TYPE; cat /proc/mdstat").await.unwrap();
-        assert!(!left.contains("lvm") && !left.contains("raid1"), "{left}");
-    }
+/// The annotation of this host is the permission.
+async fn name_the_used_disk(site: &mut Installing<'_>) {
+    site.name_device(SYSTEM).await.unwrap();
+    assert_eq!(site.await_installed(LONG).await.unwrap(), SYSTEM);
+    let left = site.inside("lsblk -rno TYPE; cat /proc/mdstat").await.unwrap();
+    assert!(!left.contains("lvm") && !left.contains("raid1"), "{left}");
 }
 
 // Fault: a live system has several disks that fit, two of them alike and with two paths to each.
@@ -156,19 +140,19 @@ async fn real_host_installs_on_its_named_disk_alone() {
     make_file_system(&config.system_disk()).unwrap();
     let before = hash_disks(&disks).unwrap();
     let mut host = host.with_data_disks(disks.clone());
-    let mut site = Site(Installing::new(&environment, &mut host, progress.clone()));
-    let iso = site.0.lifecycle.create_seed(&base).await.unwrap();
+    let mut site = Installing::new(&environment, &mut host, progress.clone());
+    let iso = site.lifecycle.create_seed(&base).await.unwrap();
     progress.step("fault: several disks fit, two of them alike");
-    site.boot_without_a_device(&iso).await;
+    boot_without_a_device(&mut site, &iso).await;
     progress.step("fault: the disk that is selected is not empty");
-    site.select_a_disk_with_data().await;
+    select_a_disk_with_data(&mut site).await;
     progress.step("fault: the disk that is selected is a part of an array");
-    site.select_a_part_of_an_array().await;
+    select_a_part_of_an_array(&mut site).await;
     progress.step("fault: the disk that is named is plugged in late, with LVM on an array");
-    site.plug_the_used_disk_late().await;
+    plug_the_used_disk_late(&mut site).await;
     progress.step("the used disk is named for this host");
-    site.name_the_used_disk().await;
-    site.0.lifecycle.guest().unwrap().running_mut().unwrap().power_cut().await;
+    name_the_used_disk(&mut site).await;
+    site.lifecycle.guest().unwrap().running_mut().unwrap().power_cut().await;
     assert!(hash_disks(&disks).unwrap() == before, "another disk than the named one was written to");
     progress.end();
 }

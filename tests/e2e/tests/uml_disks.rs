@@ -9,12 +9,10 @@ use std::time::Duration;
 use ::qemu::{Bus, DataDisk};
 use e2e::guest_site::GuestSite;
 use e2e::host::Host as _;
-use e2e::installing::{Installing, hash_disks, make_disk, make_file_system};
+use e2e::installing::{Installing, LVM_ON_MD, hash_disks, make_data_disk, make_file_system};
 use serde_json::json;
 
 const LONG: Duration = Duration::from_mins(6);
-/// Of every disk but that of the system.
-const DISK_BYTES: u64 = 1 << 30;
 /// A disk that nobody names, with a file system.
 const DATA: &str = "data";
 /// The other disk of a volume group, which the host has as `ubde`, after the ISO, the OS images and [`DATA`].
@@ -39,20 +37,15 @@ dmsetup remove --retry mpatha
 udevadm settle
 modprobe --remove scsi_debug";
 
-/// What installers and other systems leave: LVM on an array, a volume group with a second disk, LUKS, VMFS,
-/// and an OSD of Ceph.
-const MAKE_USED: &str = "set -e
+/// The partitions of the system disk.
+const PART: &str = "set -e
 modprobe raid1
 udevadm settle
 disk=/dev/ubda
 printf 'label: gpt\n,1GiB\n,1GiB\n,1GiB\n,1GiB\n,1GiB\n,1GiB\n' | sfdisk -q $disk
-udevadm settle
-mdadm --create /dev/md100 --quiet --run --level=1 --metadata=1.2 --raid-devices=2 ${disk}1 ${disk}2
-pvcreate -qy /dev/md100
-vgcreate -q vg_old /dev/md100
-lvcreate -qy -L 64M -n root vg_old
-mkfs.ext4 -q /dev/vg_old/root
-wipefs -aq /dev/ubde
+udevadm settle";
+/// A volume group with a second disk, LUKS, VMFS, and an OSD of Ceph.
+const USE: &str = "wipefs -aq /dev/ubde
 pvcreate -qy ${disk}3 /dev/ubde
 vgcreate -q vg_wide ${disk}3 /dev/ubde
 lvcreate -qy -l 100%FREE -n data vg_wide
@@ -62,18 +55,11 @@ printf 'bluestore block device\\n' | dd of=${disk}6 conv=fsync status=none
 udevadm settle";
 
 fn make_disks(directory: &Path) -> Vec<DataDisk> {
-    let make = |serial: &str| {
-        let path = directory.join(serial);
-        make_disk(&path, DISK_BYTES).unwrap();
-        make_file_system(&path).unwrap();
-        DataDisk { serial: serial.to_owned(), path, bus: Bus::Virtio }
-    };
-    [DATA, SPANNED].map(make).into()
-}
-
-/// The agent looks at the disks again.
-async fn look_again(site: &mut Installing<'_>) {
-    site.inside("systemctl restart --no-block baremetal-agent-register").await.unwrap();
+    let disks = [DATA, SPANNED].map(|serial| make_data_disk(directory, serial, Bus::Virtio).unwrap());
+    for disk in &disks {
+        make_file_system(&disk.path).unwrap();
+    }
+    disks.into()
 }
 
 /// No disk is named, and several fit.
@@ -86,11 +72,11 @@ async fn boot_without_a_device(site: &mut Installing<'_>, iso: &Path) {
 
 async fn show_two_paths(site: &mut Installing<'_>) {
     site.inside(ADD_TWO_PATHS).await.unwrap();
-    look_again(site).await;
+    site.look_again().await.unwrap();
     let message = site.await_waiting("model scsi_debug").await.unwrap();
     assert_eq!(message.matches("model scsi_debug").count(), 1, "it is one disk: {message}");
     site.inside(JOIN_PATHS).await.unwrap();
-    look_again(site).await;
+    site.look_again().await.unwrap();
     let message = site.await_waiting("dm-uuid-mpath-").await.unwrap();
     assert!(message.starts_with("4 disks fit the device selector"), "it is one disk: {message}");
     site.inside(REMOVE_PATHS).await.unwrap();
@@ -99,9 +85,9 @@ async fn show_two_paths(site: &mut Installing<'_>) {
 /// The path alone is no permission to erase, and the name of one disk none for the other one.
 async fn name_the_used_disks(site: &mut Installing<'_>) {
     site.inside("systemctl stop baremetal-agent-register").await.unwrap();
-    site.inside(MAKE_USED).await.unwrap();
+    site.inside(&[PART, LVM_ON_MD, USE].join("\n")).await.unwrap();
     site.set_install(json!({ "device": "/dev/ubda", "allow-erase": false })).await.unwrap();
-    look_again(site).await;
+    site.look_again().await.unwrap();
     site.await_waiting("is not taken by its path alone: in use by").await.unwrap();
     site.name_device("/dev/ubda").await.unwrap();
     let refused = site.await_waiting("spans other disks").await.unwrap();

@@ -30,7 +30,7 @@ const RESET: &str = "#!/bin/sh\nexit 88\n";
 const START: &str = "mount -t tmpfs -o size=100% memory memory && export TMPDIR=$PWD/memory HOME=$PWD/memory || exit 1\n\
     (exec -a \"$1\" \"$2\" \"${@:3}\")\nexit $?";
 
-/// What the CPUs of this machine can do.
+/// Flags of the CPUs of this machine.
 const CPU: &str = "/proc/cpuinfo";
 
 /// Kernel, firmware and boot loader of a host.
