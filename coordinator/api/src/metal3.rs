@@ -9,6 +9,7 @@ mod ip_rules;
 pub mod ipam;
 pub mod machine;
 pub mod remediation;
+pub mod v1beta2;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

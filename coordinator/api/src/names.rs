@@ -150,6 +150,9 @@ pub mod annotation {
     /// Ours: on a `MachineInventory` that a machine or a plan used: the key and the TPM of its host,
     /// as in the status, in JSON. The annotation survives a restore without status.
     pub const HOST_IDENTITY: &str = "baremetal.cluster.io/host-identity";
+    /// Ours: on an object of Metal3 that was converted: JSON of the differences that its version
+    /// cannot express. Without the annotation the object lacks them at the other version.
+    pub const CONVERSION_DIFFERENCES: &str = "baremetal.cluster.io/conversion-differences";
     /// Cluster API: another system manages the infrastructure cluster.
     pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
     /// Cluster API: the object is paused.

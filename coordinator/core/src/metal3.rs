@@ -1,6 +1,7 @@
 //! Decisions of the Metal3 kinds.
 
 pub mod cluster;
+pub mod conversion;
 pub mod data;
 pub mod host;
 pub mod ipam;

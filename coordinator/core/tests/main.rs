@@ -10,6 +10,7 @@
 
 mod bootstrap;
 mod inventory;
+mod metal3_conversion;
 mod network;
 mod network_connections;
 mod registration_fields;

@@ -17,6 +17,7 @@ pub use network_data::{
     Bond, DynamicNetwork, Ethernet, Gateway, Links, MacAddress, NetworkDataSpec, Networks, PoolRef,
     RouteSpec, Services, StaticNetwork, Vlan,
 };
+pub(crate) use network_data::{bond_mode, default_mtu};
 
 /// The template of each machine's data.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -65,7 +65,7 @@ impl Default for RemediationStrategy {
     }
 }
 
-const fn default_retry_limit() -> i32 {
+pub(crate) const fn default_retry_limit() -> i32 {
     1
 }
 

@@ -8,10 +8,11 @@ use regex::Regex;
 use serde_json::Value;
 
 /// Of Kubernetes, Cluster API and Metal3, which we read or which the text tells apart from ours.
-pub(super) const NAMES_OF_OTHERS: [&str; 5] = [
+pub(super) const NAMES_OF_OTHERS: [&str; 6] = [
     // What the upstream system-agent does not read in a plan.
     "baremetal.cluster.io/plan",
     "baremetalhost.metal3.io/status",
+    "cluster.x-k8s.io/conversion-data",
     "cluster.x-k8s.io/secret",
     "kubernetes.io/dockerconfigjson",
     "metal3.io/uuid",
@@ -50,9 +51,14 @@ pub(super) fn find_definition(word: &str) -> Option<&'static Value> {
     })
 }
 
-/// Whether a kind has a field, as `status.host.session`; all of them have metadata.
+/// Whether a kind has a field at one of its versions, as `status.host.session`; all of them have metadata.
 pub(super) fn has_field(crd: &Value, path: &str) -> bool {
-    let mut at = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let versions = crd["spec"]["versions"].as_array().unwrap();
+    versions.iter().any(|version| has_field_in(&version["schema"]["openAPIV3Schema"], path))
+}
+
+fn has_field_in(schema: &Value, path: &str) -> bool {
+    let mut at = schema;
     let parts = path.split('.').map(|part| part.trim_end_matches("[]"));
     for (index, part) in parts.enumerate() {
         if index == 0 && part == "metadata" {

@@ -65,7 +65,7 @@ fn ethernet_type(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "string", "enum": kinds })
 }
 
-fn bond_mode(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+pub(crate) fn bond_mode(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let modes =
         ["balance-rr", "active-backup", "balance-xor", "broadcast", "balance-tlb", "balance-alb", "802.3ad"];
     schemars::json_schema!({ "type": "string", "enum": modes })
@@ -83,7 +83,7 @@ fn bond_parameters(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-fn default_mtu() -> i64 {
+pub(crate) fn default_mtu() -> i64 {
     1500
 }
 
