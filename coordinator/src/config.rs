@@ -65,6 +65,14 @@ pub struct Config {
     /// roles, and for `full` the definitions, are in `config/metal3`.
     #[arg(long, env = "METAL3", value_enum, default_value = "off")]
     pub metal3: Metal3,
+    /// Address of the webhook, with `--metal3=full` alone, by which the API server converts
+    /// Metal3 objects between v1beta1 and v1beta2.
+    #[arg(long, env = "CONVERSION_ADDRESS", default_value = "[::]:9443")]
+    pub conversion_address: SocketAddr,
+    /// https URL under which the API server reaches the webhook of a coordinator outside of
+    /// the cluster. Absent: the Service `baremetal-coordinator-conversion` of its namespace.
+    #[arg(long, env = "CONVERSION_URL", value_parser = parse_server_url)]
+    pub conversion_url: Option<String>,
     /// Create a new certificate authority although hosts are registered. They
     /// trust the former one: each has to boot a new seed ISO.
     #[arg(long, env = "CREATE_AUTHORITY")]
@@ -263,7 +271,7 @@ fn parse_server_url(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn url_host(url: &str) -> &str {
+pub(crate) fn url_host(url: &str) -> &str {
     let authority = url.trim_start_matches("https://");
     let (address, end) = authority.strip_prefix('[').map_or((authority, ':'), |address| (address, ']'));
     address.split_once(end).map_or(address, |(host, _)| host)

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use self::reviews::{Reviews, Verdict, read_token};
 use crate::metrics::Metrics;
-use crate::port::serve_port;
+use crate::port::{PROBES, serve_port};
 
 const PATH: &str = "/metrics";
 
@@ -44,7 +44,7 @@ pub fn serve_diagnostics(
     reviewer: Option<Client>,
 ) -> Result<impl Future<Output = ()> + Send + 'static, DiagnosticsError> {
     let tls = reviewer.is_some().then(make_acceptor).transpose()?;
-    Ok(serve_port(port, tls, build_router(metrics, reviewer.map(Reviews::new))))
+    Ok(serve_port(port, tls, build_router(metrics, reviewer.map(Reviews::new)), PROBES))
 }
 
 /// TLS with a certificate that no authority signed, as controller-runtime makes one. It is not one of the

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod cluster_api;
 pub mod config;
 pub mod controllers;
+pub mod conversion;
 pub mod credential;
 pub mod diagnostics;
 pub mod egress;

@@ -1,50 +1,63 @@
-//! A port with few clients, such as kubelet and Prometheus: HTTP/1.1 with bounds of connections and
-//! of what a client sends before its answer.
+//! A port with few clients, such as kubelet, Prometheus and API servers: HTTP with bounds of connections
+//! and of what a client sends before its answer.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use axum::{Extension, Router};
 use futures::FutureExt as _;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::Layer as _;
 
 use crate::permits::Permits;
 
-/// Connections at a time, and those of one address: kubelet and Prometheus need few, and any pod may
-/// open some.
-const CONNECTIONS: usize = 256;
-const SOURCE_CONNECTIONS: usize = 8;
+/// Bounds of connections at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// From all addresses.
+    pub connections: usize,
+    /// From one address.
+    pub source_connections: usize,
+}
+
+/// Kubelet and Prometheus need few connections, and any pod may open some.
+pub const PROBES: Bounds = Bounds { connections: 256, source_connections: 8 };
+
 /// Longest time until the end of the handshake, until the head of a request, and of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(5);
+/// Time for the requests of a connection to end after its time.
+const GRACE: Duration = Duration::from_secs(30);
 /// Most bytes of the head of a request; a larger one is answered with 431.
 const HEAD_BYTES: usize = 16 << 10;
+/// Requests of an HTTP/2 connection at a time, and bytes that each may send before they are read.
+const STREAMS: u32 = 64;
+const WINDOW: u32 = 64 << 10;
 /// The pause after a failure to accept, as when file descriptors are used up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers on the port; never returns. A connection above a limit is closed. Each request has the
 /// [`ConnectInfo`] of its connection.
-pub async fn serve_port(port: TcpListener, tls: Option<TlsAcceptor>, routes: Router) {
-    let permits = Permits::new(CONNECTIONS, SOURCE_CONNECTIONS);
+pub async fn serve_port(port: TcpListener, tls: Option<TlsAcceptor>, routes: Router, bounds: Bounds) {
+    let permits = Permits::new(bounds.connections, bounds.source_connections);
     loop {
         let Ok((stream, remote)) = port.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let permit = permits.acquire(&remote.ip().to_canonical()).now_or_never().flatten();
         if let Some(permit) = permit {
             let served = serve_connection((stream, remote), tls.clone(), routes.clone());
             tokio::spawn(async move {
-                // The end of a connection concerns its client alone.
-                let _ = timeout(CONNECTION_TIMEOUT, served).await;
+                served.await;
                 drop(permit);
             });
         }
@@ -55,24 +68,40 @@ async fn serve_connection(
     (stream, remote): (TcpStream, SocketAddr),
     tls: Option<TlsAcceptor>,
     routes: Router,
-) -> Result<(), hyper::Error> {
+) {
     let Some(tls) = tls else { return serve_requests(stream, remote, routes).await };
-    match timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve_requests(stream, remote, routes).await,
-        // A client without TLS, or one that refuses the certificate, gets no answer.
-        Ok(Err(_)) | Err(_) => Ok(()),
+    // A client without TLS, or one that refuses the certificate, gets no answer.
+    if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+        serve_requests(stream, remote, routes).await;
     }
 }
 
-async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: S,
-    remote: SocketAddr,
-    routes: Router,
-) -> Result<(), hyper::Error> {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);
+/// Serves a connection until its time ends, and then the requests that it has.
+async fn serve_requests<S>(stream: S, remote: SocketAddr, routes: Router)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HEAD_TIMEOUT)
+        .keep_alive_timeout(HEAD_TIMEOUT)
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(4 * WINDOW)
+        .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX));
     let routes = Extension(ConnectInfo(remote)).layer(routes);
-    builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)).await
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)));
+    // The end of a connection concerns its client alone.
+    if timeout(CONNECTION_TIMEOUT, served.as_mut()).await.is_err() {
+        served.as_mut().graceful_shutdown();
+        let _ = timeout(GRACE, served).await;
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +116,7 @@ mod tests {
     async fn start() -> SocketAddr {
         let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = port.local_addr().unwrap();
-        tokio::spawn(serve_port(port, None, Router::new().route("/", get(|| async { "ok\n" }))));
+        tokio::spawn(serve_port(port, None, Router::new().route("/", get(|| async { "ok\n" })), PROBES));
         address
     }
 
@@ -107,7 +136,7 @@ mod tests {
         let address = start().await;
         let ask = async |stream| send(stream, REQUEST).await.starts_with("HTTP/1.1 200");
         let mut held = vec![];
-        for _ in 0..SOURCE_CONNECTIONS {
+        for _ in 0..PROBES.source_connections {
             held.push(TcpStream::connect(address).await.unwrap());
         }
         assert!(!ask(TcpStream::connect(address).await.unwrap()).await, "one too many");

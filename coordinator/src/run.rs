@@ -18,11 +18,12 @@ use crate::agent_file::{AgentFile, read_platform};
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{Authority, CaError};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Metal3};
 use crate::controllers;
 use crate::controllers::backoffs::{Backoffs, Throttle};
 use crate::controllers::context::Context;
 use crate::controllers::interruptions::Interruptions;
+use crate::conversion::{self, definitions};
 use crate::diagnostics::{DiagnosticsError, serve_diagnostics};
 use crate::events::Events;
 use crate::health::{self, Readiness};
@@ -34,7 +35,7 @@ use crate::lease::Election;
 use crate::lease::replica::ReplicaLease;
 use crate::listener::KnownHosts;
 use crate::metrics::Metrics;
-use crate::port::serve_port;
+use crate::port::{PROBES, serve_port};
 use crate::rpc;
 use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::{DownloadTokens, RegistrationTokens};
@@ -97,6 +98,7 @@ pub struct Setup {
 pub struct Parts {
     /// TLS of the port.
     pub acceptor: Acceptor,
+    pub authority: Arc<Authority>,
     /// The routes of the port.
     pub routes: listener::Routes,
     /// The context for [`controllers::lead_controllers`].
@@ -121,9 +123,13 @@ pub async fn run_coordinator(
     let port = bind_listener(config.listen).await?;
     let health_port = bind_listener(config.health_listen).await?;
     let diagnostics_port = bind_listener(config.diagnostics_address).await?;
+    let conversion_port = match config.metal3 {
+        Metal3::Full => Some(bind_listener(config.conversion_address).await?),
+        Metal3::Off | Metal3::Hosts => None,
+    };
     let readiness = Readiness::default();
     let mut others = JoinSet::new();
-    others.spawn(serve_port(health_port, None, health::router(readiness.clone())));
+    others.spawn(serve_port(health_port, None, health::router(readiness.clone()), PROBES));
     let reviewer = (!config.insecure_diagnostics).then(|| client.clone());
     others.spawn(serve_diagnostics(diagnostics_port, metrics.clone(), reviewer)?);
     readiness.set_unready("Cluster API is not installed");
@@ -141,7 +147,11 @@ pub async fn run_coordinator(
     let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
     };
-    serve_tasks(setup, parts?, (port, others), version, shutdown).await
+    let mut parts = parts?;
+    if let Some(port) = conversion_port {
+        others.spawn(serve_conversions(&setup, &mut parts, port)?);
+    }
+    serve_tasks(setup, parts, (port, others), version, shutdown).await
 }
 
 /// Serves hosts at the port and takes part in the election until `shutdown`, until a task ends, also one of
@@ -154,7 +164,7 @@ async fn serve_tasks(
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
     let lease = open_replica_lease(&setup, &parts);
-    let Setup { config, client, clock, readiness, .. } = setup;
+    let Setup { config, client, clock, readiness, metrics, .. } = setup;
     let leases: Api<Lease> = Api::namespaced(client.clone(), &config.own_namespace);
     let (replica, isos) = (parts.replica.clone(), parts.context.isos.clone());
     if unless_ended(&shutdown, create_replica_lease(&lease)).await.is_none() {
@@ -164,6 +174,11 @@ async fn serve_tasks(
     let (election, leadership) = Election::new(leases, replica, clock, config.election);
     let mut tasks = JoinSet::new();
     tasks.spawn(election.run_election(stopping.clone()));
+    if config.metal3 == Metal3::Full {
+        let wanted = definitions::wanted_conversion(&config, &parts.authority);
+        let kept = definitions::keep_definitions(client.clone(), metrics, wanted, leadership.clone());
+        tasks.spawn(kept);
+    }
     tasks.spawn(follow_leadership(parts.context.clone(), leadership));
     tasks.spawn(lease.keep_renewed(stopping.clone()));
     tasks.spawn(prepare_isos(isos, stopping.clone()));
@@ -189,6 +204,17 @@ async fn serve_tasks(
         Ok(Some(new)) => Err(RunError::VersionChanged { old: version, new }),
         Err(ended) => Err(describe_end(ended)),
     }
+}
+
+/// The webhook, whose certificate is renewed as long as the tasks of `parts` run.
+fn serve_conversions(
+    setup: &Setup,
+    parts: &mut Parts,
+    port: TcpListener,
+) -> Result<impl Future<Output = ()> + Send + 'static, RunError> {
+    let names = definitions::certificate_names(&setup.config);
+    let acceptor = open_acceptor(setup, &parts.authority, names, &mut parts.tasks)?;
+    Ok(serve_port(port, Some(acceptor.for_callers()), conversion::build_router(), conversion::CALLERS))
 }
 
 fn describe_end(ended: Result<(), JoinError>) -> RunError {
@@ -269,10 +295,9 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let cache = fill_cache(setup, &handlers, &mut tasks).await?;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
-    let acceptor = open_acceptor(setup, &authority, &mut tasks)?;
     let isos = open_isos(setup, &cache, (downloads, networks), &authority)?;
-    let served = (notifications, tokens);
-    let rpc = build_rpc(setup, &cache, served, (authority, &events), &replica, replicas.clone());
+    let parties = (authority.clone(), &events);
+    let rpc = build_rpc(setup, &cache, (notifications, tokens), parties, &replica, replicas.clone());
     tasks.spawn(rpc::host::end_lost_sessions(rpc.clone()));
     let context = Context {
         client: client.clone(),
@@ -295,7 +320,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         router,
     };
     Ok(Parts {
-        acceptor,
+        acceptor: open_acceptor(setup, &authority, config.certificate_names(), &mut tasks)?,
+        authority,
         routes: listener::build_router(&rpc, Some(isos))
             .with_admission(config.connections.clone(), known_hosts),
         context,
@@ -332,9 +358,10 @@ async fn unless_task_ends(
 fn open_acceptor(
     setup: &Setup,
     authority: &Arc<Authority>,
+    names: Vec<String>,
     tasks: &mut JoinSet<()>,
 ) -> Result<Acceptor, RunError> {
-    let (names, clock) = (setup.config.certificate_names(), setup.clock.clone());
+    let clock = setup.clock.clone();
     let identity = authority.server(&names, clock.now())?;
     let acceptor = Acceptor::new(authority, identity, clock.clone())?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), names, clock));

@@ -22,7 +22,7 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::UnixTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
-use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, TlsAcceptor};
 
 use crate::ca::{Authority, Peer, PeerError, ServerIdentity};
 use crate::clock::Clock;
@@ -182,6 +182,11 @@ impl Acceptor {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), current })
+    }
+
+    /// TLS for callers that are no hosts, such as API servers, with the same certificate.
+    pub fn for_callers(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.clone())
     }
 
     /// Shows another certificate from now on; open connections stay.

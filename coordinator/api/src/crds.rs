@@ -8,14 +8,14 @@ use kube::CustomResourceExt;
 use crate::cluster::BaremetalCluster;
 use crate::inventory::{IDENTITY_MESSAGE, IDENTITY_RULE, MachineInventory};
 use crate::machine::BaremetalMachine;
-use crate::names::{INFRASTRUCTURE_GROUP, label};
+use crate::names::{INFRASTRUCTURE_GROUP, VERSION, label};
 use crate::pool::MachineInventoryPool;
 use crate::registration::MachineRegistration;
 use crate::seed_image::SeedImage;
 use crate::template::{BaremetalClusterTemplate, BaremetalMachineTemplate};
 
-/// Labels by which Cluster API finds the version of a kind for each of its contracts. Our
-/// version implements both contracts.
+/// Labels by which Cluster API finds the version of a kind for each of its contracts. The stored version
+/// implements both, so that Cluster API needs no conversion (decision 0085).
 const CONTRACTS: [&str; 2] = ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"];
 
 /// Category of all kinds of Cluster API and its providers for `kubectl get`.
@@ -83,7 +83,7 @@ pub(crate) fn complete_definition(crd: &mut CustomResourceDefinition) {
     if crd.spec.group == INFRASTRUCTURE_GROUP {
         crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
         for contract in CONTRACTS {
-            labels.insert(contract.to_owned(), crate::names::VERSION.to_owned());
+            labels.insert(contract.to_owned(), VERSION.to_owned());
         }
     }
 }

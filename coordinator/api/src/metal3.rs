@@ -11,7 +11,10 @@ pub mod machine;
 pub mod remediation;
 pub mod v1beta2;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionVersion, ServiceReference,
+    WebhookClientConfig, WebhookConversion,
+};
 use kube::CustomResourceExt as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -39,6 +42,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         ipam::IPClaim::crd(),
         ipam::IPAddress::crd(),
     ];
+    for newer in v1beta2::crds() {
+        if let Some(crd) = crds.iter_mut().find(|crd| crd.metadata.name == newer.metadata.name) {
+            add_version(crd, newer);
+        }
+    }
     for crd in &mut crds {
         crds::keep_foreign_status(crd);
         crds::complete_definition(crd);
@@ -56,6 +64,54 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 pub(crate) fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.filter(|text| !text.is_empty()))
+}
+
+/// The definitions with two versions.
+pub const CONVERTED: [&str; 9] = [
+    "metal3clusters.infrastructure.cluster.x-k8s.io",
+    "metal3clustertemplates.infrastructure.cluster.x-k8s.io",
+    "metal3machines.infrastructure.cluster.x-k8s.io",
+    "metal3machinetemplates.infrastructure.cluster.x-k8s.io",
+    "metal3datatemplates.infrastructure.cluster.x-k8s.io",
+    "metal3dataclaims.infrastructure.cluster.x-k8s.io",
+    "metal3datas.infrastructure.cluster.x-k8s.io",
+    "metal3remediations.infrastructure.cluster.x-k8s.io",
+    "metal3remediationtemplates.infrastructure.cluster.x-k8s.io",
+];
+
+/// The webhook that converts between the versions, as the manifests have it.
+pub mod webhook {
+    /// Name of the Service.
+    pub const SERVICE: &str = "baremetal-coordinator-conversion";
+    /// Namespace of the Service in the manifests.
+    pub const NAMESPACE: &str = "baremetal-system";
+    /// Port of the Service.
+    pub const PORT: i32 = 443;
+    /// Path of the webhook.
+    pub const PATH: &str = "/convert";
+}
+
+/// Adds v1beta2. Without the authority of the webhook, which the coordinator writes, the API server
+/// refuses to convert, and prunes nothing.
+fn add_version(crd: &mut CustomResourceDefinition, newer: CustomResourceDefinition) {
+    let versions = newer.spec.versions.into_iter();
+    crd.spec
+        .versions
+        .extend(versions.map(|version| CustomResourceDefinitionVersion { storage: false, ..version }));
+    let service = ServiceReference {
+        namespace: webhook::NAMESPACE.to_owned(),
+        name: webhook::SERVICE.to_owned(),
+        path: Some(webhook::PATH.to_owned()),
+        port: Some(webhook::PORT),
+    };
+    let client_config = WebhookClientConfig { service: Some(service), ..WebhookClientConfig::default() };
+    crd.spec.conversion = Some(CustomResourceConversion {
+        strategy: "Webhook".to_owned(),
+        webhook: Some(WebhookConversion {
+            client_config: Some(client_config),
+            conversion_review_versions: vec!["v1".to_owned()],
+        }),
+    });
 }
 
 /// An IPv4 address.

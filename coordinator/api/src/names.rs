@@ -231,5 +231,5 @@ pub mod registration_secret {
 pub const IMAGE_CATALOG: &str = "elemental-image-catalog";
 /// Group of the infrastructure side.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
-/// The served version of both groups.
+/// The version of both groups that the coordinator reads and writes.
 pub const VERSION: &str = "v1beta1";

@@ -30,6 +30,7 @@ impl Sources {
             ("definitions-metal3", render_when(&format!("and {install} ({full})"), &metal3)),
             ("rights", rights),
             ("rights-metal3", self.metal3_rights()?),
+            ("conversion", render_when(full, &self.conversion()?)),
             ("users", parametrize(&self.text("config/users.yaml")?)),
         ] {
             files.insert(format!("templates/{name}.yaml"), text);
@@ -50,7 +51,7 @@ impl Sources {
             // Helm keeps the definitions, because a deleted definition deletes its objects.
             let keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
             text += "---\n";
-            text += &escape_template(&self.text(&file)?).replacen("metadata:\n", keep, 1);
+            text += &parametrize(&self.text(&file)?).replacen("metadata:\n", keep, 1);
         }
         Ok(text)
     }
@@ -80,6 +81,17 @@ impl Sources {
             + &render_when(r#"eq .Values.metal3.mode "hosts""#, &hosts)
             + "---\n"
             + &render_when(r#"ne .Values.metal3.mode "off""#, &policy))
+    }
+
+    /// The webhook, with its role.
+    fn conversion(&self) -> Result<String, Error> {
+        let text = self.text("config/metal3/conversion.yaml")?;
+        let render = |document: &str| {
+            let text = parametrize(document);
+            let is_policy = document.contains("kind: NetworkPolicy\n");
+            if is_policy { render_when(".Values.networkPolicy.enabled", &text) } else { text }
+        };
+        Ok(text.split("---\n").map(render).collect::<Vec<_>>().join("---\n"))
     }
 }
 

@@ -12,6 +12,8 @@ use crate::{IMAGE, VERSION};
 
 /// The label by which `clusterctl` finds the objects of a provider.
 const PROVIDER: (&str, &str) = ("cluster.x-k8s.io/provider", "infrastructure-baremetal");
+/// The Service that hosts reach, and the Deployment.
+const NAME: &str = "baremetal-coordinator";
 /// The label of a node by which a Deployment selects the architecture of its image.
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 /// Files of `coordinator/templates` that are released without a change.
@@ -91,7 +93,7 @@ impl Sources {
         let mut files: Vec<_> = rights.iter().map(|file| format!("config/{file}")).collect();
         files.extend(self.list("config/crd")?);
         if metal3 == Metal3::Full {
-            let rights = ["rbac.yaml", "all-namespaces.yaml", "policy.yaml"];
+            let rights = ["rbac.yaml", "all-namespaces.yaml", "policy.yaml", "conversion.yaml"];
             files.extend(rights.map(|file| format!("config/metal3/{file}")));
             files.extend(self.list("config/metal3/crd")?);
         }
@@ -130,7 +132,7 @@ impl Sources {
         for mut object in self.objects(metal3)? {
             escape_variables(&mut object);
             add_label(&mut object);
-            for (place, value) in list_variables(kind(&object), metal3) {
+            for (place, value) in list_variables(&object, metal3) {
                 set_value(&mut object, place, value)?;
             }
             let _ = write!(text, "---\n{}", serde_norway::to_string(&object)?);
@@ -176,13 +178,15 @@ fn add_label(object: &mut Value) {
 }
 
 /// The fields of an object that become variables, and their values.
-fn list_variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
+fn list_variables(object: &Value, metal3: Metal3) -> Vec<(&'static str, String)> {
     let mode = match metal3 {
         Metal3::Off => "off",
         Metal3::Full => "full",
     };
-    match kind {
-        "Service" => vec![("/spec/type", "${BAREMETAL_SERVICE_TYPE:=LoadBalancer}".to_owned())],
+    match kind(object) {
+        "Service" if object["metadata"]["name"] == NAME => {
+            vec![("/spec/type", "${BAREMETAL_SERVICE_TYPE:=LoadBalancer}".to_owned())]
+        }
         "Deployment" => vec![
             ("/spec/replicas", "${BAREMETAL_REPLICAS:=2}".to_owned()),
             ("/spec/template/spec/containers/0/image", format!("${{BAREMETAL_IMAGE:={IMAGE}}}")),

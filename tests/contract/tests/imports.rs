@@ -193,6 +193,7 @@ const ROOMS: [(&str, &[&str]); 7] = [
             "workload",
             "listener",
             "diagnostics",
+            "conversion",
             "watch",
             "cluster_api",
             "controllers",

@@ -24,6 +24,8 @@ pub const METAL3_RIGHTS: [&str; 3] = [
     include_str!("../../../coordinator/config/metal3/all-namespaces.yaml"),
     include_str!("../../../coordinator/config/metal3/policy.yaml"),
 ];
+/// The webhook of the kinds of Metal3, in the coordinator's namespace.
+pub const METAL3_CONVERSION: &str = include_str!("../../../coordinator/config/metal3/conversion.yaml");
 /// The coordinator's roles and policy.
 pub const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
 const ALL_NAMESPACES: &str = include_str!("../../../coordinator/config/all-namespaces.yaml");

@@ -80,7 +80,11 @@ impl Replica {
             spec.arguments.push(format!("--agent-path={}", Path::new(&agent).display()));
         }
         if placement.has_metal3 {
+            let conversion = ports::free()?;
             spec.arguments.push("--metal3=full".to_owned());
+            let address = ("CONVERSION_ADDRESS".to_owned(), format!("127.0.0.1:{conversion}"));
+            let url = ("CONVERSION_URL".to_owned(), format!("https://127.0.0.1:{conversion}"));
+            spec.environment.extend([address, url]);
         }
         spec.environment.extend(placement.environment.iter().cloned());
         spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));

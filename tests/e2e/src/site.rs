@@ -112,6 +112,7 @@ impl Management {
                 apply::manifest(&admin, &crds::yaml(&crd)?).await?;
             }
             rights.extend(manifests::METAL3_RIGHTS.map(str::to_owned));
+            rights.push(manifests::METAL3_CONVERSION.to_owned());
         }
         for manifest in rights {
             apply::manifest(&admin, &manifest).await?;

@@ -15,13 +15,15 @@ fn values_have_units_and_state_their_defaults() {
         let kind = &crd.spec.names.kind;
         // Kinds of Elemental and Metal3 have the descriptions of their projects; our fields in these kinds are marked.
         let is_own = crd.spec.group == "infrastructure.cluster.x-k8s.io" && !kind.starts_with("Metal3");
-        let schema = json!(crd.spec.versions[0].schema);
-        let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
-        let text = schema["openAPIV3Schema"]["description"].as_str().unwrap_or_default();
-        if !text.ends_with('.') || text.starts_with("Auto-generated") {
-            wrong.push(format!("{kind} is not described: {text:?}"));
+        for version in &crd.spec.versions {
+            let (schema, kind) = (json!(version.schema), format!("{kind} at {}", version.name));
+            let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
+            let text = schema["openAPIV3Schema"]["description"].as_str().unwrap_or_default();
+            if !text.ends_with('.') || text.starts_with("Auto-generated") {
+                wrong.push(format!("{kind} is not described: {text:?}"));
+            }
+            check_values(&format!("{kind} spec"), spec, is_own, &units, &mut wrong);
         }
-        check_values(&format!("{kind} spec"), spec, is_own, &units, &mut wrong);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

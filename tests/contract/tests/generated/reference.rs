@@ -183,21 +183,22 @@ fn fields_are_documented() {
     text.push_str("\nFields of `spec` and `status`; `[]` is an element of a list, `*` a key of a map. `kubectl explain KIND` shows the same.\n");
     for crd in coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds()) {
         let crd = serde_json::to_value(&crd).unwrap();
-        let names = &crd["spec"]["names"];
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let _ = write!(
-            text,
-            "\n## {} ({}/{})\n\n{}\n",
-            names["kind"].as_str().unwrap(),
-            crd["spec"]["group"].as_str().unwrap(),
-            crd["spec"]["versions"][0]["name"].as_str().unwrap(),
-            schema["description"].as_str().unwrap(),
-        );
-        let mut rows = vec![];
-        for part in ["spec", "status"] {
-            list_fields(part, &schema["properties"][part], &mut rows);
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let _ = write!(
+                text,
+                "\n## {} ({}/{})\n\n{}\n",
+                crd["spec"]["names"]["kind"].as_str().unwrap(),
+                crd["spec"]["group"].as_str().unwrap(),
+                version["name"].as_str().unwrap(),
+                schema["description"].as_str().unwrap(),
+            );
+            let mut rows = vec![];
+            for part in ["spec", "status"] {
+                list_fields(part, &schema["properties"][part], &mut rows);
+            }
+            table(&mut text, &["field", "type", "meaning"], rows);
         }
-        table(&mut text, &["field", "type", "meaning"], rows);
     }
     committed("docs/reference/fields.md", &text);
 }

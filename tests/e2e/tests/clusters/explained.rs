@@ -143,7 +143,10 @@ async fn faults_are_explained_by_kubectl_alone() {
     let parts = Parts::from_environment().unwrap();
     let server = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
     let client = server.admin().await.unwrap();
-    for crd in crds::all().into_iter().chain(metal3::crds()) {
+    for mut crd in crds::all().into_iter().chain(metal3::crds()) {
+        // kubectl reads the newest version, and no coordinator converts objects here.
+        crd.spec.versions.truncate(1);
+        crd.spec.conversion = None;
         apply::manifest(&client, &crds::yaml(&crd).unwrap()).await.unwrap();
     }
     let kubectl = Kubectl::find(&parts, &server).unwrap();
