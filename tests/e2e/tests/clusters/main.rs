@@ -26,3 +26,4 @@ mod tables;
 mod templates;
 mod traced;
 mod updated;
+mod versions;
