@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use coordinator_api::conditions::Reason;
+use coordinator_api::names::annotation;
 use scenarios::{Scenario, World, kill_at_every_write};
 use serde_json::{Value, json};
 
@@ -215,6 +217,32 @@ impl Scenario for Metal3Lifecycle {
 #[tokio::test(start_paused = true)]
 async fn crash_at_any_write_changes_no_outcome() {
     kill_at_every_write::<Metal3Lifecycle>().await;
+}
+
+// Fault: the clean of a Metal3Machine in deletion fails.
+// Shown: the Metal3Machine and the BareMetalHost say why, and name the object on which a retry is asked for.
+#[tokio::test(start_paused = true)]
+async fn failed_clean_is_retried_by_its_host() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    world.host("host-1").system().fail("remove-workload", 1).unwrap();
+    world.begin_metal3_deletion("m-1").await;
+    let place = format!("set the annotation {} on BareMetalHost bmh-host-1", annotation::RETRY_PLAN);
+    let next = "kubectl baremetal release host-1 --retry-clean";
+    world.expect_why("Metal3Machine/m-1", Reason::Cleaning, &place, next).await;
+    world.expect_why("baremetalhost/bmh-host-1", Reason::CommandFailed, "remove-workload", next).await;
+    std::fs::remove_file(world.host("host-1").disk().join("/simulation/fail/remove-workload")).unwrap();
+    let retry = json!({ "metadata": { "annotations": { annotation::RETRY_PLAN: "" } } });
+    world.patch("BareMetalHost", "bmh-host-1", retry).await;
+    let is_free = |world: &World| world.host_state("bmh-host-1") == "available";
+    world.wait_until("the host is available", is_free).await;
+    world.finish_deletions();
+    let host = world.get_object("baremetalhosts.metal3.io", "bmh-host-1").unwrap();
+    assert_eq!(host["metadata"]["annotations"].get(annotation::RETRY_PLAN), None);
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -218,7 +218,8 @@ async fn restore_pool(world: &World) {
     }
 }
 
-/// Machines, and inventories of abandoned hosts, whose clean has failed and was not asked for again.
+/// What an operator annotates to have a failed clean run again: the object of the claim, or the inventory of an
+/// abandoned host. Those that were annotated already are left out.
 fn list_failed_cleans(world: &World, family: Family) -> Vec<(&'static str, String)> {
     let find_asked = |host: &&str| {
         let inventory = world.inventory(host)?;
@@ -228,8 +229,9 @@ fn list_failed_cleans(world: &World, family: Family) -> Vec<(&'static str, Strin
         let (asked, annotations) = if inventory.annotations().contains_key(annotation::ABANDONED) {
             (("MachineInventory", (*host).to_owned()), json!(inventory.annotations()))
         } else {
-            let machine = world.get_object(family.resource(), &name)?;
-            ((family.kind(), name), machine["metadata"]["annotations"].clone())
+            let (kind, resource) = family.claimant();
+            let claimant = world.get_object(resource, &name)?;
+            ((kind, name), claimant["metadata"]["annotations"].clone())
         };
         annotations.get(annotation::RETRY_PLAN).is_none().then_some(asked)
     };

@@ -23,6 +23,14 @@ impl Family {
         }
     }
 
+    /// Kind and resource of the objects that claim hosts.
+    pub(super) fn claimant(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Baremetal => (self.kind(), self.resource()),
+            Self::Metal3 => ("BareMetalHost", "baremetalhosts.metal3.io"),
+        }
+    }
+
     /// A world with free hosts, and all else that machines need.
     pub(super) async fn begin(self) -> World {
         let mut world = match self {

@@ -103,14 +103,16 @@ fn fail(problem: Problem) -> Blocker {
     Blocker::failed_with(Type::AssociateBareMetalHost, problem)
 }
 
-/// State and error of the host.
+/// State and error of the host. Its error calls the host "this object", which is the machine where it is
+/// shown.
 pub(super) fn describe_state(host: &BareMetalHost) -> String {
     let status = host.status.as_ref();
     let state = status.map(|status| status.provisioning.state.as_str()).filter(|state| !state.is_empty());
-    let state = format!("BareMetalHost {} is {}", host.name_any(), state.unwrap_or("not known"));
+    let name = format!("BareMetalHost {}", host.name_any());
+    let state = format!("{name} is {}", state.unwrap_or("not known"));
     match status.map_or("", |status| &status.error_message) {
         "" => state,
-        error => format!("{state}: {error}"),
+        error => format!("{state}: {}", error.replace("this object", &name)),
     }
 }
 
