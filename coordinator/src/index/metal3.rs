@@ -86,13 +86,6 @@ struct SeenKinds {
     data_templates: Seen,
 }
 
-impl Inner {
-    /// The addresses that a claim leaves behind if it is removed by force.
-    fn orphaned_addresses(&self, slot: &Key, presence: Presence) -> Vec<Key> {
-        if presence == Presence::Exists { vec![] } else { self.addresses.objects_of_claim(slot) }
-    }
-}
-
 /// The facts by which a machine is found, and on which its data depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineFacts {
@@ -166,7 +159,9 @@ impl Metal3Index {
         let mut inner = self.write_inner();
         inner.clusters.apply_member(claim, presence);
         inner.claims_by_data.set_group(slot, data.as_ref().filter(|_| exists));
-        let objects = inner.orphaned_addresses(slot, presence);
+        // An object whose holder is removed by force is an orphan until the holder is restored: this and the
+        // other kinds below are woken by what holds them.
+        let objects = inner.addresses.objects_of_claim(slot);
         let woken = inner.addresses.update_claim(slot, facts);
         claim_subjects(woken)
             .chain([(K::KIND, key)])
@@ -280,8 +275,7 @@ impl Metal3Index {
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
         let facts = (presence == Presence::Exists).then_some((group, chosen));
         inner.indexes.update_claim(&key, facts);
-        // Data whose claim is removed by force is an orphan.
-        let data = inner.data_by_claim.get(&key).filter(|_| presence == Presence::Deleted).cloned();
+        let data = inner.data_by_claim.get(&key).cloned();
         of_kind(Kind::Metal3Data, data)
             .chain([(Kind::Metal3DataClaim, key.clone()), (Kind::Metal3Machine, key)])
             .collect()
@@ -302,9 +296,7 @@ impl Metal3Index {
         }
         let claims = inner.indexes.update_object(&key, facts);
         let templates: Vec<_> = inner.templates_by_group.group_members(&group).cloned().collect();
-        let is_gone = presence == Presence::Deleted;
-        let addresses: Vec<_> =
-            inner.claims_by_data.group_members(&key).filter(|_| is_gone).cloned().collect();
+        let addresses: Vec<_> = inner.claims_by_data.group_members(&key).cloned().collect();
         let subjects =
             of_kind(Kind::Metal3DataClaim, claims).chain(of_kind(Kind::Metal3DataTemplate, templates));
         subjects

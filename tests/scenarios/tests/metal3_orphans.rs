@@ -85,25 +85,33 @@ async fn objects_of_a_lost_holder_are_released() {
     }
 }
 
-// Fault: a machine is removed by force and restored before its claim is deleted.
-// Shown: Event `Orphaned` of the claim; nothing is released.
+// Fault: a machine, its claim, its data or its IPClaim is removed by force with what holds it, and all are restored
+// before what they hold is deleted.
+// Shown: Event `Orphaned` of the next object; nothing is released, and the restore ends the wait.
 #[tokio::test(start_paused = true)]
-async fn a_restored_machine_keeps_its_data() {
-    let world = begin().await;
-    let [machine, data, address] = [MACHINES, DATA, ADDRESSES].map(|kind| only(&world, kind).unwrap());
-    world.fake.take_out(MACHINES, NAMESPACE, "m-1");
-    world.advance_time(SHORT).await;
-    world.expect_event("Metal3DataClaim", "m-1", "Orphaned", "Metal3Machine m-1 does not exist");
-    let claim = only(&world, CLAIMS).unwrap();
-    assert!(claim["status"]["errorMessage"].as_str().unwrap().contains("restore it before"), "{claim}");
-    world.fake.put_back(machine, OwnerReferences::Keep).unwrap();
-    world.advance_time(SHORT).await;
-    assert_eq!(name(&only(&world, DATA).unwrap()), name(&data));
-    assert_eq!(name(&only(&world, ADDRESSES).unwrap()), name(&address));
-    let claim = only(&world, CLAIMS).unwrap();
-    assert_eq!(claim["metadata"]["annotations"][names::ORPHANED_SINCE], Value::Null, "{claim}");
-    assert_eq!(claim["status"]["errorMessage"], Value::Null, "{claim}");
-    world.check_invariants().await;
+async fn restored_holders_keep_what_they_hold() {
+    for place in 1..CHAIN.len() {
+        let world = begin().await;
+        let before = CHAIN.map(|kind| only(&world, kind).unwrap());
+        for (kind, object) in CHAIN.iter().zip(&before).take(place) {
+            world.fake.take_out(kind, NAMESPACE, &name(object));
+        }
+        world.advance_time(SHORT).await;
+        let (held, holder) = (&before[place], &before[place - 1]);
+        let why = format!("{} {} does not exist: restore it before", kind(holder), name(holder));
+        world.expect_event(&kind(held), &name(held), "Orphaned", &why);
+        for object in &before[..place] {
+            world.fake.put_back(object.clone(), OwnerReferences::Keep).unwrap();
+        }
+        world.advance_time(Duration::from_secs(20)).await;
+        for (kind, before) in CHAIN.iter().zip(&before) {
+            let object = only(&world, kind).unwrap();
+            assert_eq!(name(&object), name(before));
+            assert_eq!(object["metadata"]["annotations"].get(names::ORPHANED_SINCE), None, "{object}");
+            assert_eq!(object["status"].get("errorMessage"), None, "{object}");
+        }
+        world.check_invariants().await;
+    }
 }
 
 // Fault: the machine of a running node is removed by force, and its address is reserved for the next machine.

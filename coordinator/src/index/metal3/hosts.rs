@@ -172,6 +172,7 @@ impl Metal3Index {
             Some(facts) => inner.machines.insert(key.clone(), facts.clone()),
             None => inner.machines.remove(&key),
         };
+        let restored = old.is_none().then(|| key.clone());
         let (old, new) = (old.unwrap_or_default(), facts.clone().unwrap_or_default());
         inner.machines_by_host.replace_group(old.host.as_ref(), new.host.as_ref(), &key);
         inner.machines_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), &key);
@@ -186,6 +187,7 @@ impl Metal3Index {
             let subjects =
                 of_kind(Kind::Metal3Remediation, remediations).chain(of_kind(Kind::Metal3Data, data));
             return subjects
+                .chain(of_kind(Kind::Metal3DataClaim, restored))
                 .chain(of_kind(Kind::Metal3Machine, woken))
                 .chain([(Kind::Metal3Machine, key)])
                 .collect();
