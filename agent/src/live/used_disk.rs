@@ -49,8 +49,14 @@ pub async fn empty_disks(root: &Root, mounts: &impl Mounts, targets: &[&Disk]) -
         last = run_steps(root, mounts, &layers, &steps).await.err();
         mounts.settle(ROUND_PAUSE).await;
         let disks = look_at_disks(root).await;
-        let left = disks.iter().filter(|disk| targets.iter().any(|target| disk.is_same(target)));
-        let left: Vec<_> = left.filter(|disk| must_be_emptied(disk)).map(Disk::name_and_path).collect();
+        // By kernel name, as the steps: another disk may have the same serial number.
+        let is_target =
+            |disk: &Disk| targets.iter().any(|target| target.names().any(|name| disk.has_name(name)));
+        let left: Vec<_> = disks
+            .iter()
+            .filter(|disk| is_target(disk) && must_be_emptied(disk))
+            .map(Disk::name_and_path)
+            .collect();
         if left.is_empty() && last.is_none() {
             return Ok(());
         }

@@ -273,7 +273,8 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
 
 /// The first value that is not empty.
 fn first_of<const N: usize>(values: [String; N]) -> String {
-    values.into_iter().find(|value| !value.is_empty()).unwrap_or_default()
+    // A driver that knows no serial number prints a null pointer.
+    values.into_iter().find(|value| !["", "(null)"].contains(&&**value)).unwrap_or_default()
 }
 
 /// Also returns true if the partition did not answer. Of a silent disk only the kernel and udev are

@@ -56,7 +56,8 @@ impl Mounts for Tools {
     }
 }
 
-/// LVM on an array on a partition of sda, beside a disk with data.
+/// LVM on an array on a partition of sda, beside a disk with data that has the same serial number and size, as
+/// disks of some makers have.
 fn used_host() -> (tempfile::TempDir, Tools) {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
@@ -75,11 +76,13 @@ fn used_host() -> (tempfile::TempDir, Tools) {
         ("dm-0/dm/name", "vg0-root\n"),
         ("dm-0/slaves/md127/size", ""),
         ("sdb/size", "8192\n"),
-        ("sdb/serial", "S2\n"),
+        ("sdb/dev", "8:16\n"),
+        ("sdb/serial", "S1\n"),
     ] {
         root.put(&format!("/sys/block/{path}"), text.as_bytes());
     }
     root.put("/run/udev/data/b8:0", b"E:ID_PART_TABLE_TYPE=gpt\n");
+    root.put("/run/udev/data/b8:16", b"E:ID_FS_TYPE=ext4\nE:ID_FS_USAGE=filesystem\n");
     root.put(
         "/run/udev/data/b8:1",
         b"E:ID_FS_TYPE=linux_raid_member\nE:ID_FS_USAGE=raid\nE:ID_FS_UUID=u-1\n",
