@@ -25,6 +25,8 @@ export KERNEL="${KERNEL:-cloud}" FIRMWARE="${FIRMWARE:-}" NETWORK="${NETWORK:-ne
 # emulated CPUs are found unsynchronized, although they are one: a program that asks for the time would ask a device.
 [ "$KERNEL" != cloud ] || EMULATED=' mitigations=off nokaslr tsc=reliable'
 export EMULATED="${EMULATED:-}"
+[ "$KERNEL" != uml ] || UML=$("$here/uml/package.sh")
+export UML="${UML:-}"
 started=$(date +%s)
 
 say() { echo "iso: [$(($(date +%s) - started))s] $*" >&2; }
@@ -75,7 +77,7 @@ inputs() {
   key=$({
     echo "$base_key $repository $KERNEL"
     digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental
-    [ "$KERNEL" != uml ] || { digest "$here" uml; content /usr/bin/linux.uml; }
+    [ "$KERNEL" != uml ] || { digest "$here" uml; content "$UML/bin/linux.uml"; }
     digest "$here/../systemd" .
     content "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" \
       "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" ${ELEMENTAL:+"$ELEMENTAL"}

@@ -6,10 +6,7 @@ set -eu
 tree=$1
 shift
 
-# The mirror this machine already uses: no address is written here.
-mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
-  sed -n 's/^Debian //p' | head -n 1)}
-[ -n "$mirror" ] || { echo "iso: apt knows no Debian mirror: run 'apt-get update', or set DEBIAN_MIRROR" >&2; exit 1; }
+mirror=$("$(dirname "$0")/mirror.sh")
 packages=$(grep -hv '^#' "$@" | paste -sd, -)
 components=main
 for package in ${FIRMWARE:-}; do packages=$packages,$package components='main non-free-firmware'; done

@@ -30,9 +30,6 @@ const RESET: &str = "#!/bin/sh\nexit 88\n";
 const START: &str = "mount -t tmpfs -o size=100% memory memory && export TMPDIR=$PWD/memory HOME=$PWD/memory || exit 1\n\
     (exec -a \"$1\" \"$2\" \"${@:3}\")\nexit $?";
 
-/// Flags of the CPUs of this machine.
-const CPU: &str = "/proc/cpuinfo";
-
 /// Kernel, firmware and boot loader of a host.
 #[derive(Debug)]
 pub struct Uml {
@@ -111,8 +108,6 @@ impl Machine for Uml {
     }
 
     async fn prepare(&self) -> Result<(), LabError> {
-        let cpu = fs::read_to_string(CPU).map_err(|source| LabError::Prepare { path: CPU.into(), source })?;
-        check_cpu(&cpu)?;
         self.make_files().map_err(|source| LabError::Prepare { path: self.config.directory.clone(), source })
     }
 
@@ -120,16 +115,6 @@ impl Machine for Uml {
         let arguments = tokio::task::block_in_place(|| self.load_system())?;
         self.start_kernel(arguments).map_err(|source| LabError::Start { program: "unshare", source })
     }
-}
-
-/// Fails on a CPU whose registers the kernel does not know: its first program would end by a signal.
-fn check_cpu(info: &str) -> Result<(), LabError> {
-    let mut flags = info.lines().filter(|line| line.starts_with("flags")).flat_map(str::split_whitespace);
-    if !flags.any(|flag| flag == "amx_tile") {
-        return Ok(());
-    }
-    let said = "User Mode Linux 6.1 does not run on CPUs with AMX (amx_tile in /proc/cpuinfo): use another machine, or hosts in QEMU (HOST=qemu)";
-    Err(LabError::Program { program: "linux.uml", said: said.to_owned() })
 }
 
 /// Writes a new file: the former one may still be running.
@@ -168,14 +153,6 @@ fn judge_end(code: Option<i32>, console: &Path) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unknown_registers_are_refused() {
-        let [old, new] =
-            ["", " amx_tile"].map(|more| format!("processor : 0\nflags\t\t: fpu sse avx512f{more}\n"));
-        assert!(check_cpu(&old).is_ok());
-        assert!(check_cpu(&new).unwrap_err().to_string().contains("HOST=qemu"));
-    }
 
     #[test]
     fn the_end_follows_from_the_exit_code() {
