@@ -298,8 +298,11 @@ mod tests {
         fs::write(host.root.join("/proc/1/mountinfo"), line).unwrap();
         let pods = host.root.join("/var/lib/kubelet/pods");
         nest(&pods, 5000);
+        // 300,000 files.
         for number in 0..6000 {
-            fs::create_dir(pods.join(format!("pod-{number}"))).unwrap();
+            let pod = pods.join(format!("pod-{number}"));
+            fs::create_dir(&pod).unwrap();
+            (0..50).for_each(|file| fs::write(pod.join(file.to_string()), "").unwrap());
         }
         let kept = empty_directory(&host.root, "/var/lib/kubelet").unwrap();
         assert_eq!(kept, [pods.join("a/volume")]);
