@@ -127,6 +127,12 @@ test-upgrade: parts ## Run hosts of this and of the former release with coordina
 	cargo build --quiet --package coordinator
 	FORMER=$$former COORDINATOR=$$former/baremetal-coordinator cargo test --package e2e --features slow --test releases
 
+.PHONY: test-v1beta2
+test-v1beta2: test-packages parts ## Run the tests with Cluster API's real managers where its v1beta1 is not served (about 20 min; TESTS=metal3:: runs a part)
+	@$(INPUTS)
+	cargo build --quiet --package coordinator --package kubectl-baremetal
+	WITHOUT_V1BETA1=1 cargo test --package e2e --test clusters -- $(TESTS)
+
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust and root
 	@$(TIMED)

@@ -6,6 +6,7 @@
 
 mod adapt;
 
+use std::env;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use crate::process::{self, Server, Spec};
 use crate::{ControlPlane, apply, control_plane, pki, ports};
 
 const TIME_LIMIT: Duration = Duration::from_mins(2);
+/// With this environment variable the version v1beta1 of Cluster API is not served.
+const WITHOUT_V1BETA1: &str = "WITHOUT_V1BETA1";
 
 /// Cluster API could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +142,10 @@ impl Manager {
             url: format!("https://127.0.0.1:{webhooks}"),
             authority: control_plane.authority().pair().certificate.clone(),
         };
-        let objects = adapt::adapt(apply::parse_manifest(&components)?, &endpoint);
+        let mut objects = adapt::adapt(apply::parse_manifest(&components)?, &endpoint);
+        if env::var_os(WITHOUT_V1BETA1).is_some() {
+            adapt::stop_serving_v1beta1(&mut objects);
+        }
         apply::objects(&control_plane.admin().await?, &objects).await?;
         // Without its rights the manager's first reads fail, and it backs off for seconds.
         if let Some(role) = provider.aggregated_role() {

@@ -13,6 +13,15 @@ pub(super) struct Endpoint {
     pub(super) authority: String,
 }
 
+/// Ends the service of v1beta1, as Cluster API does about April 2027.
+pub(super) fn stop_serving_v1beta1(objects: &mut [DynamicObject]) {
+    let versions =
+        objects.iter_mut().filter_map(|object| object.data.pointer_mut("/spec/versions")?.as_array_mut());
+    for version in versions.flatten().filter(|version| version["name"] == "v1beta1") {
+        version["served"] = json!(false);
+    }
+}
+
 /// Leaves out what runs the manager and makes its certificate, and points webhooks at `endpoint`.
 pub(super) fn adapt(objects: Vec<DynamicObject>, endpoint: &Endpoint) -> Vec<DynamicObject> {
     let mut kept: Vec<DynamicObject> = objects.into_iter().filter(|object| order(object).is_some()).collect();
