@@ -224,10 +224,13 @@ pub struct IPAddressSpec {
     pub prefix: Option<i32>,
     /// Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub gateway: Option<String>,
     /// The address.
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub address: String,
     /// DNS servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns_servers: Vec<String>,
 }
