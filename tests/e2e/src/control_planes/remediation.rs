@@ -151,7 +151,7 @@ impl Cluster<'_> {
     pub async fn check_address_claim(&self) -> anyhow::Result<()> {
         self.progress.step("an IPAddressClaim of Cluster API has an address of the pool");
         let claim = json!({
-            "apiVersion": "ipam.cluster.x-k8s.io/v1beta1",
+            "apiVersion": "ipam.cluster.x-k8s.io/v1beta2",
             "kind": "IPAddressClaim",
             "metadata": { "name": "spare", "namespace": NAMESPACE },
             "spec": {
