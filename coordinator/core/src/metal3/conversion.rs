@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use self::differences::{
     Difference, apply_differences, find_differences, read_differences, render_differences,
 };
-use self::fields::Fields;
+use self::fields::{Fields, shorten_metadata};
 
 /// The cause for which an object is not converted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +63,11 @@ const CONTENT: [&str; 2] = ["spec", "status"];
 /// Changes the fields of a part of an object.
 type Change = fn(&mut Fields<'_>) -> Result<(), ConversionError>;
 
-/// The changes of spec and status of a kind.
+/// The changes of spec and status of a kind. The spec of a template holds that of the objects that are
+/// cloned from it.
 struct Changes {
+    target: Version,
+    is_template: bool,
     spec: Change,
     status: Change,
 }
@@ -75,17 +78,24 @@ fn keep_fields(_: &mut Fields<'_>) -> Result<(), ConversionError> {
     Ok(())
 }
 
+/// The kind of the objects that are cloned from a template of this kind.
+fn cloned_kind(kind: &str) -> Option<&'static str> {
+    match kind {
+        kind::METAL3_CLUSTER_TEMPLATE => Some(kind::METAL3_CLUSTER),
+        kind::METAL3_MACHINE_TEMPLATE => Some(kind::METAL3_MACHINE),
+        kind::METAL3_REMEDIATION_TEMPLATE => Some(kind::METAL3_REMEDIATION),
+        _ => None,
+    }
+}
+
 fn changes_of(kind: &str, target: Version) -> Option<Changes> {
     use Version::{V1beta1, V1beta2};
-    let (spec, status): (Change, Change) = match (kind, target) {
+    let cloned = cloned_kind(kind);
+    let (spec, status): (Change, Change) = match (cloned.unwrap_or(kind), target) {
         (kind::METAL3_CLUSTER, V1beta2) => (cluster::spec_to_v1beta2, cluster::status_to_v1beta2),
         (kind::METAL3_CLUSTER, V1beta1) => (cluster::spec_to_v1beta1, cluster::status_to_v1beta1),
-        (kind::METAL3_CLUSTER_TEMPLATE, V1beta2) => (cluster::template_to_v1beta2, keep_fields),
-        (kind::METAL3_CLUSTER_TEMPLATE, V1beta1) => (cluster::template_to_v1beta1, keep_fields),
         (kind::METAL3_MACHINE, V1beta2) => (machine::spec_to_v1beta2, machine::status_to_v1beta2),
         (kind::METAL3_MACHINE, V1beta1) => (machine::spec_to_v1beta1, status::to_v1beta1),
-        (kind::METAL3_MACHINE_TEMPLATE, V1beta2) => (machine::template_to_v1beta2, keep_fields),
-        (kind::METAL3_MACHINE_TEMPLATE, V1beta1) => (machine::template_to_v1beta1, keep_fields),
         (kind::METAL3_DATA, V1beta2) => (data::spec_to_v1beta2, data::status_to_v1beta2),
         (kind::METAL3_DATA_CLAIM, V1beta2) => (data::claim_to_v1beta2, data::status_to_v1beta2),
         (kind::METAL3_DATA | kind::METAL3_DATA_CLAIM, V1beta1) => (keep_fields, keep_fields),
@@ -97,23 +107,35 @@ fn changes_of(kind: &str, target: Version) -> Option<Changes> {
         }
         (kind::METAL3_REMEDIATION, V1beta2) => (remediation::spec_to_v1beta2, keep_fields),
         (kind::METAL3_REMEDIATION, V1beta1) => (remediation::spec_to_v1beta1, keep_fields),
-        (kind::METAL3_REMEDIATION_TEMPLATE, V1beta2) => (remediation::template_to_v1beta2, keep_fields),
-        (kind::METAL3_REMEDIATION_TEMPLATE, V1beta1) => (remediation::template_to_v1beta1, keep_fields),
         _ => return None,
     };
-    Some(Changes { spec, status })
+    // The status of a template is its own.
+    let status = if cloned.is_some() { keep_fields } else { status };
+    Some(Changes { target, is_template: cloned.is_some(), spec, status })
 }
 
 /// Changes the fields that differ between the versions, without the differences that are kept.
 fn change_fields(changes: &Changes, content: &mut Map<String, Value>) -> Result<(), ConversionError> {
     let mut fields = Fields::root(content);
     if let Some(mut spec) = fields.object("spec")? {
-        (changes.spec)(&mut spec)?;
+        if changes.is_template {
+            change_template(changes, &mut spec)?;
+        } else {
+            (changes.spec)(&mut spec)?;
+        }
     }
     if let Some(mut status) = fields.object("status")? {
         (changes.status)(&mut status)?;
     }
     Ok(())
+}
+
+fn change_template(changes: &Changes, spec: &mut Fields<'_>) -> Result<(), ConversionError> {
+    let Some(mut template) = spec.object("template")? else { return Ok(()) };
+    if changes.target == Version::V1beta2 {
+        shorten_metadata(&mut template)?;
+    }
+    template.object("spec")?.map_or(Ok(()), |mut spec| (changes.spec)(&mut spec))
 }
 
 /// Converts an object to `target`, a group with a version. An object of that version stays as it is.

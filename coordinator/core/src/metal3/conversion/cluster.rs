@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, shorten_metadata, take_key};
+use super::fields::{Fields, take_key};
 use super::{ConversionError, status};
 
 const DOMAINS: &str = "failureDomains";
@@ -34,17 +34,6 @@ pub(super) fn status_to_v1beta2(status: &mut Fields<'_>) -> Result<(), Conversio
 pub(super) fn status_to_v1beta1(status: &mut Fields<'_>) -> Result<(), ConversionError> {
     status::to_v1beta1(status)?;
     map_domains(status)
-}
-
-pub(super) fn template_to_v1beta2(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let Some(mut template) = spec.object("template")? else { return Ok(()) };
-    shorten_metadata(&mut template)?;
-    template.object("spec")?.map_or(Ok(()), |mut spec| spec_to_v1beta2(&mut spec))
-}
-
-pub(super) fn template_to_v1beta1(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let Some(mut template) = spec.object("template")? else { return Ok(()) };
-    template.object("spec")?.map_or(Ok(()), |mut spec| spec_to_v1beta1(&mut spec))
 }
 
 fn list_domains(fields: &mut Fields<'_>) -> Result<(), ConversionError> {

@@ -1,6 +1,6 @@
 //! `Metal3Machine` and its template.
 
-use super::fields::{Fields, shorten_metadata, shorten_reference};
+use super::fields::{Fields, shorten_reference};
 use super::{ConversionError, status};
 
 pub(super) fn spec_to_v1beta2(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
@@ -30,15 +30,4 @@ pub(super) fn spec_to_v1beta1(spec: &mut Fields<'_>) -> Result<(), ConversionErr
 pub(super) fn status_to_v1beta2(status: &mut Fields<'_>) -> Result<(), ConversionError> {
     status::to_v1beta2(status)?;
     shorten_reference(status, "renderedData")
-}
-
-pub(super) fn template_to_v1beta2(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let Some(mut template) = spec.object("template")? else { return Ok(()) };
-    shorten_metadata(&mut template)?;
-    template.object("spec")?.map_or(Ok(()), |mut spec| spec_to_v1beta2(&mut spec))
-}
-
-pub(super) fn template_to_v1beta1(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let Some(mut template) = spec.object("template")? else { return Ok(()) };
-    template.object("spec")?.map_or(Ok(()), |mut spec| spec_to_v1beta1(&mut spec))
 }

@@ -1,7 +1,7 @@
 //! `Metal3Remediation` and its template.
 
 use super::ConversionError;
-use super::fields::{Fields, shorten_metadata};
+use super::fields::Fields;
 
 const NANOSECONDS: u128 = 1_000_000_000;
 /// Units of Go durations in nanoseconds.
@@ -36,17 +36,6 @@ pub(super) fn spec_to_v1beta1(spec: &mut Fields<'_>) -> Result<(), ConversionErr
         strategy.set("timeout", format!("{seconds}s"));
     }
     Ok(())
-}
-
-pub(super) fn template_to_v1beta2(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let Some(mut template) = spec.object("template")? else { return Ok(()) };
-    shorten_metadata(&mut template)?;
-    template.object("spec")?.map_or(Ok(()), |mut spec| spec_to_v1beta2(&mut spec))
-}
-
-pub(super) fn template_to_v1beta1(spec: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let Some(mut template) = spec.object("template")? else { return Ok(()) };
-    template.object("spec")?.map_or(Ok(()), |mut spec| spec_to_v1beta1(&mut spec))
 }
 
 /// Whole seconds of a Go duration, such as `1h30m` or `-0.5s`. The longest that fit stand for more.

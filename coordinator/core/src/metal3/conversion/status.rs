@@ -11,10 +11,7 @@ const FAILURES: [&str; 2] = ["failureReason", "failureMessage"];
 pub(super) fn to_v1beta2(status: &mut Fields<'_>) -> Result<(), ConversionError> {
     let is_ready = status.bool("ready")?;
     status.remove("ready");
-    let is_provisioned = match status.object("initialization")? {
-        Some(initialization) => initialization.bool("provisioned")?,
-        None => None,
-    };
+    let is_provisioned = read_provisioned(status)?;
     if is_ready == Some(true) && is_provisioned.is_none() {
         status.object_or_new("initialization")?.set("provisioned", true);
     }
@@ -38,10 +35,7 @@ pub(super) fn to_v1beta2(status: &mut Fields<'_>) -> Result<(), ConversionError>
 }
 
 pub(super) fn to_v1beta1(status: &mut Fields<'_>) -> Result<(), ConversionError> {
-    let is_provisioned = match status.object("initialization")? {
-        Some(initialization) => initialization.bool("provisioned")?,
-        None => None,
-    };
+    let is_provisioned = read_provisioned(status)?;
     status.set("ready", is_provisioned == Some(true));
     let mut former = match status.object("deprecated")? {
         Some(mut deprecated) => deprecated.take_object("v1beta1")?,
@@ -61,4 +55,8 @@ pub(super) fn to_v1beta1(status: &mut Fields<'_>) -> Result<(), ConversionError>
         status.set("conditions", conditions);
     }
     Ok(())
+}
+
+fn read_provisioned(status: &mut Fields<'_>) -> Result<Option<bool>, ConversionError> {
+    status.object("initialization")?.map_or(Ok(None), |initialization| initialization.bool("provisioned"))
 }
