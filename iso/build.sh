@@ -25,7 +25,7 @@ export KERNEL="${KERNEL:-cloud}" FIRMWARE="${FIRMWARE:-}" NETWORK="${NETWORK:-ne
 # emulated CPUs are found unsynchronized, although they are one: a program that asks for the time would ask a device.
 [ "$KERNEL" != cloud ] || EMULATED=' mitigations=off nokaslr tsc=reliable'
 export EMULATED="${EMULATED:-}"
-[ "$KERNEL" != uml ] || UML=$("$here/uml/package.sh")
+[ "$KERNEL" != uml ] || UML=$("$here/uml/package.sh" "$cache")
 export UML="${UML:-}"
 started=$(date +%s)
 

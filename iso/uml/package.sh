@@ -1,9 +1,9 @@
 #!/bin/sh
 # Prints the directory of the package user-mode-linux for the CPU of this machine. Linux before 6.13 does not know the
-# registers of AMX: on a CPU with AMX it is the package of a later Debian release, in the cache, with the C library that
-# it needs.
+# registers of AMX: on a CPU with AMX it is the package of a later Debian release, with the C library that it needs.
+#   package.sh CACHE      the directory that keeps it
 set -eu
-cache=${BAREMETAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cluster-api-provider-baremetal}/iso
+cache=$1
 release=forky
 directory=$cache/user-mode-linux-$release
 
